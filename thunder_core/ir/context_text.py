@@ -1,0 +1,40 @@
+"""Contexts as Python: the items of ``with`` statements, and the header comment of a trace."""
+
+from __future__ import annotations
+
+from thunder_core.ir.context import Context
+
+
+def with_items(context: Context, ambient: Context) -> list[str]:
+    """The items of the ``with`` statement that leads from ``ambient`` to ``context``; at least one."""
+    items = []
+    grad = ambient.grad_enabled
+    if context.inference != ambient.inference:
+        items.append(f"torch.inference_mode({'' if context.inference else False})")
+        grad = not context.inference  # inference mode sets the grad mode too
+    if context.grad_enabled != grad:
+        items.append("torch.enable_grad()" if context.grad_enabled else "torch.no_grad()")
+    items += _autocast_items(context, ambient)
+    return items or [f"torch.set_grad_enabled({context.grad_enabled})"]
+
+
+def _autocast_items(context: Context, ambient: Context) -> list[str]:
+    before, after = dict(ambient.autocast), dict(context.autocast)
+    cache = "" if context.autocast_cache else ", cache_enabled=False"
+    items = [f'torch.autocast("{kind}", enabled=False{cache})' for kind in before if kind not in after]
+    cache_differs = context.autocast_cache != ambient.autocast_cache
+    for kind, dtype in after.items():
+        if before.get(kind) != dtype or cache_differs:
+            items.append(f'torch.autocast("{kind}", dtype={dtype}{cache})')
+    if not items and cache_differs:
+        items.append(f'torch.autocast("cpu", enabled=False{cache})')
+    return items
+
+
+def describe_context(context: Context) -> str:
+    """One line for the header of a trace: ``grad=True inference=False autocast=cpu:bfloat16 cache=True``."""
+    pairs = ",".join(f"{kind}:{str(dtype).removeprefix('torch.')}" for kind, dtype in context.autocast)
+    return (
+        f"grad={context.grad_enabled} inference={context.inference} "
+        f"autocast={pairs or 'none'} cache={context.autocast_cache}"
+    )

@@ -1,0 +1,226 @@
+"""The Python spelling of the values that may stand in a trace.
+
+Every spelling evaluates to an equal value in a module that has `Speller.modules` and `Speller.constants` imported. What
+has no spelling is not a literal: it must become an input of the trace.
+"""
+
+from __future__ import annotations
+
+import enum
+import keyword
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from math import isfinite
+from typing import Any
+
+import torch
+
+from thunder_core.errors import TraceError
+from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
+
+CONSTANTS = {"inf": float("inf"), "nan": float("nan")}
+"""Names that ``from math import ...`` provides to printed modules."""
+
+# Modules whose attributes are there after ``import torch``, so that printed modules need no further import.
+_TORCH_MODULES = frozenset({"torch", "torch.nn", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special"})
+
+
+class Speller:
+    """Spells values, and remembers which imports the spellings need.
+
+    Args:
+        body_name: gives the function name of a trace that is an argument of a higher-order symbol.
+    """
+
+    def __init__(self, body_name: Callable[[Any], str] | None = None) -> None:
+        self.modules: set[str] = {"torch"}
+        self.constants: set[str] = set()
+        self.body_name = body_name
+
+    def spell(self, value: Any) -> str:
+        """``value`` as a Python expression. Raises TraceError when it is not a literal."""
+        speller = _SPELLERS.get(type(value))
+        return speller(self, value) if speller is not None else self._other(value)
+
+    def callee(self, name: str) -> str:
+        """The dotted name of a function, its module noted for import."""
+        self.modules.add(module_of_name(name))
+        return name
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """The text between the parentheses of a call."""
+        spell = self.spell
+        parts = [spell(item) for item in args]
+        if kwargs:
+            for key, item in kwargs.items():
+                plain = key.isidentifier() and not keyword.iskeyword(key)
+                parts.append(f"{key}={spell(item)}" if plain else f"**{{{key!r}: {spell(item)}}}")
+        return ", ".join(parts)
+
+    def index(self, value: Any) -> str:
+        """The text between the brackets of a subscript."""
+        if type(value) is tuple and value:
+            items = [self._index_item(item) for item in value]
+            return ", ".join(items) if len(items) > 1 else items[0] + ","
+        return self._index_item(value)
+
+    def _index_item(self, value: Any) -> str:
+        if type(value) is not slice:
+            return self.spell(value)
+        start, stop = ("" if item is None else self.spell(item) for item in (value.start, value.stop))
+        return f"{start}:{stop}" if value.step is None else f"{start}:{stop}:{self.spell(value.step)}"
+
+    def _other(self, value: Any) -> str:
+        if isinstance(value, enum.Enum):
+            return self._enum(value)
+        if isinstance(value, tuple):
+            path = self.path(type(value))
+            if hasattr(type(value), "_fields"):
+                return f"{path}({', '.join([self.spell(item) for item in value])})"
+            return f"{path}({_sequence(self, tuple(value))})"
+        if self.body_name is not None and hasattr(value, "symbols"):
+            return self.body_name(value)
+        return self.path(value)
+
+    def _enum(self, value: enum.Enum) -> str:
+        path = self.path(type(value))
+        if value.name is not None and type(value).__members__.get(value.name) is value:
+            return f"{path}.{value.name}"
+        return f"{path}({value.value!r})"  # a combination of flags
+
+    def path(self, value: Any) -> str:
+        """The dotted import path of a class or function. Raises TraceError when importing it gives something else."""
+        module, name = import_path(value)
+        if module == "builtins":
+            return name
+        self.modules.add(module if module not in _TORCH_MODULES else "torch")
+        return f"{module}.{name}"
+
+
+def import_path(value: Any) -> tuple[str, str]:
+    """Module and qualified name that give back ``value`` itself; TraceError when there are none."""
+    for module, name in _candidate_paths(value):
+        found = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        # bound methods (``Function.apply``) are made anew by each access: equal, not identical
+        if found is value or (found is not None and type(found) is type(value) and callable(value) and found == value):
+            return module, name
+    raise TraceError(
+        f"A value of type {type(value).__module__}.{type(value).__qualname__} cannot be written in a trace: {value!r:.200}",
+        advice=("Make it an input of the trace.",),
+    )
+
+
+def _candidate_paths(value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, torch._ops.OpOverload):
+        namespace, name = value._schema.name.split("::")
+        return [("torch", f"ops.{namespace}.{name}.{value._overloadname}")]
+    if isinstance(value, torch._ops.OpOverloadPacket):
+        namespace, name = value._qualified_op_name.split("::")
+        return [("torch", f"ops.{namespace}.{name}")]
+    if not callable(value):
+        return []
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if not isinstance(name, str) or "<" in name:
+        return []
+    owner = getattr(value, "__self__", None)
+    if isinstance(owner, type):  # a class method, such as ``apply`` of an autograd.Function
+        return [(owner.__module__, f"{owner.__qualname__}.{value.__name__}")]
+    module = getattr(value, "__module__", None)
+    plain = name.rpartition(".")[2]
+    paths = [(module, name)] if isinstance(module, str) else []
+    return paths + [("torch", plain), ("torch", f"Tensor.{plain}"), ("torch.nn.functional", plain)]
+
+
+@lru_cache(maxsize=None)
+def module_of_name(name: str) -> str:
+    """The module to import so that the dotted ``name`` can be evaluated: its longest prefix that is a module."""
+    if name.startswith("torch.ops."):
+        return "torch"
+    prefix = name.rpartition(".")[0]
+    while prefix and prefix not in _TORCH_MODULES:
+        if prefix in sys.modules or _importable(prefix):
+            return prefix
+        prefix = prefix.rpartition(".")[0]
+    return "torch" if prefix else ""
+
+
+def _importable(module: str) -> bool:
+    try:
+        import_module(module)
+    except ImportError:
+        return False
+    return True
+
+
+def _float(speller: Speller, value: float) -> str:
+    if isfinite(value):
+        return repr(value)
+    name = "nan" if value != value else "inf"
+    speller.constants.add(name)
+    return f"-{name}" if value < 0 else name
+
+
+def _complex(speller: Speller, value: complex) -> str:
+    return f"complex({_float(speller, value.real)}, {_float(speller, value.imag)})"
+
+
+def _sequence(speller: Speller, value: tuple[Any, ...]) -> str:
+    if len(value) == 1:
+        return f"({speller.spell(value[0])},)"
+    return f"({', '.join([speller.spell(item) for item in value])})"
+
+
+def _list(speller: Speller, value: list[Any]) -> str:
+    return f"[{', '.join([speller.spell(item) for item in value])}]"
+
+
+def _dict(speller: Speller, value: dict[Any, Any]) -> str:
+    return "{" + ", ".join([f"{speller.spell(key)}: {speller.spell(item)}" for key, item in value.items()]) + "}"
+
+
+def _slice(speller: Speller, value: slice) -> str:
+    return f"slice({speller.spell(value.start)}, {speller.spell(value.stop)}, {speller.spell(value.step)})"
+
+
+def _name(_: Speller, value: Any) -> str:
+    name: str = value.name
+    return name
+
+
+def _repr(_: Speller, value: Any) -> str:
+    return repr(value)
+
+
+def _torch_constant(_: Speller, value: Any) -> str:
+    text = str(value)  # dtypes, layouts and memory formats print as their path
+    return text if text.startswith("torch.") else f"torch.{text}"
+
+
+_SPELLERS: dict[type, Callable[[Speller, Any], str]] = {
+    TensorProxy: _name,
+    NumberProxy: _name,
+    OpaqueProxy: _name,
+    type(None): _repr,
+    bool: _repr,
+    int: _repr,
+    str: _repr,
+    bytes: _repr,
+    range: _repr,
+    type(Ellipsis): lambda _, value: "...",
+    float: _float,
+    complex: _complex,
+    tuple: _sequence,
+    list: _list,
+    dict: _dict,
+    slice: _slice,
+    torch.Size: lambda speller, value: f"torch.Size({_list(speller, list(value))})",
+    torch.dtype: _torch_constant,
+    torch.layout: _torch_constant,
+    torch.memory_format: _torch_constant,
+    torch.qscheme: _torch_constant,
+    torch.device: lambda _, value: f'torch.device("{value}")',
+}

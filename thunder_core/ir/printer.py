@@ -1,0 +1,223 @@
+"""Traces as Python modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from thunder_core.ir.annotation import Annotator
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.context_text import describe_context, with_items
+from thunder_core.ir.literals import Speller
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.proxy import PROXY_TYPES
+from thunder_core.ir.symbol import CallStyle
+from thunder_core.ir.tree import iterate_leaves
+
+if TYPE_CHECKING:
+    from thunder_core.ir.trace import Trace
+
+NO_LOCATION = "# no user line"
+LEAVES = "thunder_core.ir.tree.leaves"
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedTrace:
+    """A printed module.
+
+    Attributes:
+        source: its text.
+        locations: the user's line for each 1-based line of the text that is a call.
+    """
+
+    source: str
+    locations: dict[int, SourceLocation]
+
+
+def print_trace(trace: Trace, *, lowered: bool = False, comments: bool = True) -> str:
+    """``trace`` as a Python module that defines the function ``trace.name`` and needs nothing else to run.
+
+    Args:
+        lowered: show, as comments, what each line was lowered to.
+        comments: with headers, user lines and types; without them the module is only good for execution.
+    """
+    return render_trace(trace, lowered=lowered, comments=comments).source
+
+
+def render_trace(trace: Trace, *, lowered: bool = False, comments: bool = True) -> PrintedTrace:
+    """Like `print_trace`, with the user's lines in machine-readable form."""
+    return _ModulePrinter(lowered, comments).render(trace)
+
+
+class _ModulePrinter:
+    """Prints the functions of one module: bodies of higher-order symbols first, the trace itself last."""
+
+    def __init__(self, lowered: bool, comments: bool) -> None:
+        self.lowered = lowered
+        self.comments = comments
+        self.speller = Speller(self._body_name)
+        self.functions: list[_FunctionPrinter] = []
+        self.bodies: list[tuple[Trace, str]] = []
+        self.function_names: set[str] = set()
+
+    def render(self, trace: Trace) -> PrintedTrace:
+        self.function_names.add(trace.name)
+        self._function(trace, trace.name)
+        lines = _header(trace) if self.comments else []
+        lines.extend(f"import {module}" for module in sorted(self.speller.modules, key=_import_order) if module)
+        if self.speller.constants:
+            lines.append(f"from math import {', '.join(sorted(self.speller.constants))}")
+        locations = {}
+        for function in self.functions:
+            if self.comments:
+                lines += ["", ""]
+            start = len(lines) + 1
+            locations.update({start + index: location for index, location in function.locations})
+            lines += function.lines
+        lines.append("")
+        return PrintedTrace("\n".join(lines), locations)
+
+    def _function(self, trace: Trace, name: str, header: tuple[str, ...] = ()) -> None:
+        function = _FunctionPrinter(self.speller, self.lowered, self.comments, header)
+        function.print_function(trace, name)
+        self.functions.append(function)
+
+    def _body_name(self, body: Trace) -> str:
+        for known, name in self.bodies:
+            if known is body or known == body:
+                return name
+        name, number = body.name, 1
+        while name in self.function_names:
+            name, number = f"{body.name}_{number}", number + 1
+        self.function_names.add(name)
+        self.bodies.append((body, name))
+        self._function(body, name, tuple(_header(body)) if self.comments else ())
+        return name
+
+
+class _FunctionPrinter:
+    """Prints one function, line by line."""
+
+    def __init__(self, speller: Speller, lowered: bool, comments: bool, header: tuple[str, ...] = ()) -> None:
+        self.speller = speller
+        self.lowered = lowered
+        self.comments = comments
+        self.lines: list[str] = list(header)
+        self.locations: list[tuple[int, SourceLocation]] = []
+        self.annotator = Annotator()
+
+    def print_function(self, trace: Trace, name: str) -> None:
+        self._signature(trace, name)
+        deletions = trace.deletions
+        self._delete(deletions.get(-1, ()), "    ")
+        context: Context | None = None
+        location: SourceLocation | None = None
+        indent = "    "
+        for index, bound in enumerate(trace.symbols):
+            if bound.context is not context and bound.context != context:
+                context = bound.context
+                indent = self._enter(context, trace.context)
+            if bound.location is not location and bound.location != location:
+                location = bound.location
+                if self.comments:
+                    self.lines.append(f"{indent}{_location_comment(location)}")
+            if location is not None:
+                self.locations.append((len(self.lines), location))
+            self.lines.append(indent + self.line(bound))
+            if self.lowered:
+                self._parts(bound.parts, indent)
+            if index in deletions:
+                self._delete(deletions[index], indent)
+        self.lines.append(f"    return {self.speller.spell(trace.output)}")
+
+    def line(self, bound: BoundSymbol) -> str:
+        """One bound symbol as one line."""
+        text = call_text(self.speller, bound)
+        output = bound.output
+        if output is None:
+            return text
+        if isinstance(output, PROXY_TYPES):
+            text = f"{output.name} = {text}"
+        elif _is_target(output):
+            text = f"{_target(output)} = {text}"
+        else:
+            self.speller.modules.add("thunder_core.ir.tree")
+            names = [_target(leaf) for leaf in iterate_leaves(output)]
+            text = f"({', '.join(names)}{',' if names else ''}) = {LEAVES}({text})"
+        if self.comments:
+            text += f"  # {', '.join([self.annotator.annotate(proxy) for proxy in bound.outputs()])}"
+        return text
+
+    def _signature(self, trace: Trace, name: str) -> None:
+        if not self.comments or not trace.inputs:
+            self.lines.append(f"def {name}({', '.join([proxy.name for proxy in trace.inputs])}):")
+            return
+        self.lines.append(f"def {name}(")
+        self.lines.extend(f'    {proxy.name}: "{self.annotator.annotate(proxy)}",' for proxy in trace.inputs)
+        self.lines.append("):")
+
+    def _enter(self, context: Context | None, ambient: Context) -> str:
+        if context is None:
+            return "    "
+        self.lines.append(f"    with {', '.join(with_items(context, ambient))}:")
+        return "        "
+
+    def _delete(self, names: tuple[str, ...], indent: str) -> None:
+        if names:
+            self.lines.append(f"{indent}del {', '.join(names)}")
+
+    def _parts(self, parts: tuple[BoundSymbol, ...], indent: str) -> None:
+        if parts:
+            printer = _FunctionPrinter(self.speller, False, False)
+            self.lines.extend(f"{indent}#   {printer.line(part)}" for part in parts)
+
+
+def call_text(speller: Speller, bound: BoundSymbol) -> str:
+    """The call of ``bound`` as an expression, without its outputs."""
+    symbol, args = bound.symbol, bound.args
+    if symbol.style is CallStyle.FUNCTION:
+        return f"{speller.callee(symbol.name)}({speller.arguments(args, bound.kwargs)})"
+    receiver = speller.spell(args[0])
+    if not isinstance(args[0], PROXY_TYPES):
+        receiver = f"({receiver})"
+    if symbol.style is CallStyle.METHOD:
+        return f"{receiver}.{symbol.name}({speller.arguments(args[1:], bound.kwargs)})"
+    if symbol.style is CallStyle.GETITEM:
+        return f"{receiver}[{speller.index(args[1])}]"
+    return f"{receiver}.{symbol.name}"
+
+
+def _is_target(output: Any) -> bool:
+    """Whether ``output`` can be taken apart by an assignment."""
+    if isinstance(output, tuple | list):
+        return all(_is_target(item) for item in output)
+    return output is None or isinstance(output, PROXY_TYPES)
+
+
+def _target(output: Any) -> str:
+    if output is None:
+        return "_"
+    if isinstance(output, PROXY_TYPES):
+        return output.name
+    items = ", ".join([_target(item) for item in output])
+    if isinstance(output, list):
+        return f"[{items}]"
+    return f"({items},)" if len(output) == 1 else f"({items})"
+
+
+def _header(trace: Trace) -> list[str]:
+    return [
+        f"# trace: {trace.name}",
+        f"# stage: {trace.stage.value}",
+        f"# provenance: {trace.provenance}",
+        f"# context: {describe_context(trace.context)}",
+    ]
+
+
+def _location_comment(location: SourceLocation | None) -> str:
+    return NO_LOCATION if location is None else f"# {location.describe()}"
+
+
+def _import_order(module: str) -> tuple[bool, str]:
+    return module.split(".")[0] != "torch", module

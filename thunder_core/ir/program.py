@@ -1,0 +1,98 @@
+"""Python source into callables that tracebacks and debuggers can show."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.printer import render_trace
+from thunder_core.ir.symbol import CallStyle
+from thunder_core.ir.trace import Trace
+
+_numbers = itertools.count()
+_locations: dict[str, Mapping[int, SourceLocation]] = {}
+
+
+def compile_source(
+    source: str,
+    function_name: str,
+    namespace: dict[str, Any],
+    *,
+    title: str,
+    locations: Mapping[int, SourceLocation] | None = None,
+) -> Callable[..., Any]:
+    """Execute ``source`` and return the function that it defines under ``function_name``.
+
+    The source is shown by tracebacks, pdb and `inspect` for as long as the function lives.
+
+    Args:
+        namespace: the globals that the source runs with; they are filled in place.
+        title: what the source is, for its file name ``<thunder title N>``.
+        locations: the user's line for lines of the source, used by `annotate_exception`.
+    """
+    filename = f"<thunder {title} {next(_numbers)}>"
+    code = compile(source, filename, "exec", dont_inherit=True)
+    exec(code, namespace)
+    function: Callable[..., Any] = namespace[function_name]
+    lines = source.splitlines(keepends=True)
+    linecache.cache[filename] = (len(source), None, lines, filename)
+    _locations[filename] = locations or {}
+    weakref.finalize(function, _forget, filename).atexit = False
+    return function
+
+
+def compile_trace(
+    trace: Trace, namespace: Mapping[str, Any] | None = None, *, title: str | None = None
+) -> Callable[..., Any]:
+    """The trace as a callable of its inputs.
+
+    Symbols of function style are looked up by their dotted name; one whose name has no dot (a compiled region, say)
+    is bound to its target.
+
+    Args:
+        namespace: further globals for the program.
+    """
+    printed = render_trace(trace, comments=False)
+    names = {**_bare_targets(trace), **(namespace or {})}
+    return compile_source(
+        printed.source, trace.name, names, title=title or trace.name, locations=printed.locations
+    )
+
+
+def annotate_exception(error: BaseException) -> None:
+    """Add, as notes to ``error``, the user's lines of the generated lines that it passed through.
+
+    Idempotent; does nothing for an exception that passed through no generated code.
+    """
+    notes = getattr(error, "__notes__", ())
+    traceback = error.__traceback__
+    while traceback is not None:
+        locations = _locations.get(traceback.tb_frame.f_code.co_filename)
+        location = locations.get(traceback.tb_lineno) if locations else None
+        if location is not None:
+            note = f"Called at {location.describe()}"
+            if note not in notes:
+                error.add_note(note)
+                notes = error.__notes__
+        traceback = traceback.tb_next
+
+
+def _bare_targets(trace: Trace) -> dict[str, Any]:
+    targets: dict[str, Any] = {}
+    for bound in trace.symbols:
+        symbol = bound.symbol
+        if symbol.style is CallStyle.FUNCTION and "." not in symbol.name:
+            targets[symbol.name] = symbol.target
+        for argument in bound.args:
+            if isinstance(argument, Trace):
+                targets.update(_bare_targets(argument))
+    return targets
+
+
+def _forget(filename: str) -> None:
+    linecache.cache.pop(filename, None)
+    _locations.pop(filename, None)
