@@ -1,0 +1,39 @@
+"""Settings for all tests: one thread, fixed seeds, no hub access, PyTorch's global modes restored."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _modes_are_left_as_found():
+    """A test that leaves a PyTorch mode on would change the meaning of the tests after it."""
+    before = _modes()
+    yield
+    after = _modes()
+    torch.set_grad_enabled(before["grad"])
+    torch.set_default_dtype(before["dtype"])
+    torch.use_deterministic_algorithms(before["deterministic"])
+    assert after == before, "the test left PyTorch's global modes changed"
+
+
+def _modes() -> dict[str, object]:
+    return {
+        "grad": torch.is_grad_enabled(),
+        "dtype": torch.get_default_dtype(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "inference": torch.is_inference_mode_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+    }
