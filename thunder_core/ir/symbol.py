@@ -1,0 +1,72 @@
+"""A symbol: the specification of one operation, one row."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class CallStyle(enum.Enum):
+    """How a call is written in Python."""
+
+    FUNCTION = "torch.add(a, b)"
+    METHOD = "a.view(2, 3)"
+    ATTRIBUTE = "a.T"
+    GETITEM = "a[0, :]"
+
+
+class Tag(enum.Enum):
+    """What passes may ask about a symbol. Effects of one call are on its `BoundSymbol`, not here."""
+
+    ELEMENTWISE = enum.auto()
+    REDUCTION = enum.auto()
+    MATMUL = enum.auto()
+    SHAPE = enum.auto()  # moves or views elements, computes nothing
+    CREATION = enum.auto()
+    INDEXING = enum.auto()
+    ATTENTION = enum.auto()
+    NORMALIZATION = enum.auto()
+    LOSS = enum.auto()
+    HIGHER_ORDER = enum.auto()  # takes traces as arguments
+    RANDOM = enum.auto()  # may consume random numbers; what one call does is in its effects
+    OPAQUE = enum.auto()  # not in the tables: everything about it is derived from PyTorch
+    LOCAL = enum.auto()  # no importable name stands for the target: it must be handed to the program
+
+
+class Autocast(enum.Enum):
+    """What autocast does to the floating-point arguments of a symbol, where it is enabled."""
+
+    LOWER_PRECISION = enum.auto()  # cast to the autocast dtype
+    FLOAT32 = enum.auto()  # cast to float32
+    PROMOTE = enum.auto()  # cast to the widest dtype among them
+    REFUSE = enum.auto()  # raises, because the result would be unsafe
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Symbol:
+    """One operation. What is absent is derived from PyTorch. Identity is equality: the registry keeps one per name.
+
+    Attributes:
+        name: the dotted name that is printed; for methods and attributes the bare name.
+        target: what the reference executor calls, with the tensor first for methods and attributes.
+        style: how the call is printed.
+        tags: for passes.
+        functional: for in-place symbols, the symbol that computes the same value out of place, if there is one. It takes
+            the same arguments. Its result may have another dtype or a smaller shape than the mutated tensor's; the value is
+            right once converted to that tensor's dtype and expanded to its shape.
+        decomposition: optional; called like ``target``, written in simpler torch functions.
+        autocast: by device type ("cpu", "cuda"), what autocast does; absent device types are left alone.
+    """
+
+    name: str
+    target: Callable[..., Any]
+    style: CallStyle = CallStyle.FUNCTION
+    tags: frozenset[Tag] = field(default_factory=frozenset)
+    functional: Symbol | None = None
+    decomposition: Callable[..., Any] | None = None
+    autocast: Mapping[str, Autocast] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Symbol({self.name})"
