@@ -1,0 +1,123 @@
+"""Tell in words how two snapshots differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.testing.snapshot import Entry, storage_key
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How two runs are compared.
+
+    Attributes:
+        rtol: relative tolerance of values.
+        atol: absolute tolerance of values; both zero means equal.
+        values: whether values are compared at all (not for uninitialised memory).
+        gradients: whether a backward pass follows the call and gradients are compared too.
+    """
+
+    rtol: float = 0.0
+    atol: float = 0.0
+    values: bool = True
+    gradients: bool = False
+
+
+def differences(expected: dict[str, Entry], actual: dict[str, Entry], comparison: Comparison) -> list[str]:
+    """One line for each difference, outermost paths first; empty if the snapshots are equal."""
+    found = [f"{path}: missing in the compiled run" for path in expected if path not in actual]
+    found += [f"{path}: only in the compiled run" for path in actual if path not in expected]
+    shared = [path for path in expected if path in actual]
+    for path in shared:
+        found += [f"{path}{line}" for line in _value_differences(expected[path].value, actual[path].value, comparison)]
+    found += _partition_differences("is the same object as", _identities(expected, shared), _identities(actual, shared))
+    found += _partition_differences("shares storage with", _storages(expected, shared), _storages(actual, shared))
+    return found
+
+
+def _value_differences(expected: Any, actual: Any, comparison: Comparison) -> Iterator[str]:
+    if type(expected) is not type(actual):
+        yield f": type {type(expected).__name__} became {type(actual).__name__}"
+    elif isinstance(expected, torch.Tensor):
+        yield from _tensor_differences(expected, actual, comparison)
+    elif isinstance(expected, dict):
+        if list(expected) != list(actual):
+            yield f": keys {list(expected)} became {list(actual)}"
+    elif isinstance(expected, tuple | list):
+        if len(expected) != len(actual):
+            yield f": length {len(expected)} became {len(actual)}"
+    elif isinstance(expected, torch.Generator):
+        if not torch.equal(expected.get_state(), actual.get_state()):
+            yield ": the state of the random generator differs"
+    elif not _equal_leaves(expected, actual, comparison):
+        yield f": {expected!r} became {actual!r}"
+
+
+def _equal_leaves(expected: Any, actual: Any, comparison: Comparison) -> bool:
+    if isinstance(expected, float | complex):
+        if not comparison.values or expected == actual:
+            return True
+        return abs(expected - actual) <= comparison.atol + comparison.rtol * abs(expected) or expected != expected
+    if "__eq__" not in {name for kind in type(expected).__mro__[:-1] for name in vars(kind)}:
+        return True  # no notion of equality: its attributes are entries of their own
+    try:
+        return bool(expected == actual)
+    except (TypeError, ValueError, RuntimeError):  # array-like objects whose comparison has no single truth value
+        return True
+
+
+def _tensor_differences(expected: torch.Tensor, actual: torch.Tensor, comparison: Comparison) -> Iterator[str]:
+    before = len(messages := [f".{name}: {old} became {new}" for name, old, new in _metadata(expected, actual)])
+    yield from messages
+    if before or not comparison.values or expected.is_meta:
+        return
+    try:
+        torch.testing.assert_close(
+            actual.detach(), expected.detach(), rtol=comparison.rtol, atol=comparison.atol, equal_nan=True
+        )
+    except AssertionError as error:
+        yield ": values differ; " + " ".join(str(error).split())
+
+
+def _metadata(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[str, object, object]]:
+    """Name, expected and actual value of each property of a tensor in which the two differ."""
+    for name in ("shape", "dtype", "device", "layout", "requires_grad", "is_leaf"):
+        if getattr(expected, name) != getattr(actual, name):
+            yield name, getattr(expected, name), getattr(actual, name)
+    for method in ("is_conj", "is_neg", "is_inference"):
+        if getattr(expected, method)() != getattr(actual, method)():
+            yield method, getattr(expected, method)(), getattr(actual, method)()
+    if expected.layout is torch.strided is actual.layout and expected.stride() != actual.stride():
+        yield "stride", expected.stride(), actual.stride()
+
+
+def _identities(entries: dict[str, Entry], paths: list[str]) -> dict[str, str]:
+    """For each entry that can be written to, the first path at which the same object is found."""
+    first: dict[int, str] = {}
+    return {path: first.setdefault(id(entries[path].value), path) for path in paths if entries[path].has_identity}
+
+
+def _storages(entries: dict[str, Entry], paths: list[str]) -> dict[str, str]:
+    """For each tensor with a storage, the first path at which the same storage is found, and the offset in it."""
+    first: dict[int, str] = {}
+    result = {}
+    for path in paths:
+        tensor = entries[path].value
+        key = storage_key(tensor) if isinstance(tensor, torch.Tensor) else None
+        if key is not None:
+            owner = first.setdefault(key, path)
+            result[path] = owner if owner == path else f"{owner} at offset {tensor.storage_offset()}"
+    return result
+
+
+def _partition_differences(relation: str, expected: dict[str, str], actual: dict[str, str]) -> Iterator[str]:
+    for path, owner in expected.items():
+        if path in actual and actual[path] != owner:
+            old = "nothing before it" if owner == path else owner
+            new = "nothing before it" if actual[path] == path else actual[path]
+            yield f"{path}: {relation} {old}; in the compiled run {new}"

@@ -1,0 +1,128 @@
+"""PyTorch's OpInfo database as cases: each operator as function, method, operator, in place and with ``out=``.
+
+Needs numpy and expecttest, which torch.testing's internals import; nothing else in Thunder imports this module.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+from thunder_core.testing.compare import Arguments, assert_same_behaviour
+from thunder_core.testing.difference import Comparison
+from thunder_core.testing.outcome import Outcome, Status, outcome_of
+
+SAMPLES_PER_OPERATOR = 2
+# Operators whose results hold memory that nobody wrote.
+_UNINITIALISED = frozenset(
+    "empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_".split()
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """One sample of one operator under one spelling."""
+
+    variant: str
+    sample: int
+    call: Callable[..., Any]
+    make_arguments: Callable[[], Arguments]
+
+
+def operator_names(dtype: torch.dtype | None = torch.float32) -> list[str]:
+    """Names of the operators with CPU support of ``dtype``; None: of the operators without support of float32."""
+    return [
+        name
+        for name, operator in _OPERATORS.items()
+        if (_dtype(operator) is dtype if dtype else _dtype(operator) is not torch.float32)
+    ]
+
+
+def run_operator(name: str, compile: Callable[[Any], Any], *, seconds: int = 60) -> Outcome:
+    """The worst outcome among all programs of the operator; SKIPPED if eager passes none of them."""
+    operator = _OPERATORS[name]
+    comparison = Comparison(values=operator.name not in _UNINITIALISED)
+    worst = Outcome(Status.SKIPPED)
+    for program in _programs(operator):
+        if not _eager_passes(program):
+            continue
+
+        def check(program: Program = program) -> None:
+            assert_same_behaviour(program.call, program.make_arguments, compile, comparison=comparison)
+
+        outcome = outcome_of(check, seconds=seconds)
+        if outcome.status > worst.status:
+            note = f"  [{program.variant}, sample {program.sample}]" if outcome.message else ""
+            worst = Outcome(outcome.status, outcome.headline + note + outcome.message.removeprefix(outcome.headline))
+    return worst
+
+
+def _programs(operator: Any) -> Iterator[Program]:
+    calls = {
+        "function": _spelling(operator.op),
+        "method": _spelling(operator.method_variant),
+        "operator": _spelling(operator.operator_variant),
+        "in place": _spelling(operator.inplace_variant),
+        "in-place operator": _spelling(operator.inplace_operator_variant),
+    }
+    for index in range(SAMPLES_PER_OPERATOR):
+
+        def make_arguments(index: int = index) -> Arguments:
+            samples = operator.sample_inputs("cpu", _dtype(operator), requires_grad=False)
+            sample = next(itertools.islice(samples, index, None))
+            return Arguments(sample.input, *sample.args, **sample.kwargs)
+
+        for variant, call in calls.items():
+            if call is not None:
+                yield Program(variant, index, call, make_arguments)
+        if operator.supports_out:
+            make = _with_out(operator.op, make_arguments)
+            yield Program("out=", index, _spelling(operator.op), make)
+
+
+def _spelling(callee: Any) -> Any:
+    """A Python function that calls ``callee``, as a user's program would; None for None."""
+    if callee is None:
+        return None
+
+    def program(*args: Any, **kwargs: Any) -> Any:
+        return callee(*args, **kwargs)
+
+    return program
+
+
+def _with_out(callee: Any, make_arguments: Callable[[], Arguments]) -> Callable[[], Arguments]:
+    """Arguments with an ``out`` that has the metadata of the result."""
+
+    def make() -> Arguments:
+        arguments = make_arguments()
+        result = callee(*arguments.args, **arguments.kwargs)
+        out = torch.empty_like(result) if isinstance(result, torch.Tensor) else tuple(map(torch.empty_like, result))
+        for tensor in [out] if isinstance(out, torch.Tensor) else out:
+            tensor.zero_()
+        return Arguments(*arguments.args, **arguments.kwargs, out=out)
+
+    return make
+
+
+def _eager_passes(program: Program) -> bool:
+    torch.manual_seed(0)
+    try:
+        arguments = program.make_arguments()
+        program.call(*arguments.args, **arguments.kwargs)
+    except Exception:  # noqa: BLE001 - whatever eager refuses is not a case
+        return False
+    return True
+
+
+def _dtype(operator: Any) -> torch.dtype:
+    supported = operator.supported_dtypes("cpu")
+    return torch.float32 if torch.float32 in supported else min(supported, key=str)
+
+
+_OPERATORS: dict[str, Any] = {operator.full_name: operator for operator in op_db if operator.supported_dtypes("cpu")}

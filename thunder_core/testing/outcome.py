@@ -1,0 +1,64 @@
+"""The outcome of one case of a battery: what a compiled program did, in one word and a line."""
+
+from __future__ import annotations
+
+import enum
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from thunder_core.errors import ThunderError
+from thunder_core.testing.compare import BehaviourMismatch
+
+
+class Status(enum.IntEnum):
+    """How a case went; the greater the worse."""
+
+    SKIPPED = 0  # eager does not pass it
+    PASSED = 1
+    ERROR = 2  # refused by an error of Thunder, on purpose and before anything wrong was computed
+    WRONG = 3
+    CRASH = 4  # any other exception, or the death of the process
+    TIMEOUT = 5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Status of a case and, unless it passed, the text that tells why."""
+
+    status: Status
+    message: str = ""
+
+    @property
+    def headline(self) -> str:
+        """The first line of the message."""
+        return self.message.strip().split("\n", 1)[0]
+
+
+class CaseTimeout(BaseException):
+    """A case ran past its time limit; no Exception, so that no handler in between takes it for the case's own."""
+
+
+def outcome_of(case: Callable[[], object], *, seconds: int = 60) -> Outcome:
+    """Run ``case`` and classify how it ended. Only for the main thread, because of the time limit."""
+
+    def on_alarm(_number: int, _frame: Any) -> None:
+        raise CaseTimeout
+
+    previous = signal.signal(signal.SIGALRM, on_alarm)
+    signal.alarm(seconds)
+    try:
+        case()
+    except ThunderError as error:
+        return Outcome(Status.ERROR, f"{type(error).__name__}: {error}")
+    except BehaviourMismatch as error:
+        return Outcome(Status.WRONG, str(error))
+    except CaseTimeout:
+        return Outcome(Status.TIMEOUT, f"no result after {seconds} s")
+    except Exception as error:  # noqa: BLE001 - classified, not hidden: the battery reports it
+        return Outcome(Status.CRASH, f"{type(error).__name__}: {error}")
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+    return Outcome(Status.PASSED)

@@ -1,0 +1,88 @@
+"""Flatten any Python value into addressed entries: what a comparison of two program runs looks at.
+
+An entry is a leaf or a container, under the path by which it is reached (``result[0].logits``). Entries hold the
+objects themselves, so that identity and shared storage can be seen; an object reached twice is descended into once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+_MODULE_INTERNALS = frozenset(vars(torch.nn.Module())) - {"_parameters", "_buffers", "_modules", "training"}
+_OPAQUE_TYPES = (
+    type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CodeType, enum.Enum,
+    torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator, torch.Size,
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One value of a snapshot and the path it is reached by."""
+
+    path: str
+    value: Any
+
+    @property
+    def has_identity(self) -> bool:
+        """Whether it matters to a program which object this is, because it can be written to."""
+        return isinstance(self.value, torch.Tensor | list | dict) or (
+            hasattr(self.value, "__dict__") and not isinstance(self.value, _OPAQUE_TYPES)
+        )
+
+
+def snapshot(**roots: Any) -> dict[str, Entry]:
+    """The entries of all ``roots``, by path, parents before children."""
+    seen: set[int] = set()
+    return {entry.path: entry for name, root in roots.items() for entry in _walk(root, name, seen)}
+
+
+def storage_key(tensor: torch.Tensor) -> int | None:
+    """A number equal for two live tensors exactly if they share memory; None for a tensor without a plain storage."""
+    if tensor.layout is not torch.strided:
+        return None
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):  # wrapper subclasses have no storage of their own
+        return None
+
+
+def _walk(value: Any, path: str, seen: set[int]) -> Iterator[Entry]:
+    entry = Entry(path, value)
+    yield entry
+    if entry.has_identity:
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+    for suffix, child in _children(value):
+        yield from _walk(child, path + suffix, seen)
+
+
+def _children(value: Any) -> Iterator[tuple[str, Any]]:
+    """The parts of ``value`` and how each is reached from it."""
+    if isinstance(value, torch.Tensor):
+        if (value.is_leaf or value.retains_grad) and value.grad is not None:
+            yield ".grad", value.grad
+        return
+    if isinstance(value, _OPAQUE_TYPES):
+        return
+    if isinstance(value, tuple | list):
+        for index, item in enumerate(value):
+            yield f"[{index}]", item
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield f"[{key!r}]", item
+    yield from ((f".{name}", item) for name, item in _attributes(value).items())
+
+
+def _attributes(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, torch.nn.Module):
+        return {name: item for name, item in vars(value).items() if name not in _MODULE_INTERNALS}
+    if dataclasses.is_dataclass(value) and not hasattr(value, "__dict__"):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return getattr(value, "__dict__", {})

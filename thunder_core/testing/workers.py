@@ -1,0 +1,101 @@
+"""Run the cases of a battery in worker processes, so that a crash or a hang costs one case and not the battery."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+import torch
+
+from thunder_core.testing.outcome import Outcome, Status
+
+Runner = Callable[[str], Outcome]
+_START_SECONDS = 120
+
+
+class _Worker:
+    """A process that runs one case at a time, and the parent's end of the pipe to it."""
+
+    def __init__(self, runner: Runner) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, runner), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.case: str | None = None
+        self.started = 0.0
+        self.fresh = True
+
+    def begin(self, case: str) -> None:
+        self.case, self.started = case, time.monotonic()
+        self.connection.send(case)
+
+    def overdue(self, seconds: float) -> bool:
+        limit = seconds + (_START_SECONDS if self.fresh else 0)
+        return self.case is not None and time.monotonic() - self.started > limit
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+def run_in_workers(
+    runner: Runner, cases: Iterable[str], *, workers: int = 2, seconds: float = 120
+) -> dict[str, Outcome]:
+    """The outcome of each case, in the order of ``cases``.
+
+    Args:
+        runner: picklable; runs one case by name in a worker process.
+        seconds: a worker silent for longer on one case is killed and the case is a TIMEOUT.
+    """
+    todo = list(cases)
+    outcomes: dict[str, Outcome] = dict.fromkeys(todo, Outcome(Status.CRASH, "not run"))
+    queue = todo[::-1]
+    crew = [_Worker(runner) for _ in range(min(workers, len(todo)))]
+    try:
+        while queue or any(worker.case for worker in crew):
+            for worker in crew:
+                if worker.case is None and queue:
+                    worker.begin(queue.pop())
+            wait([worker.connection for worker in crew if worker.case], timeout=1.0)
+            for index, worker in enumerate(crew):
+                if worker.case and (outcome := _answer(worker, seconds)):
+                    outcomes[worker.case] = outcome
+                    worker.case, worker.fresh = None, False
+                    if not worker.process.is_alive():
+                        worker.stop()
+                        crew[index] = _Worker(runner)
+    finally:
+        for worker in crew:
+            worker.stop()
+    return outcomes
+
+
+def _answer(worker: _Worker, seconds: float) -> Outcome | None:
+    """The outcome of the worker's case; None while it is running."""
+    try:
+        if worker.connection.poll():
+            outcome: Outcome = worker.connection.recv()
+            return outcome
+    except EOFError:
+        worker.process.join()
+        return Outcome(Status.CRASH, f"the process died with exit code {worker.process.exitcode}")
+    if worker.overdue(seconds):
+        worker.process.kill()
+        worker.process.join()
+        return Outcome(Status.TIMEOUT, f"no answer after {seconds:.0f} s")
+    return None
+
+
+def _serve(connection: Connection, runner: Runner) -> None:
+    torch.set_num_threads(1)
+    while True:
+        try:
+            case = connection.recv()
+        except EOFError:
+            return
+        connection.send(runner(case))
