@@ -1,0 +1,1 @@
+"""Executors: who runs the symbols of a trace."""

@@ -1,0 +1,25 @@
+"""The reference executor: each symbol runs as the PyTorch function that it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from thunder_core.executors.executor import Claimed, Decision
+from thunder_core.ir.bound_symbol import BoundSymbol
+
+_CLAIMED: Final = Claimed("reference")
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceExecutor:
+    """Claims everything. It ends every list of executors and needs no plugin."""
+
+    name: str = "reference"
+
+    def claim(self, bound: BoundSymbol) -> Decision:
+        """Always claimed, as the symbol itself."""
+        return _CLAIMED
+
+
+REFERENCE: Final = ReferenceExecutor()

@@ -1,0 +1,1 @@
+"""Passes: programs in, programs out."""

@@ -1,0 +1,134 @@
+"""Common-subexpression elimination."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.alias_sets import AliasSets
+from thunder_core.passes.pass_manager import TracePass
+
+
+@dataclass(frozen=True)
+class CommonSubexpression(TracePass):
+    """Computes equal calls once.
+
+    Two calls are equal when symbol, arguments and context are; literals compare by type and value, so ``1``, ``1.0`` and
+    ``True`` differ, and so do ``0.0`` and ``-0.0``. Calls with effects stay. So do calls whose merging the user could
+    see: results that are both returned (they are different objects with different memory) and memory that is written.
+
+    Attributes:
+        keep: names that may not be merged, with everything that shares their memory (values of storages that
+            `Reinplace` may write).
+    """
+
+    keep: frozenset[str] = frozenset()
+
+    def run(self, trace: Trace) -> Trace:
+        merger = _Merger(trace, self.keep)
+        symbols = [bound for line in trace.symbols if (bound := merger.visit(line)) is not None]
+        if len(symbols) == len(trace.symbols):
+            return trace
+        output = map_leaves(merger.substitute, trace.output)
+        return replace(trace.with_symbols(symbols, self.name), output=output)
+
+
+class _Merger:
+    """Walks the trace once, forwards."""
+
+    def __init__(self, trace: Trace, keep: frozenset[str]) -> None:
+        sets = AliasSets.of(trace)
+        self.pinned = set(sets.pinned)
+        self.escaping = set(sets.escaping)
+        self.returned = sets.returned
+        if keep:
+            defined = chain(trace.inputs, *(bound.outputs() for bound in trace.symbols))
+            self.pinned.update(p.storage for p in defined if isinstance(p, TensorProxy) and p.name in keep)
+        self.known: dict[Hashable, BoundSymbol] = {}
+        self.replaced: dict[str, Proxy] = {}
+        self.storages: dict[int, int] = {}
+
+    def visit(self, bound: BoundSymbol) -> BoundSymbol | None:
+        """The line with merged values substituted; None when it is merged into an earlier one."""
+        if self.replaced:
+            bound = bound.map_arguments(self.substitute)
+            if self.storages:
+                bound = replace(bound, output=map_leaves(self._restore_storage, bound.output))
+        if not bound.effects.pure or self._touches_pinned(bound):
+            return bound
+        key = (bound.symbol, literal_key(bound.args), literal_key(bound.kwargs), bound.context)
+        first = self.known.setdefault(key, bound)
+        if first is bound:
+            return bound
+        if not self._mergeable(first, bound):
+            return bound
+        self._merge(first, bound)
+        return None
+
+    def substitute(self, leaf: Any) -> Any:
+        """The proxy that stands for ``leaf`` now."""
+        return self.replaced.get(leaf.name, leaf) if isinstance(leaf, PROXY_TYPES) else leaf
+
+    def _touches_pinned(self, bound: BoundSymbol) -> bool:
+        pinned = self.pinned
+        if not pinned:
+            return False
+        return any(type(p) is TensorProxy and p.storage in pinned for p in chain(bound.inputs(), bound.outputs()))
+
+    def _mergeable(self, first: BoundSymbol, bound: BoundSymbol) -> bool:
+        old, new = list(bound.outputs()), list(first.outputs())
+        if len(old) != len(new):
+            return False
+        for one, other in zip(old, new, strict=True):
+            if one.name in self.returned and other.name in self.returned:
+                return False
+            if isinstance(one, TensorProxy) and isinstance(other, TensorProxy):
+                both = one.storage in self.escaping and other.storage in self.escaping
+                if one.storage != other.storage and both:
+                    return False
+        return True
+
+    def _merge(self, first: BoundSymbol, bound: BoundSymbol) -> None:
+        for one, other in zip(bound.outputs(), first.outputs(), strict=True):
+            self.replaced[one.name] = other
+            if one.name in self.returned:
+                self.returned |= {other.name}
+            if isinstance(one, TensorProxy) and isinstance(other, TensorProxy) and one.storage != other.storage:
+                self.storages[one.storage] = other.storage
+                if one.storage in self.escaping:
+                    self.escaping.add(other.storage)
+
+    def _restore_storage(self, leaf: Any) -> Any:
+        if type(leaf) is TensorProxy and leaf.storage in self.storages:
+            return replace(leaf, storage=self.storages[leaf.storage])
+        return leaf
+
+
+def literal_key(value: Any) -> Hashable:
+    """A key that is equal for equal arguments only: type and value count, proxies count by name."""
+    kind = type(value)
+    if kind is TensorProxy:
+        return ("proxy", value.name)
+    if kind is tuple or kind is list:
+        return (kind, *[literal_key(item) for item in value])
+    if kind is float or kind is complex:
+        return (kind, repr(value))
+    if kind is dict:
+        return (kind, *[(name, literal_key(item)) for name, item in value.items()])
+    if kind is slice:
+        return (kind, literal_key(value.start), literal_key(value.stop), literal_key(value.step))
+    if kind is Trace:
+        return (kind, id(value))
+    if isinstance(value, PROXY_TYPES):
+        return ("proxy", value.name)
+    if isinstance(value, tuple):
+        return (kind, *[literal_key(item) for item in value])
+    return (kind, value)
+
+

@@ -1,0 +1,127 @@
+"""Evaluate what does not depend on the inputs once, while compiling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, TypeGuard
+
+import torch
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.passes.alias_sets import AliasSets
+from thunder_core.passes.pass_manager import Pass
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A trace without constant sub-programs.
+
+    Attributes:
+        trace: its last ``len(constants)`` inputs are the folded values.
+        constants: the values, in the order of those inputs. They are read, never written and never returned.
+    """
+
+    trace: Trace
+    constants: tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
+class ConstantFolding(Pass[Folded]):
+    """Evaluates pure lines that depend on no input, outside of autograd and inference mode.
+
+    A tensor that is returned, or whose memory is written or returned, is left alone: in eager each run makes a new one.
+
+    Attributes:
+        limit: the largest tensor that is folded, in bytes.
+    """
+
+    limit: int = 1 << 20
+
+    def run(self, trace: Trace) -> Folded:
+        folder = _Folder(AliasSets.of(trace), self.limit)
+        rest = [bound for bound in trace.symbols if not folder.fold(bound)]
+        if len(rest) == len(trace.symbols):
+            return Folded(trace, ())
+        used = {leaf.name: leaf for leaf in _tensor_uses(rest) if leaf.name in folder.values}
+        folded = replace(trace.with_symbols(rest, self.name), inputs=(*trace.inputs, *used.values()))
+        return Folded(folded, tuple(folder.values[name] for name in used))
+
+    def traces(self, result: Folded) -> tuple[Trace, ...]:
+        return (result.trace,)
+
+
+@dataclass
+class _Folder:
+    sets: AliasSets
+    limit: int
+    values: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def fold(self, bound: BoundSymbol) -> bool:
+        """Evaluate the line if it is constant."""
+        if not self._constant(bound):
+            return False
+        result = _evaluate(bound, self.values)
+        proxies, values = list(iterate_leaves(bound.output)), list(iterate_leaves(result))
+        if len(proxies) != len(values):
+            return False
+        self.values.update((p.name, v) for p, v in zip(proxies, values, strict=True) if isinstance(p, TensorProxy))
+        return True
+
+    def _constant(self, bound: BoundSymbol) -> bool:
+        if not bound.effects.pure or Tag.HIGHER_ORDER in bound.symbol.tags:
+            return False
+        if any(proxy.name not in self.values for proxy in bound.inputs()):
+            return False
+        outputs = list(bound.outputs())
+        return bool(outputs) and all(self._foldable(proxy) for proxy in outputs)
+
+    def _foldable(self, proxy: Proxy) -> TypeGuard[TensorProxy]:
+        if not isinstance(proxy, TensorProxy) or proxy.requires_grad or proxy.device.type == "meta":
+            return False
+        if proxy.storage in self.sets.pinned or proxy.storage in self.sets.escaping:
+            return False
+        if not all(type(size) is int for size in (*proxy.shape, *proxy.stride)):
+            return False
+        return _bytes(proxy) <= self.limit
+
+
+def _bytes(proxy: TensorProxy) -> int:
+    """Memory that the elements of ``proxy`` span."""
+    extent = 1
+    for size, stride in zip(proxy.shape, proxy.stride, strict=True):
+        extent += max(int(size) - 1, 0) * int(stride)
+    return extent * proxy.dtype.itemsize
+
+
+def _evaluate(bound: BoundSymbol, values: dict[str, torch.Tensor]) -> Any:
+    def value(leaf: Any) -> Any:
+        return values[leaf.name] if isinstance(leaf, PROXY_TYPES) else leaf
+
+    args, kwargs = map_leaves(value, bound.args), map_leaves(value, bound.kwargs)
+    with torch.inference_mode(False), torch.no_grad(), _Autocast(bound.context):
+        return bound.symbol.target(*args, **kwargs)
+
+
+class _Autocast:
+    """The autocast modes of a context; those of the thread where it is None."""
+
+    def __init__(self, context: Context | None) -> None:
+        self.modes = [torch.autocast(kind, dtype) for kind, dtype in context.autocast] if context else []
+
+    def __enter__(self) -> None:
+        for mode in self.modes:
+            mode.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        for mode in reversed(self.modes):
+            mode.__exit__(*exception)
+
+
+def _tensor_uses(symbols: list[BoundSymbol]) -> Any:
+    return (p for p in chain.from_iterable(bound.inputs() for bound in symbols) if isinstance(p, TensorProxy))

@@ -1,0 +1,68 @@
+"""Dead-code elimination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_proxies
+from thunder_core.passes.pass_manager import TracePass
+
+
+@dataclass(frozen=True)
+class DeadCode(TracePass):
+    """Removes the lines that nobody can notice.
+
+    A line stays when it draws random numbers, has external effects, defines a name that is used later, or writes memory
+    that is read later: by a later line, by the caller through an input, or through an output. Linear in the trace.
+    """
+
+    def run(self, trace: Trace) -> Trace:
+        live = _Live(trace)
+        kept = [bound for bound in reversed(trace.symbols) if live.keep(bound)]
+        if len(kept) == len(trace.symbols):
+            return trace
+        kept.reverse()
+        return trace.with_symbols(kept, self.name)
+
+
+class _Live:
+    """What is read after the current line, while walking backwards."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.names: set[str] = set()
+        self.storages: set[int] = set()
+        for proxy in chain(trace.inputs, iterate_proxies(trace.output)):
+            if isinstance(proxy, TensorProxy):
+                self.storages.add(proxy.storage)
+        self.names.update(proxy.name for proxy in iterate_proxies(trace.output))
+
+    def keep(self, bound: BoundSymbol) -> bool:
+        """Whether the line is needed; if so, what it reads is needed too."""
+        if not self._needed(bound):
+            return False
+        names, storages = self.names, self.storages
+        for proxy in bound.inputs():
+            names.add(proxy.name)
+            if type(proxy) is TensorProxy:
+                storages.add(proxy.storage)
+        return True
+
+    def _needed(self, bound: BoundSymbol) -> bool:
+        effects = bound.effects
+        if effects.random or effects.external:
+            return True
+        names = self.names
+        for proxy in bound.outputs():
+            if proxy.name in names:
+                return True
+        if not effects.mutates:
+            return False
+        return any(
+            proxy.storage in self.storages
+            for proxy in bound.inputs()
+            if type(proxy) is TensorProxy and proxy.name in effects.mutates
+        )

@@ -1,0 +1,35 @@
+"""Free values after their last use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_proxies
+from thunder_core.passes.pass_manager import TracePass
+
+
+@dataclass(frozen=True)
+class DeleteLastUse(TracePass):
+    """Fills `Trace.deletions`: each computed value is deleted after the last line that names it.
+
+    Deleting a name is always safe, also when views of the value live on: memory goes with its last reference.
+    Values that are returned are kept. An input is deleted too, unless it is never used; the caller's reference decides
+    whether that frees anything. The last line deletes nothing, since returning does.
+    """
+
+    def run(self, trace: Trace) -> Trace:
+        seen = {proxy.name for proxy in iterate_proxies(trace.output)}
+        deletions: dict[int, tuple[str, ...]] = {}
+        last = len(trace.symbols) - 1
+        for index in range(last, -1, -1):
+            bound = trace.symbols[index]
+            dying: list[str] = []
+            for proxies in (bound.outputs(), bound.inputs()):
+                for proxy in proxies:
+                    if proxy.name not in seen:
+                        seen.add(proxy.name)
+                        dying.append(proxy.name)
+            if dying and index != last:
+                deletions[index] = tuple(dying)
+        return replace(trace, deletions=deletions, provenance=self.name)
