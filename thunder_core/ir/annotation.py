@@ -1,7 +1,7 @@
 """Type annotations of proxies: ``f32[2, 16] cuda:0 strides[1, 2] offset 3 shares x grad``.
 
-Parts that are as one expects are left out: the CPU, contiguous strides, offset zero, a memory of its own whose number is
-the next one, no gradient.
+Parts that are as one expects are left out: the CPU, contiguous strides, offset zero, a memory of its own whose number
+is the next one, no gradient.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ def geometry(shape: tuple[Dimension, ...], stride: tuple[Dimension, ...], dtype:
     return text if plain and stride == contiguous_stride(shape) else f"{text} strides[{_join(stride)}]"
 
 
-def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
+def contiguous_stride(shape: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
     """The strides that PyTorch gives a new tensor of this shape."""
-    strides, step = [], 1
+    strides: list[Dimension] = []
+    step: Dimension = 1
     for size in reversed(shape):
         strides.append(step)
         step *= size or 1

@@ -20,9 +20,9 @@ def with_items(context: Context, ambient: Context) -> list[str]:
 
 def _autocast_items(context: Context, ambient: Context) -> list[str]:
     before, after = dict(ambient.autocast), dict(context.autocast)
-    cache = "" if context.autocast_cache else ", cache_enabled=False"
-    items = [f'torch.autocast("{kind}", enabled=False{cache})' for kind in before if kind not in after]
     cache_differs = context.autocast_cache != ambient.autocast_cache
+    cache = f", cache_enabled={context.autocast_cache}" if cache_differs else ""
+    items = [f'torch.autocast("{kind}", enabled=False{cache})' for kind in before if kind not in after]
     for kind, dtype in after.items():
         if before.get(kind) != dtype or cache_differs:
             items.append(f'torch.autocast("{kind}", dtype={dtype}{cache})')

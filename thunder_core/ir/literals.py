@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 import keyword
 import sys
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from math import isfinite
 from typing import Any
@@ -19,9 +19,21 @@ import torch
 
 from thunder_core.errors import TraceError
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
+from thunder_core.ir.trace import Trace
 
 CONSTANTS = {"inf": float("inf"), "nan": float("nan")}
 """Names that ``from math import ...`` provides to printed modules."""
+
+_BUILTINS = frozenset(  # spelled without a module
+    {
+        *("bool", "bytes", "complex", "dict", "float", "int", "list", "object"),
+        *("range", "set", "slice", "str", "tuple", "type"),
+    }
+)
+RESERVED_NAMES = _BUILTINS.union(
+    ["_", "builtins", "computation", "functools", "inf", "math", "nan", "operator", "thunder_core", "torch"]
+)
+"""Names that printed modules use themselves, so that no value of a trace may have them."""
 
 # Modules whose attributes are there after ``import torch``, so that printed modules need no further import.
 _TORCH_MODULES = frozenset({"torch", "torch.nn", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special"})
@@ -34,7 +46,7 @@ class Speller:
         body_name: gives the function name of a trace that is an argument of a higher-order symbol.
     """
 
-    def __init__(self, body_name: Callable[[Any], str] | None = None) -> None:
+    def __init__(self, body_name: Callable[[Trace], str] | None = None) -> None:
         self.modules: set[str] = {"torch"}
         self.constants: set[str] = set()
         self.body_name = body_name
@@ -73,54 +85,51 @@ class Speller:
         return f"{start}:{stop}" if value.step is None else f"{start}:{stop}:{self.spell(value.step)}"
 
     def _other(self, value: Any) -> str:
-        if isinstance(value, enum.Enum):
-            return self._enum(value)
+        if isinstance(value, enum.Flag) and import_path(value) is None:
+            return f"{self.path(type(value))}({value.value!r})"  # a combination of members
         if isinstance(value, tuple):
             path = self.path(type(value))
             if hasattr(type(value), "_fields"):
                 return f"{path}({', '.join([self.spell(item) for item in value])})"
             return f"{path}({_sequence(self, tuple(value))})"
-        if self.body_name is not None and hasattr(value, "symbols"):
+        if isinstance(value, Trace) and self.body_name is not None:
             return self.body_name(value)
         return self.path(value)
 
-    def _enum(self, value: enum.Enum) -> str:
-        path = self.path(type(value))
-        if value.name is not None and type(value).__members__.get(value.name) is value:
-            return f"{path}.{value.name}"
-        return f"{path}({value.value!r})"  # a combination of flags
-
     def path(self, value: Any) -> str:
-        """The dotted import path of a class or function. Raises TraceError when importing it gives something else."""
-        module, name = import_path(value)
-        if module == "builtins":
+        """The dotted import path of a class, function or enum member. Raises TraceError when importing it gives something else."""
+        found = import_path(value)
+        if found is None:
+            kind = f"{type(value).__module__}.{type(value).__qualname__}"
+            problem = f"A value of type {kind} cannot be written in a trace: {value!r:.200}"
+            raise TraceError(problem, advice=("Make it an input of the trace.",))
+        module, name = found
+        if module == "builtins" and name in _BUILTINS:
             return name
         self.modules.add(module if module not in _TORCH_MODULES else "torch")
         return f"{module}.{name}"
 
 
-def import_path(value: Any) -> tuple[str, str]:
-    """Module and qualified name that give back ``value`` itself; TraceError when there are none."""
+def import_path(value: Any) -> tuple[str, str] | None:
+    """Module and qualified name that give back ``value`` itself; None when there are none."""
     for module, name in _candidate_paths(value):
-        found = sys.modules.get(module)
+        found: Any = sys.modules.get(module)
         for part in name.split("."):
             found = getattr(found, part, None)
-        # bound methods (``Function.apply``) are made anew by each access: equal, not identical
-        if found is value or (found is not None and type(found) is type(value) and callable(value) and found == value):
+        # bound methods (``Function.apply``) and members of C++ enums are made anew by each access: equal, not identical
+        if found is value or (found is not None and type(found) is type(value) and found == value):
             return module, name
-    raise TraceError(
-        f"A value of type {type(value).__module__}.{type(value).__qualname__} cannot be written in a trace: {value!r:.200}",
-        advice=("Make it an input of the trace.",),
-    )
+    return None
 
 
 def _candidate_paths(value: Any) -> list[tuple[str, str]]:
     if isinstance(value, torch._ops.OpOverload):
-        namespace, name = value._schema.name.split("::")
-        return [("torch", f"ops.{namespace}.{name}.{value._overloadname}")]
+        return [("torch", f"ops.{value._schema.name.replace('::', '.')}.{value._overloadname}")]
     if isinstance(value, torch._ops.OpOverloadPacket):
-        namespace, name = value._qualified_op_name.split("::")
-        return [("torch", f"ops.{namespace}.{name}")]
+        return [("torch", f"ops.{value._qualified_op_name.replace('::', '.')}")]
+    kind = type(value)
+    if isinstance(getattr(kind, "__members__", None), Mapping):  # a Python or C++ enum
+        return [(module, f"{kind.__qualname__}.{value.name}") for module in (kind.__module__, "torch._C")]
     if not callable(value):
         return []
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
@@ -132,10 +141,10 @@ def _candidate_paths(value: Any) -> list[tuple[str, str]]:
     module = getattr(value, "__module__", None)
     plain = name.rpartition(".")[2]
     paths = [(module, name)] if isinstance(module, str) else []
-    return paths + [("torch", plain), ("torch", f"Tensor.{plain}"), ("torch.nn.functional", plain)]
+    return [*paths, ("torch", plain), ("torch", f"Tensor.{plain}"), ("torch.nn.functional", plain)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def module_of_name(name: str) -> str:
     """The module to import so that the dotted ``name`` can be evaluated: its longest prefix that is a module."""
     if name.startswith("torch.ops."):

@@ -57,7 +57,7 @@ class _ModulePrinter:
         self.lowered = lowered
         self.comments = comments
         self.speller = Speller(self._body_name)
-        self.functions: list[_FunctionPrinter] = []
+        self.functions: list[FunctionPrinter] = []
         self.bodies: list[tuple[Trace, str]] = []
         self.function_names: set[str] = set()
 
@@ -79,7 +79,7 @@ class _ModulePrinter:
         return PrintedTrace("\n".join(lines), locations)
 
     def _function(self, trace: Trace, name: str, header: tuple[str, ...] = ()) -> None:
-        function = _FunctionPrinter(self.speller, self.lowered, self.comments, header)
+        function = FunctionPrinter(self.speller, self.lowered, self.comments, header)
         function.print_function(trace, name)
         self.functions.append(function)
 
@@ -96,7 +96,7 @@ class _ModulePrinter:
         return name
 
 
-class _FunctionPrinter:
+class FunctionPrinter:
     """Prints one function, line by line."""
 
     def __init__(self, speller: Speller, lowered: bool, comments: bool, header: tuple[str, ...] = ()) -> None:
@@ -140,11 +140,10 @@ class _FunctionPrinter:
         if isinstance(output, PROXY_TYPES):
             text = f"{output.name} = {text}"
         elif _is_target(output):
-            text = f"{_target(output)} = {text}"
+            text = f"{_outer_target(output)} = {text}"
         else:
             self.speller.modules.add("thunder_core.ir.tree")
-            names = [_target(leaf) for leaf in iterate_leaves(output)]
-            text = f"({', '.join(names)}{',' if names else ''}) = {LEAVES}({text})"
+            text = f"{_outer_target(tuple(iterate_leaves(output)))} = {LEAVES}({text})"
         if self.comments:
             text += f"  # {', '.join([self.annotator.annotate(proxy) for proxy in bound.outputs()])}"
         return text
@@ -169,7 +168,7 @@ class _FunctionPrinter:
 
     def _parts(self, parts: tuple[BoundSymbol, ...], indent: str) -> None:
         if parts:
-            printer = _FunctionPrinter(self.speller, False, False)
+            printer = FunctionPrinter(self.speller, False, False)
             self.lines.extend(f"{indent}#   {printer.line(part)}" for part in parts)
 
 
@@ -193,6 +192,12 @@ def _is_target(output: Any) -> bool:
     if isinstance(output, tuple | list):
         return all(_is_target(item) for item in output)
     return output is None or isinstance(output, PROXY_TYPES)
+
+
+def _outer_target(output: Any) -> str:
+    """The target without the parentheses that Python does not need."""
+    text = _target(output)
+    return text[1:-1] if isinstance(output, tuple) and output else text
 
 
 def _target(output: Any) -> str:

@@ -1,0 +1,75 @@
+"""Small traces, built by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder_core.ir.annotation import contiguous_stride
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import CallStyle, Symbol
+from thunder_core.ir.trace import Stage, Trace
+
+GRAD = Context(True, False)
+LINEAR = Symbol("torch.nn.functional.linear", torch.nn.functional.linear)
+RELU = Symbol("torch.relu", torch.relu)
+MAX = Symbol("torch.max", torch.max)
+VIEW = Symbol("view", torch.Tensor.view, CallStyle.METHOD)
+ADD_ = Symbol("add_", torch.Tensor.add_, CallStyle.METHOD)
+TRANSPOSED = Symbol("T", torch.Tensor.T.__get__, CallStyle.ATTRIBUTE)
+GETITEM = Symbol("getitem", torch.Tensor.__getitem__, CallStyle.GETITEM)
+
+
+def tensor(name: str, shape: tuple[int, ...], storage: int, **metadata: Any) -> TensorProxy:
+    """A contiguous float tensor on the CPU, but for what ``metadata`` says."""
+    fields: dict[str, Any] = {
+        "stride": contiguous_stride(shape),
+        "dtype": torch.float32,
+        "device": torch.device("cpu"),
+        "requires_grad": False,
+        **metadata,
+    }
+    return TensorProxy(name, shape, storage=storage, **fields)
+
+
+def trace(inputs: tuple[Any, ...], symbols: list[BoundSymbol], output: Any, **fields: Any) -> Trace:
+    """A trace with an ambient context of plain training."""
+    fields = {"stage": Stage.ACQUIRED, "provenance": "a test", "context": GRAD, **fields}
+    return Trace("computation", inputs, tuple(symbols), output, **fields)
+
+
+def bound(symbol: Symbol, args: tuple[Any, ...], output: Any, *, kwargs: Any = None, **fields: Any) -> BoundSymbol:
+    """One line."""
+    return BoundSymbol(symbol, args, kwargs or {}, output, **fields)
+
+
+HERE = SourceLocation(__file__, 1, "forward")
+
+
+def sample() -> Trace:
+    """Every call style, a mutation, contexts, two outputs, a deletion."""
+    x, weight = tensor("x", (2, 4), 0), tensor("weight", (3, 4), 1, requires_grad=True)
+    a = tensor("a", (2, 3), 2, requires_grad=True)
+    b = tensor("b", (2, 3), 3)
+    c = tensor("c", (2, 3), 3)
+    d = tensor("d", (6,), 3)
+    e = tensor("e", (1, 3), 3)
+    values, indices = tensor("values", (2,), 4), tensor("indices", (2,), 5, dtype=torch.int64)
+    f = tensor("f", (3, 2), 3, stride=(1, 3))
+    no_grad = Context(False, False)
+    lines = [
+        bound(LINEAR, (x, weight), a, location=HERE),
+        bound(RELU, (a,), b, location=HERE, context=no_grad),
+        bound(ADD_, (b, 1.5), c, context=no_grad, effects=Effects(mutates=("b",))),
+        bound(VIEW, (c, -1), d),
+        bound(GETITEM, (d, (None, slice(0, None, 2))), e),
+        bound(MAX, (c,), torch.return_types.max((values, indices)), kwargs={"dim": 1}),
+        bound(TRANSPOSED, (c,), f),
+    ]
+    output = (a, [e, values], {"indices": indices, "scale": float("-inf")}, f)
+    return trace((x, weight), lines, output, deletions={2: ("b",), 3: ("x",)})

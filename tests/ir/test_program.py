@@ -1,0 +1,51 @@
+"""Source into callables."""
+
+import gc
+import inspect
+import linecache
+
+import pytest
+import torch
+
+from tests.ir import build
+from thunder_core.ir.program import annotate_exception, compile_source, compile_trace
+from thunder_core.ir.symbol import Symbol
+
+
+def test_source_is_shown_while_the_function_lives():
+    function = compile_source("def f(x):\n    return x + 1\n", "f", {}, title="sample")
+    filename = function.__code__.co_filename
+    assert filename.startswith("<thunder sample ")
+    assert inspect.getsource(function) == "def f(x):\n    return x + 1\n"
+    assert filename in linecache.cache
+    linecache.checkcache()
+    assert filename in linecache.cache
+    del function
+    gc.collect()
+    assert filename not in linecache.cache
+
+
+def test_file_names_are_unique():
+    functions = [compile_source("def f(): ...", "f", {}, title="same") for _ in range(2)]
+    assert functions[0].__code__.co_filename != functions[1].__code__.co_filename
+
+
+def test_a_name_without_a_dot_is_bound_to_its_target():
+    x, y = build.tensor("x", (2,), 0), build.tensor("y", (2,), 1)
+    region = Symbol("region", lambda x: x * 2)
+    function = compile_trace(build.trace((x,), [build.bound(region, (x,), y)], y))
+    assert function(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_modules_of_custom_names_are_imported():
+    x, y = build.tensor("x", (2,), 0), build.tensor("y", (2,), 1)
+    symbol = Symbol("thunder_core.ir.tree.leaves", None)
+    function = compile_trace(build.trace((x,), [build.bound(symbol, ([x],), (y,))], y))
+    assert function(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_exceptions_from_elsewhere_get_no_note():
+    with pytest.raises(ValueError, match="other") as caught:
+        raise ValueError("other")
+    annotate_exception(caught.value)
+    assert not hasattr(caught.value, "__notes__")

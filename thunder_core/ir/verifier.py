@@ -1,0 +1,187 @@
+"""Check that a trace keeps the invariants of its stage."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from thunder_core.errors import TraceError, VerificationError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.excerpt import excerpt
+from thunder_core.ir.literals import RESERVED_NAMES, Speller
+from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.tree import iterate_leaves, iterate_proxies
+
+# Results of these own their whole memory, so that the memory's size is known.
+_OWNING_TAGS = frozenset({Tag.ELEMENTWISE, Tag.MATMUL, Tag.REDUCTION})
+
+
+def verify(trace: Trace) -> None:
+    """Raise VerificationError, which shows the offending line and those around it, when ``trace`` is malformed."""
+    _Verifier(trace).verify()
+
+
+class _Broken(Exception):
+    """An invariant does not hold; the verifier adds where."""
+
+
+class _Verifier:
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.defined: dict[str, Proxy] = {}
+        self.deleted: dict[str, int] = {}
+        self.storages: dict[int, str] = {}
+        self.storage_bytes: dict[int, int] = {}
+        self.speller = Speller(lambda body: body.name)
+
+    def verify(self) -> None:
+        index = -1
+        try:
+            self._check_header()
+            self._check_deletions(-1)
+            for index, bound in enumerate(self.trace.symbols):
+                self._check_line(bound)
+                self._check_deletions(index)
+            index = len(self.trace.symbols)
+            self._check_values(self.trace.output, "returns")
+        except (_Broken, TraceError) as error:
+            raise self._report(str(error), index) from error
+
+    def _report(self, problem: str, index: int) -> VerificationError:
+        inside = 0 <= index < len(self.trace.symbols)
+        location = self.trace.symbols[index].location if inside else None
+        where = f"In the {self.trace.stage.value} trace {self.trace.name!r} made by {self.trace.provenance!r}"
+        return VerificationError(f"{where}: {problem}\n{excerpt(self.trace, index)}", location=location)
+
+    def _check_header(self) -> None:
+        trace = self.trace
+        _expect(trace.name.isidentifier() and not keyword.iskeyword(trace.name), f"{trace.name!r} is not a name")
+        _expect(isinstance(trace.stage, Stage), f"the stage is a {type(trace.stage).__name__}")
+        _check_context(trace.context)
+        for proxy in trace.inputs:
+            self._define(proxy)
+            if isinstance(proxy, TensorProxy):
+                self.storages.setdefault(proxy.storage, proxy.name)
+        outside = [index for index in trace.deletions if not -1 <= index < len(trace.symbols)]
+        _expect(not outside, f"deletions after lines {outside}, but there are {len(trace.symbols)} lines")
+
+    def _check_line(self, bound: BoundSymbol) -> None:
+        _expect(isinstance(bound.symbol, Symbol), f"a line calls a {type(bound.symbol).__name__}, not a Symbol")
+        self._check_values(bound.args, "uses")
+        self._check_values(bound.kwargs, "uses")
+        for value in (*iterate_leaves(bound.args), *iterate_leaves(bound.kwargs)):
+            if isinstance(value, Trace):
+                verify(value)
+        if bound.context is not None:
+            _check_context(bound.context)
+        self._check_effects(bound)
+        for leaf in iterate_leaves(bound.output):
+            _expect(leaf is None or isinstance(leaf, PROXY_TYPES), f"the line's output contains {leaf!r}")
+        arguments = list(bound.inputs())
+        for proxy in bound.outputs():
+            self._define(proxy)
+            if isinstance(proxy, TensorProxy):
+                self._check_memory(proxy, bound, arguments)
+
+    def _check_values(self, value: Any, verb: str) -> None:
+        for proxy in iterate_proxies(value):
+            known = self.defined.get(proxy.name)
+            _expect(known is not None, f"it {verb} {proxy.name!r}, which is not defined before")
+            after = self.deleted.get(proxy.name)
+            _expect(after is None, f"it {verb} {proxy.name!r}, which is deleted after line {after}")
+            _expect(known == proxy, f"it {verb} {proxy!r}, but that name is defined as {known!r}")
+        self.speller.spell(value)
+
+    def _define(self, proxy: Proxy) -> None:
+        name = proxy.name
+        usable = name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED_NAMES
+        _expect(usable, f"{name!r} cannot be the name of a value")
+        _expect(name not in self.defined, f"{name!r} is defined twice")
+        self.defined[name] = proxy
+        _check_proxy(proxy)
+
+    def _check_effects(self, bound: BoundSymbol) -> None:
+        mutates = bound.effects.mutates
+        if not mutates:
+            return
+        _expect(self.trace.stage is not Stage.FUNCTIONAL, f"a functional trace mutates {', '.join(mutates)}")
+        tensors = {proxy.name for proxy in bound.inputs() if isinstance(proxy, TensorProxy)}
+        strangers = sorted(set(mutates) - tensors)
+        _expect(not strangers, f"it is said to mutate {', '.join(strangers)}, not a tensor among its arguments")
+
+    def _check_memory(self, proxy: TensorProxy, bound: BoundSymbol, arguments: list[Proxy]) -> None:
+        owner = self.storages.get(proxy.storage)
+        if owner is None:
+            self.storages[proxy.storage] = proxy.name
+            if not _OWNING_TAGS.isdisjoint(bound.symbol.tags) and proxy.offset == 0:
+                self._remember_size(proxy)
+            return
+        related: list[Proxy] = [*arguments, *bound.outputs()]
+        shared = any(
+            isinstance(item, TensorProxy) and item.storage == proxy.storage and item.name != proxy.name
+            for item in related
+        )
+        _expect(shared, f"{proxy.name!r} shares the memory of {owner!r}, which no argument of the line does")
+        end, size = _end(proxy), self.storage_bytes.get(proxy.storage)
+        if end is not None and size is not None:
+            _expect(end <= size, f"{proxy.name!r} reaches byte {end} of a memory of {size} bytes")
+
+    def _remember_size(self, proxy: TensorProxy) -> None:
+        end = _end(proxy)
+        if end is not None:
+            self.storage_bytes[proxy.storage] = end
+
+    def _check_deletions(self, index: int) -> None:
+        for name in self.trace.deletions.get(index, ()):
+            _expect(name in self.defined, f"{name!r} is deleted but not defined")
+            _expect(name not in self.deleted, f"{name!r} is deleted twice")
+            self.deleted[name] = index
+
+
+def _check_proxy(proxy: Proxy) -> None:
+    if isinstance(proxy, NumberProxy):
+        _expect(isinstance(proxy.python_type, type), f"the type of {proxy.name!r} is {proxy.python_type!r}")
+    if isinstance(proxy, OpaqueProxy):
+        _expect(isinstance(proxy.type_name, str), f"the type name of {proxy.name!r} is {proxy.type_name!r}")
+    if not isinstance(proxy, TensorProxy):
+        return
+    _expect(len(proxy.shape) == len(proxy.stride), f"{proxy.name!r} has sizes {proxy.shape} but strides {proxy.stride}")
+    _expect(isinstance(proxy.dtype, torch.dtype), f"the dtype of {proxy.name!r} is {proxy.dtype!r}")
+    _expect(isinstance(proxy.device, torch.device), f"the device of {proxy.name!r} is {proxy.device!r}")
+    _expect(isinstance(proxy.requires_grad, bool), f"requires_grad of {proxy.name!r} is {proxy.requires_grad!r}")
+    differentiable = proxy.dtype.is_floating_point or proxy.dtype.is_complex
+    _expect(differentiable or not proxy.requires_grad, f"{proxy.name!r} of {proxy.dtype} requires grad")
+    for size in (*proxy.shape, *proxy.stride, proxy.offset):
+        if isinstance(size, torch.SymInt):
+            continue  # looking at its value would add a guard
+        _expect(type(size) is int and size >= 0, f"a size, stride or offset of {proxy.name!r} is {size!r}")
+
+
+def _check_context(context: Context) -> None:
+    _expect(isinstance(context, Context), f"a context is {context!r}")
+    kinds = [kind for kind, _ in context.autocast]
+    _expect(len(set(kinds)) == len(kinds), f"a context names a device type twice: {context!r}")
+    for _, dtype in context.autocast:
+        _expect(isinstance(dtype, torch.dtype), f"a context casts to {dtype!r}")
+
+
+def _end(proxy: TensorProxy) -> int | None:
+    """The byte after the last one that the tensor shows; None when that depends on symbolic sizes."""
+    numbers: Iterable[Any] = (*proxy.shape, *proxy.stride, proxy.offset)
+    if not all(type(number) is int for number in numbers):
+        return None
+    if 0 in proxy.shape:
+        return 0
+    last = proxy.offset + sum((size - 1) * step for size, step in zip(proxy.shape, proxy.stride, strict=True))
+    return int((last + 1) * proxy.dtype.itemsize)
+
+
+def _expect(holds: bool, problem: str) -> None:
+    if not holds:
+        raise _Broken(problem)
