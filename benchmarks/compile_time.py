@@ -1,0 +1,90 @@
+"""What compilation costs: acquisition of a large model, and the first call of a small one in a fresh process."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from benchmarks import programs
+from benchmarks.implementations import compile_with, unavailable
+from benchmarks.process import in_fresh_process
+from benchmarks.row import IMPLEMENTATIONS, Row
+
+REPEATS = 5
+DEPTHS = (4, 8, 16, 32, 64)
+GROUP = "compile time"
+
+
+def measure(threads: int) -> list[Row]:
+    """The rows of this benchmark."""
+    return [*_acquisition(threads), _first_call(threads)]
+
+
+def _acquisition(threads: int) -> list[Row]:
+    runs = {depth: _runs(threads, depth) for depth in DEPTHS}
+    seconds = {depth: statistics.median(run["acquisition"] for run in runs[depth]) for depth in DEPTHS}
+    rows = []
+    for depth in DEPTHS:
+        goal = "<= 0.8 s" if depth == 32 else ""
+        what = "acquire Llama-2-7B with guards, 1x512, meta" if depth == 32 else f"the same with {depth} layers"
+        reached = seconds[depth] <= 0.8 if goal else None
+        first = runs[depth][0]
+        details = {"stages": first["stages"], "first call": first["first call"], "guards": first["guards"]}
+        rows.append(Row(GROUP, what, "s", {"thunder": seconds[depth]}, {}, goal, reached, details))
+    # Linear: the cost of one more layer is the same at both ends.
+    early = (seconds[16] - seconds[4]) / 12
+    late = (seconds[64] - seconds[32]) / 32
+    what = "a layer's cost, 32 to 64 layers / 4 to 16"
+    rows.append(Row(GROUP, what, "x", {"thunder": late / early}, {}, "linear: <= 1.25", late / early <= 1.25))
+    return rows
+
+
+def _runs(threads: int, depth: int) -> list[dict[str, float]]:
+    return [in_fresh_process(acquisition, threads=threads, layers=depth) for _ in range(REPEATS)]
+
+
+def acquisition(layers: int) -> dict[str, object]:
+    """Seconds of the first acquisition in this process, guards included, and of each stage of the compilation."""
+    import torch
+
+    import thunder
+
+    model, arguments = programs.llama_7b_on_meta(layers)
+    compiled = thunder.jit(model)
+    with torch.no_grad():
+        start = time.perf_counter()
+        compiled(*arguments)
+        first_call = time.perf_counter() - start
+    report = thunder.explain(compiled)
+    stages = dict(report.timings)
+    return {
+        "acquisition": stages["acquire"],
+        "stages": stages,
+        "first call": first_call,
+        "guards": len(report.guards),
+    }
+
+
+def _first_call(threads: int) -> Row:
+    skipped = unavailable()
+    names = [name for name in IMPLEMENTATIONS if name not in skipped]
+    runs: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(REPEATS):
+        for name in names:
+            runs[name].append(in_fresh_process(first_call_seconds, threads=threads, name=name))
+    values = {name: statistics.median(seconds) for name, seconds in runs.items()}
+    what = "first call, Llama of 8 small layers, 1x64"
+    return Row(GROUP, what, "s", values, skipped, "<= 0.5 s", values["thunder"] <= 0.5)
+
+
+def first_call_seconds(name: str) -> float:
+    """Seconds from the model to its first output, in this process, after the imports."""
+    import torch
+
+    if name == "thunder":
+        import thunder  # noqa: F401  # imported beforehand, as eager's torch is
+    program, arguments = programs.small_llama()
+    with torch.no_grad():
+        start = time.perf_counter()
+        compile_with(name, program)(*arguments)
+        return time.perf_counter() - start

@@ -1,0 +1,117 @@
+"""What the choice among sixty cache entries costs: the oldest entry against the newest."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.implementations import compile_with
+from benchmarks.process import in_fresh_process
+from benchmarks.row import IMPLEMENTATIONS, Row
+
+ENTRIES = 60
+KEYS = ("shape", "int argument", "module attribute")
+
+
+def measure(threads: int) -> list[Row]:
+    """The rows of this benchmark."""
+    results = [(key, _seconds(key, threads)) for key in KEYS]
+    return [row for key, seconds in results for row in _rows(key, seconds)]
+
+
+def _seconds(key: str, threads: int) -> dict[str, dict[str, float]]:
+    # A process for each: sixty entries of one implementation leave garbage that another should not pay for.
+    run = functools.partial(in_fresh_process, seconds_by_entry, threads=threads, key=key)
+    return {name: run(name=name) for name in IMPLEMENTATIONS}
+
+
+def _rows(key: str, seconds: dict[str, dict[str, float]]) -> list[Row]:
+    rows = []
+    for which in ("only", "oldest", "newest"):
+        values = {name: one[which] * 1e6 for name, one in seconds.items()}
+        what = f"by {key}: 1 entry" if which == "only" else f"by {key}: {which} of {ENTRIES}"
+        rows.append(Row("dispatch", what, "us", values, {}))
+    ratios = {
+        name: max(one["oldest"], one["newest"]) / min(one["oldest"], one["newest"]) for name, one in seconds.items()
+    }
+    rows.append(Row("dispatch", f"by {key}: slower / faster", "x", ratios, {}, "<= 2x", ratios["thunder"] <= 2))
+    return rows
+
+
+def seconds_by_entry(key: str, name: str) -> dict[str, float]:
+    """Median seconds of a call that takes the only entry, the oldest and the newest of sixty.
+
+    torch.compile runs with its ``eager`` back end here: the choice among entries is the same, and sixty compilations
+    with Inductor would take minutes.
+    """
+    from benchmarks.timing import interleaved_medians
+
+    select = {"shape": _by_shape, "int argument": _by_argument, "module attribute": _by_attribute}[key]
+    choose = select(functools.partial(_compile, name))
+    choose(0)()
+    only = interleaved_medians({"only": _settled(choose(0))})
+    for entry in range(ENTRIES):
+        choose(entry)()
+    oldest, newest = choose(0), choose(ENTRIES - 1)
+    start = time.perf_counter()
+    oldest(), newest()
+    assert time.perf_counter() - start < 0.05, "the entries were not kept"
+    return only | interleaved_medians({"oldest": _settled(oldest), "newest": _settled(newest)})
+
+
+def _compile(name: str, program: Callable[..., Any]) -> Callable[..., Any]:
+    if name != "torch.compile":
+        return compile_with(name, program, entries=ENTRIES)
+    import torch
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = ENTRIES + 1
+    torch._dynamo.config.allow_unspec_int_on_nn_module = False
+    return torch.compile(program, dynamic=False, fullgraph=True, backend="eager")
+
+
+def _settled(call: Callable[[], object]) -> Callable[[], object]:
+    for _ in range(3):
+        call()
+    return call
+
+
+def _by_shape(compile_: Callable[..., Any]) -> Callable[[int], Callable[[], object]]:
+    import torch
+
+    function = compile_(lambda x: x + 1)
+    tensors = [torch.zeros(entry + 2) for entry in range(ENTRIES)]
+    return lambda entry: lambda tensor=tensors[entry]: function(tensor)
+
+
+def _by_argument(compile_: Callable[..., Any]) -> Callable[[int], Callable[[], object]]:
+    import torch
+
+    function = compile_(lambda x, n: x + n)
+    tensor = torch.zeros(4)
+    return lambda entry: lambda: function(tensor, entry + 2)
+
+
+def _by_attribute(compile_: Callable[..., Any]) -> Callable[[int], Callable[[], object]]:
+    import torch
+
+    class Scale(torch.nn.Module):
+        factor = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.factor
+
+    module = Scale()
+    compiled = compile_(module)
+    tensor = torch.zeros(4)
+
+    def choose(entry: int) -> Callable[[], object]:
+        def call() -> object:
+            module.factor = entry + 2
+            return compiled(tensor)
+
+        return call
+
+    return choose

@@ -1,0 +1,67 @@
+"""Peak memory of a forward call without gradients.
+
+Method: PyTorch's profiler records each allocation and release of PyTorch's CPU allocator. The peak of their running
+sum, counted from the start of the call, is what the call needs on top of what was there: intermediates, outputs and the
+kernels' own workspaces. Nothing about the call is changed, no dispatch mode is active. The first calls (compilation)
+are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks import programs
+from benchmarks.implementations import compile_with, unavailable
+from benchmarks.process import in_fresh_process
+from benchmarks.row import IMPLEMENTATIONS, Row
+
+CASES = {
+    "small_llama": "Llama, 8 small layers, 1x64",
+    "residual_network": "CNN with in-place ReLU, 4x3x64x64",
+    "bert": "Hugging Face BERT, 4 layers, 2x128",
+    "small_llama_decode": "Llama decode step, KV cache",
+}
+LIMIT = 1.02
+
+
+def measure(threads: int) -> list[Row]:
+    """The rows of this benchmark."""
+    skipped = unavailable()
+    names = [name for name in IMPLEMENTATIONS if name not in skipped]
+    rows = []
+    for case, what in CASES.items():
+        peaks = in_fresh_process(peak_bytes, threads=threads, case=case, names=names)
+        values = {name: peak / 2**20 for name, peak in peaks.items()}
+        reached = peaks["thunder"] <= LIMIT * peaks["eager"]
+        rows.append(Row("peak memory", what, "MiB", values, skipped, f"<= {LIMIT} x eager", reached))
+    return rows
+
+
+def peak_bytes(case: str, names: list[str]) -> dict[str, int]:
+    """Peak of a forward call in bytes, by implementation."""
+    import torch
+
+    program, arguments = getattr(programs, case)()
+    peaks = {}
+    with torch.no_grad():
+        for name in names:
+            compiled = compile_with(name, program)
+            for _ in range(3):
+                compiled(*arguments)
+            peaks[name] = _peak(lambda compiled=compiled: compiled(*arguments))
+    return peaks
+
+
+def _peak(call: Callable[[], object]) -> int:
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        result = call()
+    events = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    del result
+    current = peak = 0
+    for event in events:
+        current += event.nbytes()
+        peak = max(peak, current)
+    return peak
