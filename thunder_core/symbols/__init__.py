@@ -1,0 +1,24 @@
+"""Symbols: which operation a call of a torch function is, and with which arguments.
+
+`thunder_core.symbols.registry.registry` answers that. The functions exported here are those that printed traces call.
+"""
+
+from thunder_core.symbols.functions import (
+    delete_attribute,
+    set_attribute,
+    set_data,
+    set_grad,
+    set_requires_grad,
+    setitem,
+    setitem_copy,
+)
+
+__all__ = [
+    "delete_attribute",
+    "set_attribute",
+    "set_data",
+    "set_grad",
+    "set_requires_grad",
+    "setitem",
+    "setitem_copy",
+]

@@ -1,0 +1,126 @@
+"""Argument layouts: the signature of a spelling as data, and how its arguments reach their canonical places.
+
+A layout is written like a Python signature without annotations: ``"input, dim=None, *, dtype=None"``. A starred name
+(``"input, *shape"``) collects integers given one by one or as one sequence, and stands for one tuple.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+
+class _Required:
+    """Stands where a parameter has no default."""
+
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Final = _Required()
+
+# Spellings of NumPy that PyTorch's own argument parser accepts.
+NUMPY_NAMES: Final = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "a": "input", "x2": "other"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Parameters of one spelling.
+
+    Attributes:
+        positional: names of the parameters that may be given by position, in order.
+        defaults: their defaults, `REQUIRED` where there is none.
+        variadic: the last positional parameter collects the remaining ones into a tuple.
+        keywords: keyword-only parameters and their defaults.
+    """
+
+    positional: tuple[str, ...]
+    defaults: tuple[Any, ...]
+    variadic: bool
+    keywords: dict[str, Any]
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.positional) | frozenset(self.keywords)
+
+    def default(self, name: str) -> Any:
+        """The default of a parameter; `REQUIRED` when it has none."""
+        if name in self.keywords:
+            return self.keywords[name]
+        return self.defaults[self.positional.index(name)]
+
+    def collect(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+        """Values by parameter name; None when the arguments do not fit."""
+        count = len(self.positional)
+        if self.variadic and len(args) >= count:
+            args = (*args[: count - 1], _as_one_tuple(args[count - 1 :]))
+        elif len(args) > count:
+            return None
+        values = dict(zip(self.positional, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in self.keywords and name not in self.positional and name != "out":
+                name = NUMPY_NAMES.get(name, name)
+                if name not in self.positional:
+                    return None
+            if name in values:
+                return None
+            values[name] = value
+        return values
+
+
+def _as_one_tuple(values: tuple[Any, ...]) -> Any:
+    """``(2, 3)`` from ``(2, 3)`` as well as from ``((2, 3),)``; a lone value that is no integer stays itself."""
+    if len(values) != 1:
+        return values
+    only = values[0]
+    if isinstance(only, tuple | list):
+        return tuple(only)
+    return values if isinstance(only, int) else only
+
+
+def same_value(value: Any, default: Any) -> bool:
+    """Whether an argument is its parameter's default. Types must agree (``1.0`` is not ``1``); tensors never are."""
+    return value is default or (type(value) is type(default) and type(value) in _PLAIN and bool(value == default))
+
+
+_PLAIN: Final = frozenset({int, float, bool, str, tuple})
+
+
+@cache
+def parse_layout(text: str) -> Layout:
+    """Read a layout from its signature text."""
+    positional: list[str] = []
+    defaults: list[Any] = []
+    keywords: dict[str, Any] = {}
+    variadic = keyword_only = False
+    for item in _split(text):
+        name, _, default_text = item.partition("=")
+        default = ast.literal_eval(default_text) if default_text else REQUIRED
+        if name.startswith("*"):
+            keyword_only, variadic = True, len(name) > 1
+            if variadic:
+                positional.append(name[1:])
+                defaults.append(default)
+        elif keyword_only:
+            keywords[name] = default
+        else:
+            positional.append(name)
+            defaults.append(default)
+    return Layout(tuple(positional), tuple(defaults), variadic, keywords)
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas that are not inside brackets."""
+    items, depth, start = [], 0, 0
+    for position, character in enumerate(text):
+        if character in "([":
+            depth += 1
+        elif character in ")]":
+            depth -= 1
+        elif character == "," and depth == 0:
+            items.append(text[start:position].strip())
+            start = position + 1
+    items.append(text[start:].strip())
+    return [item for item in items if item]

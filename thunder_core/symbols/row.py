@@ -1,0 +1,140 @@
+"""Rows: the declarative form of a symbol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from thunder_core.ir.symbol import CallStyle, Tag
+
+Adapter = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[tuple[Any, ...], dict[str, Any]] | None"]
+"""From a spelling's arguments to canonical ones; None when they do not fit. It must not call torch functions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """One public function or method that means the row's operation.
+
+    Attributes:
+        name: dotted name ("torch.special.expit", "torch.Tensor.add").
+        layouts: signatures; the first that the arguments fit is taken. Parameters are matched with the row's by name.
+            One that the row lacks must have its default, otherwise the call does not fit; ``inplace=True`` means the
+            row's in-place symbol; ``_stacklevel`` is ignored.
+        adapter: instead of layouts, for what they cannot express.
+        implied: derived from the row's name, so that PyTorch need not have it.
+    """
+
+    name: str
+    layouts: tuple[str, ...] = ()
+    adapter: Adapter | None = None
+    implied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One operation.
+
+    Attributes:
+        name: dotted name of the function or, under ``torch.Tensor``, the method that is printed.
+        layouts: signatures of the canonical call. More than one where overloads differ; none means that arguments are
+            kept as they come.
+        spellings: everything that means this. The functions that ``name`` and ``target`` stand for always belong to them.
+        target: dotted name of what is called, where a cheaper function than ``name`` does exactly the same.
+        inplace: spellings of the in-place variant; the first that exists gives its symbol.
+        style: how a call is printed.
+        tags, decomposition: as in `Symbol`.
+    """
+
+    name: str
+    layouts: tuple[str, ...]
+    spellings: tuple[Spelling, ...]
+    target: str
+    inplace: tuple[Spelling, ...] = ()
+    style: CallStyle = CallStyle.FUNCTION
+    tags: frozenset[Tag] = frozenset()
+    decomposition: Callable[..., Any] | None = None
+
+
+def row(
+    call: str,
+    *spellings: str | Spelling,
+    target: str | None = None,
+    inplace: str | None = None,
+    method: bool = True,
+    overloads: tuple[str, ...] = (),
+    tags: tuple[Tag, ...] = (),
+    decomposition: Callable[..., Any] | None = None,
+) -> Row:
+    """A row from its canonical call, ``"torch.add(input, other, *, alpha=1)"``.
+
+    Spellings are names, with a signature where it differs from the canonical one. ``torch.`` may be left out before
+    ``Tensor``, ``special`` and ``linalg``; ``F`` is ``torch.nn.functional`` and ``nn`` is ``torch._C._nn``.
+
+    The Tensor method and the torch function of the same name are spellings wherever PyTorch has them, and those with a
+    trailing underscore are the in-place variant. ``method=False`` keeps both out. ``inplace`` names in-place variants
+    that are called otherwise, separated by `` | ``. ``overloads`` are further canonical signatures.
+    """
+    name, layouts = _read(call)
+    layouts = layouts + overloads
+    base = name.rpartition(".")[2]
+    style = CallStyle.METHOD if name.startswith("torch.Tensor.") else CallStyle.FUNCTION
+    given = [item if isinstance(item, Spelling) else Spelling(*_read(item)) for item in spellings]
+    places = [Spelling(*_read(item)) for item in (inplace.split(" | ") if inplace else ())]
+    own = [Spelling(name), Spelling(expand(target or name))]
+    implied = [Spelling(f"torch.{place}{base}", implied=True) for place in ("Tensor.", "")] if method else []
+    implied_places = [Spelling(f"{item.name}_", implied=True) for item in implied]
+    return Row(
+        name,
+        layouts,
+        _complete([*given, *own, *implied], layouts),
+        expand(target or name),
+        _complete([*places, *implied_places], layouts),
+        style,
+        frozenset(tags),
+        decomposition,
+    )
+
+
+def attribute(name: str, *tags: Tag) -> Row:
+    """The row of a property of Tensor."""
+    full = f"torch.Tensor.{name}"
+    return Row(full, (), (Spelling(full),), full, style=CallStyle.ATTRIBUTE, tags=frozenset(tags))
+
+
+def _complete(spellings: list[Spelling], layouts: tuple[str, ...]) -> tuple[Spelling, ...]:
+    """Spellings with the canonical signature filled in; of two with one name the first."""
+    complete: dict[str, Spelling] = {}
+    for spelling in spellings:
+        whole = spelling.layouts or spelling.adapter
+        complete.setdefault(spelling.name, spelling if whole else replace(spelling, layouts=layouts))
+    return tuple(complete.values())
+
+
+def rows(calls: str, *, tags: tuple[Tag, ...] = (), method: bool = True) -> list[Row]:
+    """Rows that need nothing but their call, one a line. Further spellings follow the call, separated by `` | ``."""
+    lines = (line.strip() for line in calls.splitlines())
+    return [row(*line.split(" | "), tags=tags, method=method) for line in lines if line]
+
+
+def expand(name: str) -> str:
+    """The dotted name from the short forms that tables use."""
+    for short, full in _PREFIXES:
+        if name.startswith(short):
+            return full + name[len(short) :]
+    return name
+
+
+_PREFIXES = (
+    ("F.", "torch.nn.functional."),
+    ("Tensor.", "torch.Tensor."),
+    ("special.", "torch.special."),
+    ("linalg.", "torch.linalg."),
+    ("nn.", "torch._C._nn."),
+)
+
+
+def _read(call: str) -> tuple[str, tuple[str, ...]]:
+    """``"torch.relu(input)"`` → its name and signature; a bare name has no signature."""
+    name, bracket, rest = call.partition("(")
+    return expand(name), ((rest.removesuffix(")"),) if bracket and rest != "...)" else ())
