@@ -1,0 +1,107 @@
+"""Acquisition: run the user's program once and write it down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.acquire import leaks
+from thunder_core.acquire.active import active_recorder, set_active_recorder
+from thunder_core.acquire.interception import intercepting
+from thunder_core.acquire.mode import AcquisitionMode
+from thunder_core.acquire.rebuild import Rebuilder, Recipe
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.errors import UnsupportedError
+from thunder_core.guards.observer import Observer
+from thunder_core.guards.source import Source
+from thunder_core.ir.context import Context, current_context
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.trace import Stage, Trace
+
+
+@dataclass(frozen=True)
+class Acquired:
+    """A recorded program.
+
+    Attributes:
+        trace: the program; its output is the flat tuple of tensors that ``recipe`` asks for.
+        sources: where the prologue finds each input of the trace.
+        inputs: the objects that they were this time.
+        observer: what was read from Python, and what was written.
+        recipe: how to rebuild the program's result, and its writes to Python objects, from the outputs.
+    """
+
+    trace: Trace
+    sources: tuple[Source, ...]
+    inputs: tuple[Any, ...]
+    observer: Observer
+    recipe: Recipe
+
+
+def acquire(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, name: str = "computation"
+) -> Acquired:
+    """Run ``function(*args, **kwargs)`` once without computing anything, and return it as a trace.
+
+    The program's changes to Python objects are undone afterwards; they are part of what was recorded.
+
+    Raises:
+        AcquisitionError: the program cannot be recorded; the message names the user's line.
+        Exception: whatever the program itself raises.
+    """
+    observer = Observer(function, args, kwargs)
+    recorder = Recorder(observer.source_of)
+    try:
+        outputs: list[Proxy] = []
+        recipe = _run(function, args, kwargs, recorder, observer, outputs)
+    finally:
+        observer.undo()
+    leaks.check(recorder)
+    trace = Trace(
+        name,
+        tuple(recorder.inputs.proxies),
+        tuple(recorder.lines),
+        tuple(outputs),
+        Stage.ACQUIRED,
+        "acquisition",
+        recorder.ambient,
+    )
+    return Acquired(trace, tuple(recorder.inputs.sources), tuple(recorder.inputs.objects), observer, recipe)
+
+
+def _run(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    recorder: Recorder,
+    observer: Observer,
+    outputs: list[Proxy],
+) -> Recipe:
+    previous = set_active_recorder(recorder)
+    grad_enabled = torch.is_grad_enabled()
+    try:
+        with intercepting(), recorder.mode, AcquisitionMode(recorder, observer.pause, observer.resume):
+            with observer:
+                result = function(*args, **kwargs)
+            _check_context(recorder.ambient, current_context())
+        rebuilder = Rebuilder(recorder, observer, outputs)
+        return rebuilder.recipe(result, observer.writes())
+    finally:
+        torch.set_grad_enabled(grad_enabled)
+        set_active_recorder(previous)
+
+
+def _check_context(before: Context, after: Context) -> None:
+    if before != after:
+        raise UnsupportedError(
+            f"the program leaves PyTorch's modes changed: {before} became {after}",
+            advice=("use torch.no_grad(), torch.set_grad_enabled and torch.autocast as context managers",),
+        )
+
+
+def acquiring() -> bool:
+    """Whether this thread is recording a program now."""
+    return active_recorder() is not None

@@ -1,0 +1,119 @@
+"""Turn the arguments of a call into proxies and literals, and into a key for the metadata cache."""
+
+from __future__ import annotations
+
+import enum
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.variable import Variable
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.recorder import Recorder
+
+_PLAIN = frozenset(
+    {
+        type(None),
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        types.EllipsisType,
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+    }
+)
+
+
+class Call:
+    """The tensors of one call, in order of appearance.
+
+    Attributes:
+        variables, proxies, objects: of each tensor argument: its variable, its proxy before the call, the user's object.
+        key: everything that decides the metadata of the results.
+        hashable: whether ``key`` can be used as one.
+        foldable: whether all other arguments are literals.
+    """
+
+    __slots__ = ("foldable", "hashable", "key", "objects", "proxies", "recorder", "variables")
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.variables: list[Variable] = []
+        self.proxies: list[TensorProxy] = []
+        self.objects: list[Any] = []
+        self.key: list[Any] = []
+        self.hashable = True
+        self.foldable = True
+
+    def tensor(self, tensor: torch.Tensor) -> TensorProxy:
+        """Take note of a tensor argument."""
+        variable = tensor.variable if type(tensor) is TracedTensor else self.recorder.inputs.lift(tensor)
+        proxy = variable.proxy
+        self.key.append(variable.key)
+        # which arguments are the same tensor, or share memory, may matter to the result
+        for index, other in enumerate(self.proxies):
+            if other.storage == proxy.storage:
+                self.key.append((index, self.objects[index] is tensor))
+        self.variables.append(variable)
+        self.proxies.append(proxy)
+        self.objects.append(tensor)
+        return proxy
+
+
+def convert(value: Any, call: Call) -> Any:
+    """``value`` with tensors as proxies and other objects as literals or opaque inputs."""
+    kind = type(value)
+    if kind in _PLAIN:
+        call.key.append((kind, value) if kind is not float or value else (kind, str(value)))
+        return value
+    if kind is TracedTensor or isinstance(value, torch.Tensor):
+        return call.tensor(value)
+    if kind is tuple:
+        call.key.append((kind, len(value)))
+        return tuple([convert(item, call) for item in value])
+    if kind is list:
+        call.key.append((kind, len(value)))
+        return [convert(item, call) for item in value]
+    return _convert_rare(value, kind, call)
+
+
+def _convert_rare(value: Any, kind: type, call: Call) -> Any:
+    if kind is dict:
+        call.key.append((kind, tuple(value)))
+        return {key: convert(item, call) for key, item in value.items()}
+    if kind is torch.Size:
+        call.key.append((kind, value))
+        return torch.Size([convert(item, call) for item in value])
+    if kind is slice:
+        call.key.append(kind)
+        return slice(convert(value.start, call), convert(value.stop, call), convert(value.step, call))
+    if isinstance(value, tuple):
+        call.key.append((kind, len(value)))
+        items = [convert(item, call) for item in value]
+        return kind(*items) if hasattr(kind, "_fields") else kind(items)  # type: ignore[call-arg]
+    if isinstance(value, enum.Enum) or kind is Trace:
+        call.key.append(value if isinstance(value, enum.Enum) else id(value))
+        return value
+    if isinstance(value, bool | int | float | str) and not isinstance(value, enum.Enum):
+        return _convert_subclass(value, call)
+    call.key.append(id(value))
+    call.hashable = False
+    call.foldable = False
+    return call.recorder.inputs.object(value)
+
+
+def _convert_subclass(value: Any, call: Call) -> Any:
+    """NumPy scalars and other subclasses of Python's plain types are recorded as the plain value."""
+    for plain in (bool, int, float, str):
+        if isinstance(value, plain):
+            return convert(plain(value), call)
+    raise AssertionError("unreachable")

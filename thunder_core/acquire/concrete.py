@@ -1,0 +1,83 @@
+"""Compute, while a program is recorded, a value that depends on none of its inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder_core.errors import DataDependentError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
+from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.tree import iterate_leaves, iterate_proxies, map_leaves
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.recorder import Recorder
+
+
+def evaluate(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run one call on real tensors, after the recorded lines that its arguments depend on.
+
+    All tensor arguments must be constants. Raises `DataDependentError` on devices without data.
+    """
+    tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    wanted = [recorder.variable(tensor) for tensor in tensors]
+    with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+        values = _run_slice(recorder, {variable.proxy.storage for variable in wanted})
+
+        def real(leaf: Any) -> Any:
+            return values[recorder.variable(leaf).proxy.name] if isinstance(leaf, torch.Tensor) else leaf
+
+        return symbol.target(*map_leaves(real, args), **map_leaves(real, kwargs))
+
+
+def _run_slice(recorder: Recorder, storages: set[int]) -> dict[str, Any]:
+    """Values by name of everything that decides the contents of ``storages``."""
+    lines = _slice(recorder.lines, storages)
+    values: dict[str, Any] = {}
+    for proxy, tensor in zip(recorder.inputs.proxies, recorder.inputs.objects, strict=True):
+        if isinstance(proxy, TensorProxy) and proxy.storage in storages:
+            values[proxy.name] = tensor.detach().clone()
+    for line in lines:
+        _check_device(line)
+        result = line.symbol.target(
+            *map_leaves(lambda leaf: _lookup(leaf, values), line.args),
+            **map_leaves(lambda leaf: _lookup(leaf, values), line.kwargs),
+        )
+        for proxy, value in zip(iterate_leaves(line.output), iterate_leaves(result), strict=True):
+            if isinstance(proxy, PROXY_TYPES):
+                values[proxy.name] = value
+    return values
+
+
+def _lookup(leaf: Any, values: dict[str, Any]) -> Any:
+    return values[leaf.name] if isinstance(leaf, PROXY_TYPES) else leaf
+
+
+def _slice(lines: list[BoundSymbol], storages: set[int]) -> list[BoundSymbol]:
+    """The lines that define or write any of ``storages``, which grows by what those lines read."""
+    kept: list[BoundSymbol] = []
+    for line in reversed(lines):
+        written = {
+            proxy.storage
+            for proxy in iterate_proxies((line.args, line.kwargs))
+            if isinstance(proxy, TensorProxy) and proxy.name in line.effects.mutates
+        }
+        defined = {proxy.storage for proxy in line.outputs() if isinstance(proxy, TensorProxy)}
+        if not storages.isdisjoint(written | defined):
+            kept.append(line)
+            storages.update(proxy.storage for proxy in line.inputs() if isinstance(proxy, TensorProxy))
+    kept.reverse()
+    return kept
+
+
+def _check_device(line: BoundSymbol) -> None:
+    for proxy in line.outputs():
+        if isinstance(proxy, TensorProxy) and proxy.device.type == "meta":
+            raise DataDependentError(
+                f"the value of {proxy.name} is needed, but it lives on the meta device and has no data",
+                location=line.location,
+                advice=("create the model on a real device", "avoid reading values into Python"),
+            )

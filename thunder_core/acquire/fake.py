@@ -1,0 +1,177 @@
+"""Fake tensors: the metadata engine of acquisition.
+
+One `AcquisitionFakeMode` is active while a program is recorded. Inside an inference it behaves like `FakeTensorMode` and
+writes down what each ATen operation does (which storages it writes, whether it draws random numbers). Outside of one, an
+operation that reaches it escaped the torch-function mode (functorch's batching rules call ATen directly, C++ extensions
+may) and is handed to the recorder.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
+
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tree import iterate_leaves
+
+# Operators that write running statistics although their schema does not say so: positions of those arguments and of the
+# `training` flag that enables it. (native_functions.yaml of PyTorch leaves them unannotated for backward compatibility.)
+_UNANNOTATED_WRITES = {
+    "aten::native_batch_norm": ((3, 4), 5),
+    "aten::cudnn_batch_norm": ((3, 4), 5),
+    "aten::miopen_batch_norm": ((3, 4), 5),
+    "aten::_batch_norm_impl_index": ((3, 4), 5),
+}
+
+
+@dataclass(slots=True)
+class Observed:
+    """What the operations of one call did. Storages are identified by their address (kept alive by the recorder)."""
+
+    written: set[int] = field(default_factory=set)
+    random: bool = False
+    external: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorEffects:
+    """Effects read off an operator's schema and tags."""
+
+    write_positions: tuple[int, ...]
+    write_names: tuple[str, ...]
+    random: bool
+    unannotated: tuple[tuple[int, ...], int] | None
+
+
+@functools.cache
+def operator_effects(func: torch._ops.OpOverload) -> OperatorEffects:
+    """Effects of an ATen or custom operator from its schema and tags."""
+    positions, names = [], []
+    for index, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            positions.append(index)
+            names.append(argument.name)
+    random = torch.Tag.nondeterministic_seeded in func.tags
+    return OperatorEffects(tuple(positions), tuple(names), random, _UNANNOTATED_WRITES.get(func._schema.name))
+
+
+def storage_address(tensor: torch.Tensor) -> int:
+    """Identity of a tensor's storage while that storage is alive."""
+    return tensor.untyped_storage()._cdata
+
+
+class AcquisitionFakeMode(FakeTensorMode):
+    """`FakeTensorMode` that observes effects, and hands escaped operations to ``on_escape``."""
+
+    def __init__(self, on_escape: Callable[..., Any] | None = None) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.on_escape = on_escape
+        self.observed: Observed | None = None
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        observed = self.observed
+        if observed is None:
+            if self.on_escape is not None:
+                return self.on_escape(func, args, kwargs)
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        if isinstance(func, torch._ops.OpOverload):
+            self._observe(observed, func, args, kwargs)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _observe(
+        self, observed: Observed, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        effects = operator_effects(func)
+        if effects.random:
+            observed.random = True
+        for position, name in zip(effects.write_positions, effects.write_names, strict=True):
+            value = args[position] if position < len(args) else kwargs.get(name)
+            _note_written(observed, value)
+        if effects.unannotated is not None:
+            positions, training = effects.unannotated
+            if args[training]:
+                for position in positions:
+                    _note_written(observed, args[position])
+
+    @contextmanager
+    def observing(self) -> Iterator[Observed]:
+        """Run calls on fakes and collect what they do. Reentrant."""
+        outer, self.observed = self.observed, Observed()
+        try:
+            yield self.observed
+        finally:
+            self.observed = outer
+
+
+def _note_written(observed: Observed, value: Any) -> None:
+    for leaf in iterate_leaves(value):
+        if isinstance(leaf, torch.Tensor):
+            observed.written.add(storage_address(leaf))
+
+
+class _Derived(torch.autograd.Function):
+    """Makes a fake that is not a leaf of the autograd graph, as a computed tensor is not."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        return leaf.view_as(leaf)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0]
+
+
+def make_fake(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | None = None) -> FakeTensor:
+    """A fresh fake tensor with a storage of its own and the metadata of ``proxy``.
+
+    ``storage_size`` is the number of elements of the whole storage where other tensors may show more of it.
+    """
+    with no_dispatch(), torch.inference_mode(False), torch.no_grad():
+        if storage_size is None and proxy.offset == 0:
+            meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
+        else:
+            size = storage_size if storage_size is not None else _extent(proxy)
+            flat = torch.empty_strided((size,), (1,), dtype=proxy.dtype, device="meta")
+            meta = flat.as_strided(proxy.shape, proxy.stride, proxy.offset)
+        fake: FakeTensor = FakeTensor(mode, meta, proxy.device)
+        if proxy.requires_grad:
+            fake.requires_grad_()
+    return fake
+
+
+def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False) -> FakeTensor:
+    """A fake with the metadata of ``proxy`` that shares the storage of ``base``."""
+    with torch.inference_mode(False), torch.set_grad_enabled(proxy.requires_grad and not leaf):
+        source = base if base.dtype == proxy.dtype else base.view(proxy.dtype)
+        fake: FakeTensor = source.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[assignment]
+        if leaf and proxy.requires_grad:
+            fake.requires_grad_()
+    return fake
+
+
+def make_derived(mode: FakeTensorMode, proxy: TensorProxy) -> FakeTensor:
+    """Like `make_fake`; a proxy that requires grad becomes a computed tensor instead of a leaf."""
+    fake = make_fake(mode, proxy)
+    if proxy.requires_grad:
+        with torch.inference_mode(False), torch.enable_grad():
+            return _Derived.apply(fake)  # type: ignore[no-any-return, no-untyped-call]
+    return fake
+
+
+def _extent(proxy: TensorProxy) -> Any:
+    size: Any = proxy.offset
+    for length, stride in zip(proxy.shape, proxy.stride, strict=True):
+        if length == 0:
+            return proxy.offset
+        size = size + (length - 1) * stride
+    return size + 1

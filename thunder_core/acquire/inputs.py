@@ -1,0 +1,143 @@
+"""Real tensors and other objects that the program meets become inputs of its trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder_core.acquire.fake import make_alias, make_fake, storage_address
+from thunder_core.acquire.user_frames import user_location
+from thunder_core.acquire.variable import Variable
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.literals import import_path
+from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.recorder import Recorder
+
+
+class Inputs:
+    """The inputs of a trace in order, with where each comes from.
+
+    Attributes:
+        proxies: the inputs.
+        sources: access path of each, or a constant.
+        objects: the real object of each, kept alive during acquisition (identity is by ``id``).
+    """
+
+    def __init__(self, recorder: Recorder, source_of: Callable[[Any], Any]) -> None:
+        self._recorder = recorder
+        self._source_of = source_of
+        self.proxies: list[Proxy] = []
+        self.sources: list[Any] = []
+        self.objects: list[Any] = []
+        self._variables: dict[int, Variable] = {}
+        self._opaque: dict[int, OpaqueProxy] = {}
+        self._by_storage: dict[int, Variable] = {}
+        self._originals: dict[int, TensorProxy] = {}
+
+    def lift(self, tensor: torch.Tensor) -> Variable:
+        """The variable of a real tensor; the first time, an input is made for it."""
+        variable = self._variables.get(id(tensor))
+        if variable is None:
+            variable = self._variables[id(tensor)] = self._make(tensor)
+        return variable
+
+    def find(self, tensor: torch.Tensor) -> Variable | None:
+        """The variable of a real tensor that was lifted before."""
+        return self._variables.get(id(tensor))
+
+    def object_proxy(self, tensor: torch.Tensor) -> TensorProxy:
+        """The input that *is* a real tensor object, whatever the program wrote into it since."""
+        self.lift(tensor)
+        return self._originals[id(tensor)]
+
+    def constant(self, value: torch.Tensor) -> torch.Tensor:
+        """A computed constant as a traced tensor: the program gets a copy of it in each run."""
+        source = _constant_source(value)
+        variable = self._add(value, source, constant=True)
+        self._variables[id(value)] = variable
+        clone: torch.Tensor = self._recorder.call(torch.clone, (value,), {})
+        return clone
+
+    def object(self, value: Any) -> Any:
+        """A literal for an importable function or class, else an opaque input."""
+        if import_path(value) is not None:
+            return value
+        proxy = self._opaque.get(id(value))
+        if proxy is None:
+            source = self._source_of(value) or _constant_source(value)
+            name = self._recorder.names.for_input(source.describe())
+            proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)
+            self._append(proxy, source, value)
+        return proxy
+
+    def _make(self, tensor: torch.Tensor) -> Variable:
+        with torch._C.DisableTorchFunction():
+            source = self._source_of(tensor)
+            constant = source is None
+            return self._add(tensor, source or _constant_source(tensor), constant=constant)
+
+    def _add(self, tensor: torch.Tensor, source: Any, *, constant: bool) -> Variable:
+        recorder = self._recorder
+        _check_supported(tensor, source)
+        address = storage_address(tensor)
+        sibling = self._by_storage.get(address)
+        storage = sibling.proxy.storage if sibling is not None else recorder.new_storage(None)
+        proxy = TensorProxy(
+            recorder.names.for_input(source.describe()),
+            tuple(tensor.shape),
+            tensor.stride(),
+            tensor.dtype,
+            tensor.device,
+            tensor.requires_grad,
+            storage,
+            tensor.storage_offset(),
+        )
+        variable = Variable(proxy, constant=constant, location=user_location(3))
+        with recorder.mode.observing():
+            if sibling is not None:
+                variable.fake = make_alias(recorder.fake(sibling), proxy, leaf=tensor.is_leaf)
+            else:
+                size = tensor.untyped_storage().nbytes() // max(tensor.element_size(), 1)
+                variable.fake = make_fake(recorder.mode, proxy, storage_size=size if _shows_part(tensor, size) else None)
+                if tensor.requires_grad and not tensor.is_leaf:
+                    variable.fake = variable.fake.view_as(variable.fake)  # type: ignore[assignment]
+                recorder.bind_storage(variable.fake, storage)
+                self._by_storage[address] = variable
+            if tensor.is_conj():
+                variable.fake = variable.fake.conj()  # type: ignore[assignment]
+            if tensor.is_neg():
+                variable.fake = torch._neg_view(variable.fake)  # type: ignore[assignment]
+        if constant:
+            recorder.constant_storages.add(storage)
+        self._originals[id(tensor)] = proxy
+        self._append(proxy, source, tensor)
+        return variable
+
+    def _append(self, proxy: Proxy, source: Any, value: Any) -> None:
+        self.proxies.append(proxy)
+        self.sources.append(source)
+        self.objects.append(value)
+
+
+def _shows_part(tensor: torch.Tensor, storage_size: int) -> bool:
+    return tensor.storage_offset() != 0 or storage_size > tensor.numel()
+
+
+def _constant_source(value: Any) -> Any:
+    from thunder_core.guards.source import ConstantSource
+
+    return ConstantSource(value)
+
+
+def _check_supported(tensor: torch.Tensor, source: Any) -> None:
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        kind = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else str(tensor.layout)
+        raise UnsupportedError(
+            f"{source.describe()} is a {kind} tensor; only dense strided tensors can be traced",
+            location=user_location(3),
+            advice=("convert it with .to_dense() or .dequantize() before the compiled function",),
+        )

@@ -1,0 +1,147 @@
+"""Calls that a torch-function mode does not see, intercepted while a program is acquired.
+
+`torch.autograd.Function.apply`, `torch.utils.checkpoint`, `torch.cond` and the seeding functions are plain Python to PyTorch. While at
+least one thread acquires a program their entry points are replaced by versions that ask whether the calling thread is
+the one; every other thread gets the original.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.utils.checkpoint as torch_checkpoint
+
+from thunder_core.acquire import higher_order
+from thunder_core.acquire.active import active_recorder
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.user_frames import user_location
+from thunder_core.errors import UnsupportedError
+
+_lock = threading.Lock()
+_depth = 0
+_originals: list[tuple[Any, str, Any]] = []
+
+
+@contextmanager
+def intercepting() -> Iterator[None]:
+    """Install the interceptions for the duration, and make ``torch.compiler.is_compiling()`` true."""
+    global _depth
+    with _lock:
+        _depth += 1
+        if _depth == 1:
+            _install()
+    try:
+        yield
+    finally:
+        with _lock:
+            _depth -= 1
+            if _depth == 0:
+                _uninstall()
+
+
+def _install() -> None:
+    _replace(torch.autograd.Function, "apply", classmethod(_function_apply))
+    _replace(torch_checkpoint, "_checkpoint_without_reentrant_generator", _checkpoint)
+    _replace(torch, "cond", _cond)
+    _replace(torch, "manual_seed", _manual_seed)
+    _replace(torch.random, "manual_seed", _manual_seed)
+    for name in ("fork_rng", "get_rng_state", "set_rng_state", "seed"):
+        _replace(torch.random, name, _refuse(getattr(torch.random, name), f"torch.random.{name}"))
+        if hasattr(torch, name):
+            _replace(torch, name, getattr(torch.random, name))
+    _replace(torch.compiler, "_is_compiling_flag", True)
+
+
+def _replace(owner: Any, name: str, replacement: Any) -> None:
+    _originals.append((owner, name, vars(owner)[name]))
+    setattr(owner, name, replacement)
+
+
+def _uninstall() -> None:
+    while _originals:
+        owner, name, original = _originals.pop()
+        setattr(owner, name, original)
+
+
+def _original(owner: Any, name: str) -> Any:
+    # the first entry: `torch.random` functions are replaced under two names
+    for candidate, attribute, value in _originals:
+        if candidate is owner and attribute == name:
+            return value
+    return vars(owner)[name]
+
+
+def _recording() -> Recorder | None:
+    recorder = active_recorder()
+    if recorder is None or recorder.busy or torch._C._functorch.peek_interpreter_stack() is not None:
+        return None
+    return recorder
+
+
+def _function_apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
+    recorder = _recording()
+    if recorder is None:
+        return _original(torch.autograd.Function, "apply").__func__(cls, *args, **kwargs)
+    if cls is torch_checkpoint.CheckpointFunction:
+        function, preserve, *operands = args
+        return higher_order.checkpoint(
+            recorder, function, tuple(operands), {"use_reentrant": True, "preserve_rng_state": preserve}
+        )
+    return higher_order.autograd_function(recorder, cls, args, kwargs)
+
+
+def _checkpoint(
+    function: Callable[..., Any],
+    preserve_rng_state: bool = True,
+    context_fn: Any = torch_checkpoint.noop_context_fn,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    *args: Any,
+    **kwargs: Any,
+) -> Iterator[None]:
+    recorder = _recording()
+    if recorder is None:
+        yield from _original(torch_checkpoint, "_checkpoint_without_reentrant_generator")(
+            function, preserve_rng_state, context_fn, determinism_check, debug, early_stop, *args, **kwargs
+        )
+        return
+    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": preserve_rng_state}
+    if context_fn is not torch_checkpoint.noop_context_fn:
+        options["context_fn"] = context_fn
+    if determinism_check != "default":
+        options["determinism_check"] = determinism_check
+    with higher_order.checkpoint_region(recorder, options):
+        yield
+
+
+def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
+    recorder = _recording()
+    if recorder is None:
+        return _original(torch, "cond")(pred, true_fn, false_fn, operands)
+    return higher_order.cond(recorder, pred, true_fn, false_fn, tuple(operands))
+
+
+def _manual_seed(seed: int) -> Any:
+    recorder = _recording()
+    if recorder is None:
+        return _original(torch, "manual_seed")(seed)
+    higher_order.manual_seed(recorder, int(seed))
+    return torch.default_generator
+
+
+def _refuse(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        if _recording() is None:
+            return original(*args, **kwargs)
+        raise UnsupportedError(
+            f"{name} inside a compiled function would run once, at compile time",
+            location=user_location(2),
+            advice=(f"call {name} outside the compiled function", "torch.manual_seed is supported inside"),
+        )
+
+    return refuse

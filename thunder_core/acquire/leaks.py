@@ -1,0 +1,60 @@
+"""Traced tensors must not outlive acquisition: find those that do, say where they came from, and remove them."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.errors import LeakedTensorError
+from thunder_core.ir.location import SourceLocation
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.recorder import Recorder
+
+
+def check(recorder: Recorder) -> None:
+    """Raise `LeakedTensorError` if a traced tensor is still referenced from outside; user containers are cleaned first."""
+    if not any(reference() is not None for reference in recorder.made):
+        return
+    gc.collect()  # reference cycles of the user's program (frames, closures) are not leaks
+    alive = [tensor for reference in recorder.made if (tensor := reference()) is not None]
+    if not alive:
+        return
+    locations: list[SourceLocation | None] = []
+    holders: list[str] = []
+    while alive:
+        tensor = alive.pop()
+        locations.append(tensor.variable.location)
+        holders.extend(_scrub(tensor, ignore=(alive, locals())))
+    raise LeakedTensorError(
+        f"a tensor computed by the compiled function was stored outside of its results, in {', '.join(holders)}",
+        location=locations[-1],
+        advice=(
+            "return it from the function, or store it in an attribute of the module",
+            "if it is for debugging, store tensor.shape or other plain values instead",
+        ),
+    )
+
+
+def _scrub(tensor: TracedTensor, ignore: tuple[Any, ...]) -> list[str]:
+    """Remove ``tensor`` from the containers that hold it; returns a description of each."""
+    described = []
+    ignored = {id(item) for item in ignore}
+    for holder in gc.get_referrers(tensor):
+        if id(holder) in ignored:
+            continue
+        kind = type(holder)
+        if kind is list:
+            holder[:] = [item for item in holder if item is not tensor]
+        elif kind is dict:
+            for key in [key for key, item in holder.items() if item is tensor]:
+                del holder[key]
+        elif kind is set:
+            holder.discard(tensor)
+        elif kind.__name__ == "cell":
+            holder.cell_contents = None
+        elif kind.__name__ == "frame":
+            continue
+        described.append(f"a {kind.__name__}")
+    return described or ["an object that the garbage collector does not know"]

@@ -1,0 +1,133 @@
+"""The torch-function mode under which the user's program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.traced_tensor import TracedTensor, describe
+from thunder_core.acquire.user_frames import user_location
+from thunder_core.errors import UnsupportedError
+from thunder_core.symbols.metadata import value_readers
+from thunder_core.symbols.registry import registry
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.variable import Variable
+
+Tensor = torch.Tensor
+_peek_functorch = torch._C._functorch.peek_interpreter_stack
+
+# Questions that the proxy answers without its fake; asked thousands of times in a large model.
+_FAST: dict[Any, Callable[[Variable], Any]] = {
+    Tensor.shape.__get__: lambda variable: torch.Size(variable.proxy.shape),
+    Tensor.dtype.__get__: lambda variable: variable.proxy.dtype,
+    Tensor.device.__get__: lambda variable: variable.proxy.device,
+    Tensor.ndim.__get__: lambda variable: len(variable.proxy.shape),
+    Tensor.dim: lambda variable: len(variable.proxy.shape),
+    Tensor.numel: lambda variable: variable.proxy.numel,
+    Tensor.is_cuda.__get__: lambda variable: variable.proxy.device.type == "cuda",
+    Tensor.is_nested.__get__: lambda variable: False,
+    Tensor.is_sparse.__get__: lambda variable: False,
+    Tensor.layout.__get__: lambda variable: torch.strided,
+    Tensor.is_floating_point: lambda variable: variable.proxy.dtype.is_floating_point,
+    Tensor.__len__: lambda variable: variable.proxy.shape[0] if variable.proxy.shape else _no_length(),
+}
+_SIZE = Tensor.size
+# Where the memory is: not a value that could be computed, and nothing that a trace could hold.
+_MEMORY = frozenset({Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.is_set_to, Tensor.__reduce_ex__})
+_value_reads = value_readers() - _MEMORY
+_REPRESENT = frozenset({Tensor.__repr__, Tensor.__format__})
+
+
+def _no_length() -> int:
+    raise TypeError("len() of a 0-d tensor")
+
+
+class AcquisitionMode(TorchFunctionMode):
+    """Hands each torch call to the recorder; answers questions about metadata at once."""
+
+    def __init__(self, recorder: Recorder, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        self.recorder = recorder
+        self._pause = pause
+        self._resume = resume
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if args and type(args[0]) is TracedTensor:
+            fast = _FAST.get(func)
+            if fast is not None:
+                return fast(args[0].variable)
+            if func is _SIZE and not kwargs:
+                shape = args[0].variable.proxy.shape
+                return shape[args[1]] if len(args) > 1 else torch.Size(shape)
+        self._pause()
+        try:
+            return self._call(func, args, kwargs or {})
+        finally:
+            self._resume()
+
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if _peek_functorch() is not None or any(_wrapped(arg) for arg in args):
+            return func(*args, **kwargs)  # batching rules turn it into ATen calls, recorded as they come out
+        if func in _REPRESENT and type(args[0]) is TracedTensor and not self.recorder.is_constant(args[0].variable):
+            return describe(args[0])
+        if func in _MEMORY and _known(self.recorder, args[0]):
+            raise UnsupportedError(
+                f"Tensor.{func.__name__} of a tensor of the program: it has no memory while the program is recorded",
+                location=user_location(3),
+                advice=("do this outside of the compiled function",),
+            )
+        if registry.is_metadata(func):
+            return self._metadata(func, args, kwargs)
+        if func in _value_reads:
+            return self.recorder.read_value(func, args, kwargs)
+        intercept = _INTERCEPTS.get(func)
+        if intercept is not None:
+            return intercept(self.recorder, *args, **kwargs)
+        return self.recorder.call(func, args, kwargs)
+
+    def _metadata(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Answer from fakes; real tensors that the program never computed with answer for themselves."""
+        recorder = self.recorder
+        if not any(isinstance(arg, torch.Tensor) and _known(recorder, arg) for arg in args):
+            return func(*args, **kwargs)
+        answer = recorder.ask(func, args, kwargs)
+        if isinstance(answer, torch.Tensor):
+            raise UnsupportedError(
+                f"{getattr(func, '__name__', func)} of a traced tensor returns a tensor that was not computed here",
+                location=user_location(3),
+                advice=("avoid it in the compiled function",),
+            )
+        return answer
+
+
+def _known(recorder: Recorder, tensor: torch.Tensor) -> bool:
+    return type(tensor) is TracedTensor or recorder.inputs.find(tensor) is not None
+
+
+def _wrapped(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value)
+
+
+def _deepcopy(recorder: Recorder, tensor: torch.Tensor, memo: dict[int, Any]) -> Any:
+    if type(tensor) is not TracedTensor and recorder.inputs.find(tensor) is None:
+        with torch._C.DisableTorchFunction():
+            return tensor.__deepcopy__(memo)
+    copied = recorder.call(torch.clone, (recorder.call(torch.Tensor.detach, (tensor,), {}),), {})
+    memo[id(tensor)] = copied
+    return copied
+
+
+def _set_grad_enabled(recorder: Recorder, enabled: bool) -> None:
+    torch._C._set_grad_enabled(enabled)  # each line remembers the modes that it ran under
+
+
+_INTERCEPTS: dict[Any, Callable[..., Any]] = {
+    Tensor.__deepcopy__: _deepcopy,
+    torch._C._set_grad_enabled: _set_grad_enabled,
+}

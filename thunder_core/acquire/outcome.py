@@ -1,0 +1,118 @@
+"""The metadata of a call's results, and a cache of it: equal calls (each layer of a model) are inferred once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.fake import Observed, storage_address
+from thunder_core.ir.tree import map_leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Place of the i-th tensor in a result's structure."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One tensor of a call's result.
+
+    Attributes:
+        same_as: index of the tensor argument that the result *is* (in-place calls, ``contiguous()``), or -1.
+        shares: index of the tensor argument whose storage the result shares, or -1.
+        shares_result: index of an earlier result whose storage it shares, or -1.
+        shape, stride, offset, dtype, device, requires_grad: metadata.
+    """
+
+    same_as: int
+    shares: int
+    shares_result: int
+    shape: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    offset: Any
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything that inference finds out about one call.
+
+    Attributes:
+        structure: the result with each tensor replaced by a `Slot`.
+        results: the tensors.
+        written: indices of the tensor arguments whose storage the call wrote.
+        random: it drew random numbers.
+        cacheable: an equal call has the same outcome and needs no fakes.
+    """
+
+    structure: Any
+    results: tuple[Result, ...]
+    written: tuple[int, ...]
+    random: bool
+    cacheable: bool
+
+
+def infer(
+    target: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    fakes: list[torch.Tensor],
+    observed: Observed,
+) -> tuple[Outcome, list[torch.Tensor]]:
+    """Run ``target`` on fake arguments, of which ``fakes`` are the tensors in order; effects appear in ``observed``.
+
+    Returns the outcome and the fake of each result. Must run inside the fake mode with ``observed`` active.
+    """
+    value = target(*args, **kwargs)
+    arguments = {id(fake): index for index, fake in reversed(list(enumerate(fakes)))}
+    storages: dict[int, int] = {}
+    for index, fake in reversed(list(enumerate(fakes))):
+        if fake.layout is torch.strided:
+            storages[storage_address(fake)] = index
+    results: list[Result] = []
+    tensors: list[torch.Tensor] = []
+    result_storages: dict[int, int] = {}
+    cacheable = True
+
+    def describe(leaf: Any) -> Any:
+        nonlocal cacheable
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        index = len(results)
+        if leaf.layout is not torch.strided or leaf.is_conj() or leaf.is_neg():
+            cacheable = False
+        same_as = arguments.get(id(leaf), -1)
+        address = storage_address(leaf) if leaf.layout is torch.strided else -index - 1
+        results.append(
+            Result(
+                same_as,
+                storages.get(address, -1),
+                result_storages.get(address, -1),
+                tuple(leaf.shape),
+                leaf.stride() if leaf.layout is torch.strided else (),
+                leaf.storage_offset() if leaf.layout is torch.strided else 0,
+                leaf.dtype,
+                leaf.device,
+                leaf.requires_grad,
+            )
+        )
+        tensors.append(leaf)
+        result_storages.setdefault(address, index)
+        return Slot(index)
+
+    structure = map_leaves(describe, value)
+    written = tuple(
+        index
+        for index, fake in enumerate(fakes)
+        if fake.layout is torch.strided and storage_address(fake) in observed.written
+    )
+    cacheable = cacheable and not written and bool(results)
+    return Outcome(structure, tuple(results), written, observed.random, cacheable), tensors

@@ -1,0 +1,70 @@
+"""The tensor that the user's program handles while it is being recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder_core.errors import LeakedTensorError
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.variable import Variable
+
+
+class TracedTensor(torch.Tensor):
+    """A `torch.Tensor` without storage: it stands for the result of a recorded call.
+
+    ``isinstance``, operators, methods and properties work because the recorder's torch-function mode answers them. Once
+    acquisition is over there is no mode, and any use of a traced tensor that escaped raises `LeakedTensorError`.
+    """
+
+    variable: Variable
+
+    @staticmethod
+    def __new__(cls, variable: Variable) -> TracedTensor:
+        proxy = variable.proxy
+        tensor: TracedTensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, proxy.shape, strides=proxy.stride, dtype=proxy.dtype, device=proxy.device
+        )
+        tensor.variable = variable
+        return tensor
+
+    def __init__(self, variable: Variable) -> None:
+        """Nothing is left to do; `__new__` sets the variable."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _DESCRIBES:
+            return describe(args[0])
+        raise _leaked(args, kwargs)
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        raise _leaked(args, kwargs)
+
+
+_DESCRIBES = frozenset({torch.Tensor.__repr__, torch.Tensor.__format__})
+
+
+def describe(tensor: TracedTensor) -> str:
+    """A short text in place of the values, which do not exist."""
+    proxy = tensor.variable.proxy
+    shape = ", ".join(map(str, proxy.shape))
+    return f"TracedTensor({proxy.name}: {str(proxy.dtype).removeprefix('torch.')}[{shape}], {proxy.device})"
+
+
+def _leaked(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> LeakedTensorError:
+    from thunder_core.ir.tree import iterate_leaves
+
+    leaves = iterate_leaves((args, kwargs or {}))
+    tensor = next(leaf for leaf in leaves if isinstance(leaf, TracedTensor))
+    return LeakedTensorError(
+        f"{describe(tensor)} is used after the program that made it was recorded; it never had a value",
+        location=tensor.variable.location,
+        advice=("return the tensor from the compiled function instead of keeping it elsewhere",),
+    )

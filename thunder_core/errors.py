@@ -1,0 +1,87 @@
+"""Every error that Thunder raises on purpose, in one tree.
+
+Each message says what happened, where in the user's program, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from thunder_core.ir.location import SourceLocation
+
+
+class ThunderError(Exception):
+    """Root of the tree.
+
+    Args:
+        problem: what happened, one sentence.
+        location: the user's line it happened at, if there is one.
+        advice: what to do about it, one item a line.
+    """
+
+    def __init__(
+        self, problem: str, *, location: SourceLocation | None = None, advice: tuple[str, ...] = ()
+    ) -> None:
+        self.problem = problem
+        self.location = location
+        self.advice = advice
+        lines = [problem]
+        if location is not None:
+            lines.append(f"  at {location.describe()}")
+        if advice:
+            lines.append("What to do:")
+            lines.extend(f"  - {item}" for item in advice)
+        super().__init__("\n".join(lines))
+
+
+class OptionError(ThunderError, ValueError):
+    """An option of `thunder.jit` has a value that is not accepted."""
+
+
+class AcquisitionError(ThunderError, RuntimeError):
+    """The program could not be recorded as a trace."""
+
+
+class DataDependentError(AcquisitionError):
+    """The program needs the value, or a value-dependent shape, of a tensor that depends on an input."""
+
+
+class LeakedTensorError(AcquisitionError):
+    """A traced tensor survived acquisition outside the program's outputs, or is used after it."""
+
+
+class UnsupportedError(AcquisitionError, NotImplementedError):
+    """The program does something that Thunder knows it cannot do rightly."""
+
+
+class UncacheableError(AcquisitionError):
+    """The program consumed Python's or NumPy's random state under ``sharp_edges="error"``."""
+
+
+class FunctionalizationError(ThunderError, RuntimeError):
+    """A mutation could not be expressed functionally."""
+
+
+class TraceError(ThunderError):
+    """A trace is malformed."""
+
+
+class VerificationError(TraceError):
+    """The verifier found a trace that breaks an invariant of its stage."""
+
+
+class TraceSyntaxError(TraceError, SyntaxError):
+    """A saved program could not be read back as a trace."""
+
+
+class RecompileLimitError(ThunderError, RuntimeError):
+    """A program was recompiled more often than its limit, under ``on_limit="error"``."""
+
+
+class RecompileWarning(UserWarning):
+    """A program is recompiled again and again; the message lists the reasons."""
+
+
+class UncacheableWarning(UserWarning):
+    """An entry was not cached because the program consumed Python's or NumPy's random state."""

@@ -1,0 +1,53 @@
+"""A symbol applied to values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from thunder_core.ir.context import Context
+from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.tree import iterate_proxies, map_leaves
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSymbol:
+    """One line of a trace.
+
+    Attributes:
+        symbol: what is called.
+        args, kwargs: nested tuples, lists, dicts and slices of proxies, literals and (for higher-order symbols) traces.
+        output: a proxy, None, or nested containers of proxies and None; all its proxies are defined here.
+        effects: what the call does besides.
+        context: the modes it runs under; None for those of the whole program.
+        location: the user's line.
+        parts: what it was lowered to, for the printer; empty until somebody asks for a lowering.
+    """
+
+    symbol: Symbol
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+    effects: Effects = PURE
+    context: Context | None = None
+    location: SourceLocation | None = None
+    parts: tuple[BoundSymbol, ...] = field(default=(), compare=False)
+
+    def inputs(self) -> Iterator[Proxy]:
+        """Proxies among the arguments, in order."""
+        yield from iterate_proxies(self.args)
+        yield from iterate_proxies(self.kwargs)
+
+    def outputs(self) -> Iterator[Proxy]:
+        """Proxies that this line defines, in order."""
+        yield from iterate_proxies(self.output)
+
+    def map_arguments(self, function: Callable[[Any], Any]) -> BoundSymbol:
+        """The same line with each argument leaf replaced by ``function(leaf)``."""
+        return replace(
+            self, args=map_leaves(function, self.args), kwargs=map_leaves(function, self.kwargs)
+        )

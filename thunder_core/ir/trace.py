@@ -1,0 +1,65 @@
+"""A trace: a straight-line program of bound symbols."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import Proxy
+
+
+class Stage(enum.Enum):
+    """What a trace may contain at a point of the pipeline. The verifier checks it between passes."""
+
+    ACQUIRED = "acquired"  # as the user wrote it: in-place operations and writes through views are allowed
+    FUNCTIONAL = "functional"  # no symbol mutates anything
+    EXECUTABLE = "executable"  # claimed by executors; may mutate its inputs, frees values after their last use
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A straight-line program.
+
+    Attributes:
+        name: the name of the Python function it prints as.
+        inputs: parameters of that function, in order.
+        symbols: its lines.
+        output: what it returns: nested containers of proxies and literals.
+        stage: what it may contain.
+        provenance: the pass that made it, for people.
+        context: the modes that the whole program runs under (guarded by the prologue).
+        deletions: names to free after the line of that index; filled by the last pass.
+    """
+
+    name: str
+    inputs: tuple[Proxy, ...]
+    symbols: tuple[BoundSymbol, ...]
+    output: Any
+    stage: Stage
+    provenance: str
+    context: Context
+    deletions: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def with_symbols(self, symbols: Iterable[BoundSymbol], provenance: str) -> Trace:
+        """The same program with other lines, made by the pass ``provenance``."""
+        return replace(self, symbols=tuple(symbols), provenance=provenance, deletions={})
+
+    def names(self) -> set[str]:
+        """Every name defined in the trace."""
+        names = {proxy.name for proxy in self.inputs}
+        for bound in self.symbols:
+            names.update(proxy.name for proxy in bound.outputs())
+        return names
+
+    def python(self, *, lowered: bool = False) -> str:
+        """The trace as a Python module that defines one function; ``lowered`` adds parts as comments."""
+        from thunder_core.ir.printer import print_trace
+
+        return print_trace(self, lowered=lowered)
+
+    def __str__(self) -> str:
+        return self.python()

@@ -1,0 +1,62 @@
+"""Walk the nested arguments and outputs of bound symbols.
+
+Containers are exactly tuple, list, dict, torch.Size, slice and namedtuple; everything else is a leaf. Much faster than a
+registry-based pytree, and enough: acquisition turns anything richer into these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy
+
+
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    """``value`` with each leaf replaced by ``function(leaf)``; containers are rebuilt with their type."""
+    kind = type(value)
+    if kind is tuple:
+        return tuple([map_leaves(function, item) for item in value])
+    if kind is list:
+        return [map_leaves(function, item) for item in value]
+    if kind is dict:
+        return {key: map_leaves(function, item) for key, item in value.items()}
+    if kind is torch.Size:
+        return torch.Size([map_leaves(function, item) for item in value])
+    if kind is slice:
+        return slice(
+            map_leaves(function, value.start), map_leaves(function, value.stop), map_leaves(function, value.step)
+        )
+    if isinstance(value, tuple):
+        items = [map_leaves(function, item) for item in value]
+        # namedtuples take positional fields; torch.return_types (structseq) takes one sequence
+        return kind(*items) if hasattr(kind, "_fields") else kind(items)
+    return function(value)
+
+
+def iterate_leaves(value: Any) -> Iterator[Any]:
+    """The leaves of ``value``, left to right."""
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from iterate_leaves(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from iterate_leaves(item)
+    elif isinstance(value, slice):
+        yield from iterate_leaves((value.start, value.stop, value.step))
+    else:
+        yield value
+
+
+def iterate_proxies(value: Any) -> Iterator[Proxy]:
+    """The proxies in ``value``, left to right, repeated ones repeated."""
+    for leaf in iterate_leaves(value):
+        if isinstance(leaf, PROXY_TYPES):
+            yield leaf
+
+
+def leaves(value: Any) -> tuple[Any, ...]:
+    """The leaves of ``value``, left to right; printed programs use it where an assignment cannot take a value apart."""
+    return tuple(iterate_leaves(value))
