@@ -14,8 +14,8 @@ Call = Callable[[], object]
 def interleaved_medians(calls: dict[str, Call], *, rounds: int = 41, block: float = 0.004) -> dict[str, float]:
     """Median seconds of one call of each.
 
-    In each round every implementation runs a block of calls that takes about ``block`` seconds, one implementation after
-    the other, so that a slow moment of the machine hits all of them. The garbage collector is off meanwhile.
+    In each round every implementation runs a block of calls that takes about ``block`` seconds, one after the
+    other, so that a slow moment of the machine hits all of them. The garbage collector is off meanwhile.
     """
     counts = {name: _calls_in(call, block) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
