@@ -1,30 +1,39 @@
-"""What the batteries compile programs with, by name; picklable, so that worker processes can be told."""
+"""What the batteries compile programs with, by name; picklable, so that worker processes can be told.
+
+The environment variable THUNDER_TEST_SUBJECT chooses one. ``eager`` compiles nothing: what a battery says about it, it
+says about itself.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
+
+import thunder
 
 Compile = Callable[[Any], Any]
 
 
 def eager(function: Any) -> Any:
-    """No compilation at all: what a battery says about this, it says about itself."""
+    """No compilation at all."""
     return function
 
 
 def reference(function: Any) -> Any:
     """The reference executor alone."""
-    import thunder
-
     return thunder.jit(function, executors=[])
 
 
 def default(function: Any) -> Any:
     """The best that is installed."""
-    import thunder
-
     return thunder.jit(function)
 
 
 SUBJECTS: dict[str, Compile] = {subject.__name__: subject for subject in (eager, reference, default)}
+SUBJECT = SUBJECTS[os.environ.get("THUNDER_TEST_SUBJECT", "reference")]
+
+
+def hit_counter(compile: Compile) -> Callable[[Any], int] | None:
+    """What counts the cache hits of callables made by ``compile``; None if nothing does."""
+    return None if compile is eager else thunder.cache_hits

@@ -1,24 +1,20 @@
 """Every operator of PyTorch's OpInfo database, compiled, against eager.
 
-To run some of it: ``python -m tests.support --operators 'nn.functional.*'``.
+To run some of it: ``python -m tests.support --only 'operators/nn.functional.*'``.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 
 import pytest
-import torch
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-pytest.importorskip("numpy")
-pytest.importorskip("expecttest")
-
-from tests.subjects import SUBJECTS
+from tests.subjects import SUBJECT
 from thunder_core.testing.opinfo import operator_names, run_operator
 from thunder_core.testing.outcome import Outcome, Status
 from thunder_core.testing.workers import run_in_workers
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 REQUIRED_SHARE = 0.985
 """Of the operators that eager passes, how many have to pass compiled; the others have to be refused clearly."""
@@ -26,9 +22,8 @@ REQUIRED_SHARE = 0.985
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcome]:
-    subject = SUBJECTS[os.environ.get("THUNDER_TEST_SUBJECT", "reference")]
-    names = operator_names(torch.float32) + operator_names(None)
-    return run_in_workers(functools.partial(run_operator, compile=subject), names, workers=2)
+    names = operator_names() + operator_names(None)
+    return run_in_workers(functools.partial(run_operator, compile=SUBJECT), names, workers=2)
 
 
 @pytest.mark.parametrize("status", [Status.WRONG, Status.CRASH, Status.TIMEOUT], ids=lambda status: status.name.lower())

@@ -1,0 +1,122 @@
+"""The cases that compare compiled models with eager ones, by name; run by pytest and by ``python -m tests.support``."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from tests.models import hugging_face, lit_gpt
+from tests.models.inputs import INPUTS, VOCABULARY
+from tests.subjects import Compile, hit_counter
+from thunder_core.testing import Arguments, Comparison, assert_same_behaviour
+from thunder_core.testing.outcome import Outcome, outcome_of
+
+Case = Callable[[Compile], None]
+TRAINED = ("bert", "gpt2", "llama", "t5", "vit", "resnet", "wav2vec2", "mixtral")
+DECODED = ("gpt2", "llama", "gemma2", "t5", "mamba")
+STEPS = 4
+
+
+def run_case(name: str, compile: Compile) -> Outcome:
+    """The outcome of one case."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return outcome_of(functools.partial(CASES[name], compile), seconds=90)
+
+
+def _forward(model: torch.nn.Module, inputs: Callable[[], dict[str, Any]], compile: Compile) -> None:
+    """Evaluation without gradients, twice on inputs of the same metadata."""
+    with torch.no_grad():
+        assert_same_behaviour(model, lambda: Arguments(**inputs()), compile, cache_hits=hit_counter(compile))
+
+
+def _training(model: torch.nn.Module, inputs: Callable[[], dict[str, Any]], compile: Compile) -> None:
+    """Forward with dropout and backward by eager autograd, gradients accumulating over two calls."""
+    comparison = Comparison(gradients=True)
+    model.train()
+    assert_same_behaviour(
+        model, lambda: Arguments(**inputs()), compile, cache_hits=hit_counter(compile), comparison=comparison
+    )
+
+
+def _hugging_face(row: hugging_face.Row, how: Callable[..., None], compile: Compile) -> None:
+    how(row.build(), INPUTS[row.inputs], compile)
+
+
+def _hugging_face_decode(row: hugging_face.Row, compile: Compile) -> None:
+    """Prefill, then tokens one by one with the cache that the model returns."""
+    model = row.build()
+    outputs: list[Any] = []
+    lengths = itertools.chain([5], itertools.repeat(1))
+
+    def remember(_module: Any, _args: Any, output: Any) -> None:
+        outputs.append(output)
+
+    def inputs() -> Arguments:
+        ids = torch.randint(5, VOCABULARY, (2, next(lengths)))
+        arguments = {"decoder_input_ids": ids, "input_ids": ids + 1} if "T5" in row.model else {"input_ids": ids}
+        for name in ("past_key_values", "cache_params"):
+            if outputs and name in outputs[-1]:
+                arguments[name] = outputs[-1][name]
+        return Arguments(**arguments, use_cache=True)
+
+    handle = None
+
+    def compile_unhooked(twin: torch.nn.Module) -> Any:
+        nonlocal handle
+        handle = model.register_forward_hook(remember)  # on the original only; the twin is a copy made before
+        return compile(twin)
+
+    with torch.no_grad():
+        assert_same_behaviour(model, inputs, compile_unhooked, rounds=STEPS)
+
+
+def _lit_gpt(row: lit_gpt.Row, how: Callable[..., None], compile: Compile) -> None:
+    how(row.build(), lambda: {"idx": torch.randint(0, VOCABULARY, (2, 8))}, compile)
+
+
+def _lit_gpt_decode(row: lit_gpt.Row, compile: Compile) -> None:
+    """Prefill into a key-value cache held in buffers, then tokens one by one at input positions."""
+    model = row.build()
+    model.set_kv_cache(batch_size=2)
+
+    def steps() -> Iterator[Arguments]:
+        yield Arguments(torch.randint(0, VOCABULARY, (2, 5)), torch.arange(5))
+        for position in itertools.count(5):
+            yield Arguments(torch.randint(0, VOCABULARY, (2, 1)), torch.tensor([position]))
+
+    arguments = steps()
+    compiled: list[Any] = []
+
+    def compile_and_keep(twin: Any) -> Any:
+        compiled.append(compile(twin))
+        return compiled[0]
+
+    with torch.no_grad():
+        assert_same_behaviour(model, lambda: next(arguments), compile_and_keep, rounds=2 + STEPS)
+    hits = hit_counter(compile)
+    assert hits is None or hits(compiled[0]) >= STEPS, "decoding steps of the same shape missed the cache"
+
+
+def _cases() -> Iterator[tuple[str, Case]]:
+    for name, lit_row in lit_gpt.ROWS.items():
+        yield f"litgpt/{name}", functools.partial(_lit_gpt, lit_row, _forward)
+        yield f"litgpt/{name}/training", functools.partial(_lit_gpt, lit_row, _training)
+        yield f"litgpt/{name}/decode", functools.partial(_lit_gpt_decode, lit_row)
+    for name, row in hugging_face.ROWS.items():
+        yield f"transformers/{name}", functools.partial(_hugging_face, row, _forward)
+        if name in TRAINED:
+            yield f"transformers/{name}/training", functools.partial(_hugging_face, row, _training)
+        if name in DECODED:
+            yield f"transformers/{name}/decode", functools.partial(_hugging_face_decode, row)
+
+
+CASES: dict[str, Case] = dict(_cases())
+MAY_REFUSE = frozenset(
+    name for name in CASES if name.startswith("litgpt/") and lit_gpt.ROWS[name.split("/")[1]].may_refuse
+)
