@@ -49,3 +49,26 @@ def test_exceptions_from_elsewhere_get_no_note():
         raise ValueError("other")
     annotate_exception(caught.value)
     assert not hasattr(caught.value, "__notes__")
+
+
+def test_local_functions_and_values_of_one_name_stay_apart():
+    x, y, z = (build.tensor(name, (2,), storage) for storage, name in enumerate("xyz"))
+    one, other = Symbol("x", lambda x: x * 2), Symbol("x", lambda x: x + 1)
+    lines = [build.bound(one, (x,), y), build.bound(other, (y,), z)]
+    assert compile_trace(build.trace((x,), lines, z))(torch.ones(2)).tolist() == [3, 3]
+
+
+def test_a_local_symbol_with_an_importable_target_is_printed_by_its_path():
+    x, y = build.tensor("x", (2,), 0), build.tensor("y", (2,), 1)
+    symbol = Symbol("Double_apply", Double.apply)
+    source = build.trace((x,), [build.bound(symbol, (x,), y)], y).python()
+    assert "import tests.ir.test_program" in source
+    assert "y = tests.ir.test_program.Double.apply(x)" in source
+
+
+class Double(torch.autograd.Function):
+    """Importable, unlike its bound method ``apply``."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import keyword
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import cache
 from importlib import import_module
 from math import isfinite
@@ -19,6 +19,7 @@ import torch
 
 from thunder_core.errors import TraceError
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
+from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 
 CONSTANTS = {"inf": float("inf"), "nan": float("nan")}
@@ -44,21 +45,45 @@ class Speller:
 
     Args:
         body_name: gives the function name of a trace that is an argument of a higher-order symbol.
+        taken: gives the names of values, which functions without an importable name must avoid.
     """
 
-    def __init__(self, body_name: Callable[[Trace], str] | None = None) -> None:
+    def __init__(
+        self, body_name: Callable[[Trace], str] | None = None, taken: Callable[[], Set[str]] = frozenset
+    ) -> None:
         self.modules: set[str] = {"torch"}
         self.constants: set[str] = set()
         self.body_name = body_name
+        self.taken = taken
+        self.local_targets: dict[str, Callable[..., Any]] = {}
+        self._callees: dict[Symbol, str] = {}
 
     def spell(self, value: Any) -> str:
         """``value`` as a Python expression. Raises TraceError when it is not a literal."""
         speller = _SPELLERS.get(type(value))
         return speller(self, value) if speller is not None else self._other(value)
 
-    def callee(self, name: str) -> str:
-        """The dotted name of a function, its module noted for import."""
-        self.modules.add(module_of_name(name))
+    def callee(self, symbol: Symbol) -> str:
+        """The name that a symbol of function style is called by: dotted, and its module noted for import.
+
+        A symbol without an importable name gets a plain one, which must be bound to its target: see `local_targets`.
+        """
+        name = self._callees.get(symbol)
+        if name is None:
+            name = self._callees[symbol] = self._new_callee(symbol)
+        return name
+
+    def _new_callee(self, symbol: Symbol) -> str:
+        if "." in symbol.name:
+            self.modules.add(module_of_name(symbol.name))
+            return symbol.name
+        if import_path(symbol.target) is not None:
+            return self.path(symbol.target)
+        name, number = symbol.name, 1
+        taken = self.taken()
+        while name in taken or self.local_targets.get(name, symbol.target) is not symbol.target:
+            name, number = f"{symbol.name}_{number}", number + 1
+        self.local_targets[name] = symbol.target
         return name
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

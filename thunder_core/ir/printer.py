@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,12 @@ class PrintedTrace:
     Attributes:
         source: its text.
         locations: the user's line for each 1-based line of the text that is a call.
+        local_targets: what to bind names to that cannot be imported.
     """
 
     source: str
     locations: dict[int, SourceLocation]
+    local_targets: dict[str, Callable[..., Any]]
 
 
 def print_trace(trace: Trace, *, lowered: bool = False, comments: bool = True) -> str:
@@ -56,8 +59,9 @@ class _ModulePrinter:
     def __init__(self, lowered: bool, comments: bool) -> None:
         self.lowered = lowered
         self.comments = comments
-        self.speller = Speller(self._body_name)
+        self.speller = Speller(self._body_name, self._value_names)
         self.functions: list[FunctionPrinter] = []
+        self.traces: list[Trace] = []
         self.bodies: list[tuple[Trace, str]] = []
         self.function_names: set[str] = set()
 
@@ -76,12 +80,16 @@ class _ModulePrinter:
             locations.update({start + index: location for index, location in function.locations})
             lines += function.lines
         lines.append("")
-        return PrintedTrace("\n".join(lines), locations)
+        return PrintedTrace("\n".join(lines), locations, self.speller.local_targets)
 
     def _function(self, trace: Trace, name: str, header: tuple[str, ...] = ()) -> None:
         function = FunctionPrinter(self.speller, self.lowered, self.comments, header)
+        self.traces.append(trace)
         function.print_function(trace, name)
         self.functions.append(function)
+
+    def _value_names(self) -> set[str]:
+        return self.function_names.union(*[trace.names() for trace in self.traces])
 
     def _body_name(self, body: Trace) -> str:
         for known, name in self.bodies:
@@ -144,7 +152,7 @@ class FunctionPrinter:
         else:
             self.speller.modules.add("thunder_core.ir.tree")
             text = f"{_outer_target(tuple(iterate_leaves(output)))} = {LEAVES}({text})"
-        if self.comments:
+        if self.comments and not text.startswith(("_ =", "() =", "[] =")):
             text += f"  # {', '.join([self.annotator.annotate(proxy) for proxy in bound.outputs()])}"
         return text
 
@@ -176,7 +184,7 @@ def call_text(speller: Speller, bound: BoundSymbol) -> str:
     """The call of ``bound`` as an expression, without its outputs."""
     symbol, args = bound.symbol, bound.args
     if symbol.style is CallStyle.FUNCTION:
-        return f"{speller.callee(symbol.name)}({speller.arguments(args, bound.kwargs)})"
+        return f"{speller.callee(symbol)}({speller.arguments(args, bound.kwargs)})"
     receiver = speller.spell(args[0])
     if not isinstance(args[0], PROXY_TYPES):
         receiver = f"({receiver})"
@@ -188,10 +196,10 @@ def call_text(speller: Speller, bound: BoundSymbol) -> str:
 
 
 def _is_target(output: Any) -> bool:
-    """Whether ``output`` can be taken apart by an assignment."""
+    """Whether ``output`` can be taken apart by an assignment: sequences of proxies, and of literals to ignore."""
     if isinstance(output, tuple | list):
         return all(_is_target(item) for item in output)
-    return output is None or isinstance(output, PROXY_TYPES)
+    return not isinstance(output, dict | slice)
 
 
 def _outer_target(output: Any) -> str:
@@ -201,10 +209,10 @@ def _outer_target(output: Any) -> str:
 
 
 def _target(output: Any) -> str:
-    if output is None:
-        return "_"
     if isinstance(output, PROXY_TYPES):
         return output.name
+    if not isinstance(output, tuple | list):
+        return "_"
     items = ", ".join([_target(item) for item in output])
     if isinstance(output, list):
         return f"[{items}]"

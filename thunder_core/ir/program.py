@@ -10,7 +10,6 @@ from typing import Any
 
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.printer import render_trace
-from thunder_core.ir.symbol import CallStyle
 from thunder_core.ir.trace import Trace
 
 _numbers = itertools.count()
@@ -50,14 +49,14 @@ def compile_trace(
 ) -> Callable[..., Any]:
     """The trace as a callable of its inputs.
 
-    Symbols of function style are looked up by their dotted name; one whose name has no dot (a compiled region, say)
+    Symbols of function style are looked up by their dotted name; one without an importable name (a compiled region, say)
     is bound to its target.
 
     Args:
         namespace: further globals for the program.
     """
     printed = render_trace(trace, comments=False)
-    names = {**_bare_targets(trace), **(namespace or {})}
+    names = {**printed.local_targets, **(namespace or {})}
     return compile_source(
         printed.source, trace.name, names, title=title or trace.name, locations=printed.locations
     )
@@ -79,18 +78,6 @@ def annotate_exception(error: BaseException) -> None:
                 error.add_note(note)
                 notes = error.__notes__
         traceback = traceback.tb_next
-
-
-def _bare_targets(trace: Trace) -> dict[str, Any]:
-    targets: dict[str, Any] = {}
-    for bound in trace.symbols:
-        symbol = bound.symbol
-        if symbol.style is CallStyle.FUNCTION and "." not in symbol.name:
-            targets[symbol.name] = symbol.target
-        for argument in bound.args:
-            if isinstance(argument, Trace):
-                targets.update(_bare_targets(argument))
-    return targets
 
 
 def _forget(filename: str) -> None:

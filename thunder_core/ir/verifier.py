@@ -13,7 +13,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.excerpt import excerpt
 from thunder_core.ir.literals import RESERVED_NAMES, Speller
-from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves, iterate_proxies
@@ -82,7 +82,7 @@ class _Verifier:
             _check_context(bound.context)
         self._check_effects(bound)
         for leaf in iterate_leaves(bound.output):
-            _expect(leaf is None or isinstance(leaf, PROXY_TYPES), f"the line's output contains {leaf!r}")
+            self.speller.spell(leaf)  # besides proxies, literals that the call always returns
         arguments = list(bound.inputs())
         for proxy in bound.outputs():
             self._define(proxy)
