@@ -1,0 +1,62 @@
+"""The benchmarks' own machinery. Figures are not tested here: they depend on the machine."""
+
+import time
+
+import pytest
+
+from benchmarks import compile_time, dispatch, memory, overhead
+from benchmarks.process import ChildFailed, in_fresh_process
+from benchmarks.row import Row, as_table
+from benchmarks.timing import interleaved_medians
+
+
+def test_table_shows_values_ratios_goals_and_what_was_skipped():
+    rows = [
+        Row(
+            "cached call",
+            "small",
+            "us",
+            {"eager": 4.0, "thunder": 6.0},
+            {"torch.compile": "no compiler"},
+            "<= 10 us",
+            True,
+        ),
+        Row("memory", "model", "MiB", {"eager": 2.0, "torch.compile": 1.5, "thunder": 3.0}, {}, "<= 1.02x", False),
+    ]
+    table = as_table(rows)
+    assert "6 us     1.50" in table
+    assert "NOT reached" in table
+    assert "torch.compile skipped: no compiler" in table
+
+
+def test_medians_are_seconds_of_one_call():
+    medians = interleaved_medians({"a": lambda: time.sleep(0.001), "b": lambda: None}, rounds=3, block=0.002)
+    assert 0.001 <= medians["a"] < 0.01
+    assert medians["b"] < 0.0001
+
+
+def test_a_failing_process_is_reported():
+    with pytest.raises(ChildFailed, match="no_such_case"):
+        in_fresh_process(overhead.seconds_per_call, threads=1, case="no_such_case", names=["eager"])
+
+
+def test_overhead_runs():
+    assert set(overhead.seconds_per_call("small_arithmetic", ["eager", "thunder"])) == {"eager", "thunder"}
+
+
+@pytest.mark.parametrize("case", ["residual_network", "small_llama_decode"])
+def test_peak_memory_runs(case):
+    peaks = memory.peak_bytes(case, ["eager", "thunder"])
+    assert peaks["eager"] > 0
+    assert peaks["thunder"] > 0
+
+
+def test_acquisition_runs():
+    result = compile_time.acquisition(layers=1)
+    assert 0 < result["acquisition"] <= result["first call"]
+
+
+@pytest.mark.parametrize("key", dispatch.KEYS)
+def test_dispatch_runs(key, monkeypatch):
+    monkeypatch.setattr(dispatch, "ENTRIES", 3)
+    assert set(dispatch.seconds_by_entry(key, "thunder")) == {"only", "oldest", "newest", "in turn"}

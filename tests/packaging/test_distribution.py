@@ -1,0 +1,88 @@
+"""The wheel and the source archive: what they hold, what they require, and that the wheel runs by itself."""
+
+import email
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("archives")
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(archives) -> Path:
+    (path,) = archives.glob("*.whl")
+    return path
+
+
+def _metadata(wheel: Path) -> email.message.Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return email.message_from_bytes(archive.read(name))
+
+
+def test_wheel_holds_the_two_packages_and_the_licence(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"thunder", "thunder_core"}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert {"thunder/py.typed", "thunder_core/py.typed"} <= set(names)
+
+
+def test_wheel_holds_every_module_of_the_checkout(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if name.endswith(".py")}
+    tracked = subprocess.run(
+        ["git", "ls-files", "thunder/*.py", "thunder_core/*.py"], cwd=ROOT, capture_output=True, text=True
+    )
+    if tracked.returncode:
+        pytest.skip("not a git checkout")
+    assert {name for name in tracked.stdout.split() if (ROOT / name).exists()} <= held
+
+
+def test_torch_is_the_only_requirement(wheel):
+    required = [line for line in _metadata(wheel).get_all("Requires-Dist") if "extra ==" not in line]
+    assert required == ["torch>=2.11"]
+
+
+def test_source_archive_holds_tests_and_documents(archives):
+    (path,) = archives.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"README.md", "ARCHITECTURE.md", "LICENSE", "pyproject.toml", "tests/conftest.py"} <= names
+    assert not [name for name in names if "__pycache__" in name or (name.startswith(".") and name != ".gitignore")]
+
+
+def test_wheel_compiles_a_program_outside_of_the_checkout(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    # A file, not -c: source lines are read for messages.
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch, thunder\n"
+        "f = thunder.jit(lambda x: torch.relu(x) + 1)\n"
+        "assert torch.equal(f(torch.ones(2)), torch.full((2,), 2.0))\n"
+        "print(thunder.__file__)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
+    done = subprocess.run([sys.executable, str(program)], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path / "installed")
+
+
+def test_version_is_that_of_the_distribution(wheel):
+    import thunder
+
+    assert thunder.__version__ == _metadata(wheel)["Version"]

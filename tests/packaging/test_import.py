@@ -1,0 +1,50 @@
+"""What importing Thunder brings in, seen in a fresh interpreter."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# Libraries that cost time to import or that the core must not know, and parts of PyTorch that take a second each.
+UNWANTED = (
+    "pydantic",
+    "pluggy",
+    "yaml",
+    "triton",
+    "transformers",
+    "litgpt",
+    "lightning",
+    "torch._dynamo",
+    "torch._inductor",
+)
+
+PROGRAM = """
+import json, sys
+import torch
+before = set(sys.modules)
+import thunder
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported() -> list[str]:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_import_brings_in_no_unwanted_module(imported):
+    assert not [name for name in imported if name.split(".")[0] in UNWANTED or name in UNWANTED]
+
+
+def test_import_brings_in_no_third_party_package(imported):
+    third_party = {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
+    assert third_party <= {"thunder", "thunder_core", "torch"}
+
+
+def test_import_is_quiet():
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "import torch, thunder"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
