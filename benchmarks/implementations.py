@@ -26,7 +26,7 @@ def compile_with(name: str, program: Callable[..., Any], *, entries: int = 8) ->
     if name == "thunder":
         import thunder
 
-        return thunder.jit(program, recompile_limit=max(entries, 8))
+        return thunder.jit(program, recompile_warning=max(entries, 8), recompile_limit=max(entries, 64))
     import torch
     import torch._dynamo
 

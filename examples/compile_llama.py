@@ -51,7 +51,7 @@ def main() -> None:
     _excerpt(str(thunder.last_prologue_traces(compiled)[-1]), 24)
 
     _heading("What happened: thunder.explain(model)")
-    print(thunder.explain(compiled))
+    _excerpt(str(thunder.explain(compiled)), 32)
 
     _heading("Figures (one thread)")
     _figure("first call, compilation included", f"{first:8.3f} s")
