@@ -36,7 +36,7 @@ def run_case(name: str, subject: str) -> Outcome:
     compile = subjects.SUBJECTS[subject]
     if name.startswith(OPERATORS):
         return run_operator(name.removeprefix(OPERATORS), compile)
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
     from tests.models.battery import run_case as run_model
 
     return run_model(name, compile)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,9 @@ def _value_differences(expected: Any, actual: Any, comparison: Comparison) -> It
     elif isinstance(expected, tuple | list):
         if len(expected) != len(actual):
             yield f": length {len(expected)} became {len(actual)}"
+    elif isinstance(expected, types.MethodType):
+        if expected.__func__ is not actual.__func__:
+            yield f": {expected.__func__!r} became {actual.__func__!r}"
     elif isinstance(expected, torch.Generator):
         if not torch.equal(expected.get_state(), actual.get_state()):
             yield ": the state of the random generator differs"

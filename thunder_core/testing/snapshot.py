@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -69,6 +70,10 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
         if (value.is_leaf or value.retains_grad) and value.grad is not None:
             yield ".grad", value.grad
         return
+    if isinstance(value, types.MethodType):
+        yield ".__self__", value.__self__
+    if isinstance(value, functools.partial):
+        yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
     if isinstance(value, _OPAQUE_TYPES):
         return
     if isinstance(value, tuple | list):

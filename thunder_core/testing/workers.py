@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -93,6 +94,7 @@ def _answer(worker: _Worker, seconds: float) -> Outcome | None:
 
 def _serve(connection: Connection, runner: Runner) -> None:
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # outcomes are what is asked for
     while True:
         try:
             case = connection.recv()

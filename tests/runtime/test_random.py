@@ -1,0 +1,95 @@
+"""Random numbers: the same seed gives what eager gives, and leaves the generator where eager leaves it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from thunder_core.testing import Arguments
+
+
+def draws(x: torch.Tensor) -> Any:
+    return torch.rand(3), torch.randn_like(x), torch.randint(0, 9, (4,)), torch.randperm(5), torch.rand_like(x) + x
+
+
+def drops(x: torch.Tensor) -> Any:
+    return F.dropout(x, 0.5), F.alpha_dropout(x, 0.2, training=True), F.dropout1d(x, 0.5), F.rrelu(x, training=True)
+
+
+def equal_draws_are_not_one(x: torch.Tensor) -> Any:
+    a, b = torch.rand(3), torch.rand(3)
+    return a - b, F.dropout(x) - F.dropout(x)
+
+
+def unused_draw_is_made(x: torch.Tensor) -> torch.Tensor:
+    torch.rand(3)
+    F.dropout(x)
+    return torch.rand(3) + x.sum()
+
+
+def in_place_draws(x: torch.Tensor) -> Any:
+    y = torch.empty(4).uniform_()
+    y.normal_().bernoulli_(0.3)
+    return y, torch.empty(3).exponential_(), torch.bernoulli(x.sigmoid()), torch.multinomial(x.softmax(-1), 2)
+
+
+def attention(x: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=0.5)
+
+
+def initialises(x: torch.Tensor) -> torch.Tensor:
+    weight = nn.init.kaiming_uniform_(torch.empty(4, 4))
+    return x @ weight
+
+
+def seeds(x: torch.Tensor) -> Any:
+    torch.manual_seed(7)
+    return x + torch.rand(4)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [draws, drops, equal_draws_are_not_one, unused_draw_is_made, in_place_draws, attention, initialises],
+    ids=lambda program: program.__name__,
+)
+def test_program(program: Callable[..., Any], check: Callable[..., None]) -> None:
+    check(program, lambda: (torch.randn(3, 4),), rounds=3)
+
+
+def test_seeding_inside(check: Callable[..., None]) -> None:
+    check(seeds, lambda: (torch.randn(3, 4),), cache_hits=None)
+
+
+def test_generator_argument(check: Callable[..., None]) -> None:
+    def program(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return x + torch.rand(4, generator=generator) + torch.rand(4, generator=generator)
+
+    check(program, lambda: Arguments(torch.randn(3, 4), torch.Generator().manual_seed(5)), cache_hits=None)
+
+
+def test_same_seed_same_result(jit: Callable[..., Any]) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    compiled = jit(copy.deepcopy(module))
+    x = torch.randn(3, 4)
+    results = []
+    for function in (module, compiled, compiled):
+        torch.manual_seed(3)
+        results.append(function(x))
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+    assert not torch.equal(compiled(x), compiled(x))
+
+
+def test_fork_rng(check: Callable[..., None]) -> None:
+    def program(x: torch.Tensor) -> Any:
+        with torch.random.fork_rng(devices=[]):
+            y = torch.rand(3)
+        return y + x.sum(), torch.rand(3)
+
+    check(program, lambda: (torch.randn(3, 4),), cache_hits=None)
