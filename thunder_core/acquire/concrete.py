@@ -33,6 +33,14 @@ def evaluate(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: 
         return symbol.target(*map_leaves(real, args), **map_leaves(real, kwargs))
 
 
+def number(recorder: Recorder, tensor: torch.Tensor) -> Any:
+    """The value of a constant tensor with one element as a Python number."""
+    storage = recorder.variable(tensor).proxy.storage
+    name = recorder.variable(tensor).proxy.name
+    with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+        return _run_slice(recorder, {storage})[name].item()
+
+
 def _run_slice(recorder: Recorder, storages: set[int]) -> dict[str, Any]:
     """Values by name of everything that decides the contents of ``storages``."""
     lines = _slice(recorder.lines, storages)

@@ -62,7 +62,7 @@ def as_eager_raises(symbol: Symbol, args: Any, kwargs: Any, raised: Exception) -
             advice=("register a fake implementation with torch.library.register_fake",),
         )
     module = getattr(symbol.target, "__module__", None) or "torch"
-    if not module.startswith("torch") or not _small(args, kwargs):
+    if not module.startswith("torch") or not is_small(args, kwargs):
         return raised
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         real_args, real_kwargs = map_leaves(_zeros, args), map_leaves(_zeros, kwargs)
@@ -73,7 +73,8 @@ def as_eager_raises(symbol: Symbol, args: Any, kwargs: Any, raised: Exception) -
     return raised
 
 
-def _small(args: Any, kwargs: Any) -> bool:
+def is_small(args: Any, kwargs: Any) -> bool:
+    """Whether a call on fakes may be tried on real tensors: on the CPU, and of limited size."""
     tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
     return all(t.device.type == "cpu" for t in tensors) and (
         builtins.sum(t.untyped_storage().nbytes() for t in tensors) < _MATERIALIZE_LIMIT

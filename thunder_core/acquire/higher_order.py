@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.utils.checkpoint
+from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.outcome import Slot
 from thunder_core.acquire.recorder import Recorder
@@ -35,7 +36,8 @@ def autograd_function(
     recorder: Recorder, cls: type[torch.autograd.Function], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Record ``cls.apply(...)`` as one symbol; its forward and backward run as the user wrote them."""
-    return recorder.call_symbol(callable_symbol(cls.apply), args, kwargs)
+    with torch._C.DisableTorchFunction():
+        return recorder.call_symbol(callable_symbol(cls.apply), args, kwargs)
 
 
 def manual_seed(recorder: Recorder, seed: int) -> None:
@@ -43,6 +45,35 @@ def manual_seed(recorder: Recorder, seed: int) -> None:
     symbol = callable_symbol(torch.random.manual_seed, "torch.manual_seed")
     recorder.lines.append(
         BoundSymbol(symbol, (seed,), {}, None, Effects(random=True, external=True), None, user_location(3))
+    )
+
+
+def get_rng_state(recorder: Recorder, original: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """Record a read of the CPU generator's state, in its place among the random calls."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        state = original()
+    proxy = TensorProxy(
+        recorder.names.intermediate(),
+        tuple(state.shape),
+        state.stride(),
+        state.dtype,
+        state.device,
+        False,
+        recorder.new_storage(None),
+    )
+    symbol = callable_symbol(original, "torch.get_rng_state")
+    recorder.lines.append(
+        BoundSymbol(symbol, (), {}, proxy, Effects(random=True, external=True), None, user_location(3))
+    )
+    return recorder.traced(Variable(proxy, location=user_location(3)))
+
+
+def set_rng_state(recorder: Recorder, original: Callable[..., None], state: torch.Tensor) -> None:
+    """Record a restoration of the CPU generator's state."""
+    symbol = callable_symbol(original, "torch.set_rng_state")
+    proxy = recorder.variable(state).proxy
+    recorder.lines.append(
+        BoundSymbol(symbol, (proxy,), {}, None, Effects(random=True, external=True), None, user_location(3))
     )
 
 

@@ -49,10 +49,12 @@ def _install() -> None:
     _replace(torch, "cond", _cond)
     _replace(torch, "manual_seed", _manual_seed)
     _replace(torch.random, "manual_seed", _manual_seed)
-    for name in ("fork_rng", "get_rng_state", "set_rng_state", "seed"):
-        _replace(torch.random, name, _refuse(getattr(torch.random, name), f"torch.random.{name}"))
-        if hasattr(torch, name):
-            _replace(torch, name, getattr(torch.random, name))
+    for module in (torch, torch.random):
+        _replace(module, "get_rng_state", _get_rng_state)
+        _replace(module, "set_rng_state", _set_rng_state)
+    refuse = _refuse(torch.random.seed, "torch.seed")
+    _replace(torch, "seed", refuse)
+    _replace(torch.random, "seed", refuse)
     _replace(torch.compiler, "_is_compiling_flag", True)
 
 
@@ -132,6 +134,22 @@ def _manual_seed(seed: int) -> Any:
         return _original(torch, "manual_seed")(seed)
     higher_order.manual_seed(recorder, int(seed))
     return torch.default_generator
+
+
+def _get_rng_state() -> torch.Tensor:
+    recorder = _recording()
+    if recorder is None:
+        state: torch.Tensor = _original(torch, "get_rng_state")()
+        return state
+    return higher_order.get_rng_state(recorder, _original(torch, "get_rng_state"))
+
+
+def _set_rng_state(new_state: torch.Tensor) -> None:
+    recorder = _recording()
+    if recorder is None:
+        _original(torch, "set_rng_state")(new_state)
+    else:
+        higher_order.set_rng_state(recorder, _original(torch, "set_rng_state"), new_state)
 
 
 def _refuse(original: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.overrides import TorchFunctionMode
 
 from thunder_core.acquire.recorder import Recorder
@@ -40,6 +41,8 @@ _SIZE = Tensor.size
 # Where the memory is: not a value that could be computed, and nothing that a trace could hold.
 _MEMORY = frozenset({Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.is_set_to, Tensor.__reduce_ex__})
 _value_reads = value_readers() - _MEMORY
+# They make tensors of Python data, below the level where batching rules and the fake mode would see it.
+_FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 _REPRESENT = frozenset({Tensor.__repr__, Tensor.__format__})
 
 
@@ -73,7 +76,11 @@ class AcquisitionMode(TorchFunctionMode):
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _peek_functorch() is not None or any(_wrapped(arg) for arg in args):
-            return func(*args, **kwargs)  # batching rules turn it into ATen calls, recorded as they come out
+            if func in _FROM_DATA:
+                with temporarily_clear_interpreter_stack():
+                    return self.recorder.call(func, args, kwargs)
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)  # batching rules turn it into ATen calls, recorded as they come out
         if func in _REPRESENT and type(args[0]) is TracedTensor and not self.recorder.is_constant(args[0].variable):
             return describe(args[0])
         if func in _MEMORY and _known(self.recorder, args[0]):

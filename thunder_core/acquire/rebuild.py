@@ -23,6 +23,7 @@ from thunder_core.ir.proxy import Proxy
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder
     from thunder_core.guards.observer import Observer, Write
+    from thunder_core.guards.source import Source
 
 _ATOMS = (
     bool,
@@ -82,11 +83,11 @@ class Rebuilder:
     def recipe(self, result: Any, writes: Sequence[Write]) -> Recipe:
         """The recipe for one run of the program."""
         # values of writes are built before any write happens: a write may replace what another refers to
-        targets = [(write, self._expression(write.value)) for write in writes]
+        values = [self._expression(write.value) for write in writes]
         expression = self._expression(result)
-        for write, value in targets:
-            self._lines.extend(write.statements(value, self._constant))
-        return Recipe(tuple(self._lines), expression, self._namespace, len(targets))
+        for write, value in zip(writes, values, strict=True):
+            self._lines.extend(write.statements(value, self))
+        return Recipe(tuple(self._lines), expression, self._namespace, len(values))
 
     def _expression(self, value: Any) -> str:
         if isinstance(value, _SPELLED) and type(value) in _SPELLED:
@@ -100,7 +101,7 @@ class Rebuilder:
             return self._constant(value)
         source = self._observer.source_of(value)
         if source is not None:
-            return source.expression(self._constant)
+            return source.expression(self)
         return self._fresh(value)
 
     def _tensor(self, tensor: torch.Tensor) -> str:
@@ -166,6 +167,16 @@ class Rebuilder:
         self._lines.append(f"{name} = {expression}")
         self._built[id(value)] = name
         return name
+
+    # What printing an access path needs (the `Names` protocol of sources).
+
+    def constant(self, value: Any, hint: str) -> str:
+        """A global name of the recipe for an object."""
+        return self._constant(value)
+
+    def bound(self, source: Source) -> str | None:
+        """No access path has a variable here."""
+        return None
 
     def _constant(self, value: Any) -> str:
         for name, known in self._namespace.items():

@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire import concrete, data_dependence
 from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.fake import AcquisitionFakeMode, make_alias, make_derived, storage_address
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.naming import Names
+from thunder_core.acquire.probe import probe
 from thunder_core.acquire.outcome import Outcome, Result, Slot, infer
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.user_frames import user_location
@@ -24,8 +26,9 @@ from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import CallStyle, Symbol
-from thunder_core.ir.tree import map_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.symbols import functions
+from thunder_core.symbols.checks import CHECK_METADATA
 from thunder_core.symbols.registry import registry
 
 # Calls that return their argument after changing what autograd knows about it.
@@ -281,13 +284,52 @@ class Recorder:
     def _evaluate_or_raise(
         self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, error: Exception
     ) -> Any:
-        """A value is needed: compute it when nothing depends on an input, else explain."""
+        """A value is needed: compute it when nothing depends on an input, else look for another way or explain."""
         if all(self.is_constant(variable) for variable in call.variables) and call.foldable:
             value = concrete.evaluate(self, symbol, args, kwargs)
             return map_leaves(
                 lambda leaf: self.inputs.constant(leaf) if isinstance(leaf, torch.Tensor) else leaf, value
             )
+        numbers = map_leaves(self._as_number, (args, kwargs))
+        if any(new is not old for new, old in zip(iterate_leaves(numbers), iterate_leaves((args, kwargs)), strict=True)):
+            return self._call(symbol, *numbers)
+        if not isinstance(error, data_dependence.ValueNeeded):
+            return self._probe_or_raise(symbol, args, kwargs, call, error)
         raise data_dependence.error(symbol, call.variables, user_location(4)) from error
+
+    def _as_number(self, leaf: Any) -> Any:
+        """A constant integer tensor, used as a size or an index, as the number that it is."""
+        if isinstance(leaf, torch.Tensor):
+            variable = self.variable(leaf)
+            if not variable.proxy.shape and not variable.proxy.dtype.is_floating_point and self.is_constant(variable):
+                return concrete.number(self, leaf)
+        return leaf
+
+    def _probe_or_raise(
+        self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, error: Exception
+    ) -> Any:
+        with self.mode.observing():
+            found = probe(symbol.target, self._fakes(args), self._fakes(kwargs))
+        if found is None:
+            raise data_dependence.error(symbol, call.variables, user_location(5)) from error
+        requires_grad = torch.is_grad_enabled() and any(v.proxy.requires_grad for v in call.variables)
+        with self.mode.observing() as observed:
+            device = call.proxies[0].device if call.proxies else torch.device("cpu")
+            made = map_leaves(lambda leaf: FakeTensor(self.mode, leaf, device), found)
+            outcome, fakes = infer(lambda: made, (), {}, [], observed)
+        if requires_grad:
+            marked = tuple(replace(r, requires_grad=r.dtype.is_floating_point or r.dtype.is_complex) for r in outcome.results)
+            outcome, fakes = replace(outcome, results=marked), []
+        context = current_context()
+        recorded = convert(args, Call(self)), convert(kwargs, Call(self))
+        result = self._record(symbol, *recorded, call, outcome, fakes or None, context)
+        for proxy in list(self.lines[-1].outputs()):
+            line = BoundSymbol(
+                CHECK_METADATA, (proxy, proxy.shape, proxy.stride, proxy.dtype), {}, None,  # type: ignore[union-attr]
+                Effects(external=True), None, self.lines[-1].location,
+            )
+            self.lines.append(line)
+        return result
 
     def is_constant(self, variable: Variable) -> bool:
         """Whether a tensor's value is the same in every run."""

@@ -1,0 +1,48 @@
+"""Thunder: a source-to-source compiler for PyTorch.
+
+``model = thunder.jit(model)`` records the program as a readable trace, guards it, and runs it.
+"""
+
+from thunder._api import (
+    cache_hits,
+    cache_misses,
+    explain,
+    jit,
+    last_epilogue_traces,
+    last_prologue_traces,
+    last_traces,
+    load_trace,
+    save_trace,
+)
+from thunder._version import __version__
+from thunder_core.errors import (
+    AcquisitionError,
+    DataDependentError,
+    LeakedTensorError,
+    OptionError,
+    RecompileWarning,
+    ThunderError,
+    UncacheableError,
+    UnsupportedError,
+)
+
+__all__ = [
+    "AcquisitionError",
+    "DataDependentError",
+    "LeakedTensorError",
+    "OptionError",
+    "RecompileWarning",
+    "ThunderError",
+    "UncacheableError",
+    "UnsupportedError",
+    "__version__",
+    "cache_hits",
+    "cache_misses",
+    "explain",
+    "jit",
+    "last_epilogue_traces",
+    "last_prologue_traces",
+    "last_traces",
+    "load_trace",
+    "save_trace",
+]

@@ -1,0 +1,138 @@
+"""The functions that users call. Everything heavy is imported when a program is compiled, not with the package."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder_core.errors import OptionError
+
+if TYPE_CHECKING:
+    from thunder_core.ir.trace import Trace
+    from thunder_core.report.compile_report import CompileReport
+
+
+def jit(fn: Any = None, /, *, executors: Sequence[str] | None = None, **options: Any) -> Any:
+    """Compile a function or an `nn.Module`; compilation happens at the first call, and again when a guard fails.
+
+    Args:
+        fn: what to compile. Without it, a decorator is returned: ``@thunder.jit(cache="no caching")``.
+        executors: names of executors to ask, in order; ``[]`` for the reference executor alone, None for the best installed.
+        options: ``cache``, ``sharp_edges``, ``recompile_warning``, ``recompile_limit``; see
+            `thunder_core.runtime.options.Options`.
+
+    Returns:
+        A `ThunderModule` that shares everything with the module, or a callable like the function.
+
+    Raises:
+        OptionError: an unknown option or a value that is not accepted.
+    """
+    from thunder_core.runtime.options import Options
+
+    checked = Options.create(executors, **options)
+    if fn is None:
+        return functools.partial(_jit, options=checked)
+    return _jit(fn, checked)
+
+
+def _jit(fn: Any, options: Any) -> Any:
+    from thunder_core.runtime.function import ThunderFunction
+    from thunder_core.runtime.module import ThunderModule
+
+    if isinstance(fn, ThunderModule):
+        return ThunderModule(fn._original, options)
+    if isinstance(fn, ThunderFunction):
+        return ThunderFunction(fn.function, options)
+    if isinstance(fn, torch.nn.Module):
+        return ThunderModule(fn, options)
+    if not callable(fn) or isinstance(fn, type):
+        raise OptionError(f"thunder.jit takes a function or an nn.Module, not {fn!r}")
+    return ThunderFunction(fn, options)
+
+
+def _compiled(jitted: Any) -> Any:
+    from thunder_core.runtime.compiled import Compiled
+    from thunder_core.runtime.module import ThunderModule
+
+    if isinstance(jitted, ThunderModule):
+        return jitted._compiled
+    if isinstance(jitted, Compiled):
+        return jitted
+    bound = getattr(jitted, "__func__", None)
+    if isinstance(bound, Compiled):
+        return bound
+    raise OptionError(f"{jitted!r} was not made by thunder.jit")
+
+
+def _last(jitted: Any) -> Any:
+    compiled = _compiled(jitted)
+    if compiled.last is None:
+        raise OptionError(f"{compiled.name} has not been compiled yet", advice=("call it once first",))
+    return compiled.last
+
+
+def last_traces(jitted: Any) -> tuple[Trace, ...]:
+    """The program of the latest compilation at each stage: as acquired first, as executed last."""
+    traces: tuple[Trace, ...] = _last(jitted).traces
+    return traces
+
+
+def last_prologue_traces(jitted: Any) -> tuple[Any, ...]:
+    """The guards of the latest compilation as a Python program."""
+    return (_last(jitted).prologue,)
+
+
+def last_epilogue_traces(jitted: Any) -> tuple[Trace, ...]:
+    """What copies results into mutated inputs, in the latest compilation; empty when nothing does."""
+    epilogue = _last(jitted).epilogue
+    return () if epilogue is None else (epilogue,)
+
+
+def cache_hits(jitted: Any) -> int:
+    """Number of calls that found a compiled entry."""
+    hits: int = _compiled(jitted).hits
+    return hits
+
+
+def cache_misses(jitted: Any) -> int:
+    """Number of calls that did not."""
+    misses: int = _compiled(jitted).misses
+    return misses
+
+
+def explain(jitted: Any) -> CompileReport:
+    """What happened in the compilations of a program so far; print it, or use its fields."""
+    report: CompileReport = _compiled(jitted).report()
+    return report
+
+
+def save_trace(jitted: Any, path: Any) -> None:
+    """Write the latest compilation's program to ``path`` as a Python module that runs by itself."""
+    from thunder_core.ir.serialization import save_trace as save
+
+    entry = _last(jitted)
+    save(entry.traces[0], path)
+
+
+def load_trace(path: Any) -> Callable[..., Any]:
+    """Read a program that `save_trace` wrote, possibly edited since; the result is callable and has a ``trace``."""
+    from thunder_core.ir.serialization import load_trace as load
+
+    program: Callable[..., Any] = load(path)
+    return program
+
+
+__all__ = [
+    "cache_hits",
+    "cache_misses",
+    "explain",
+    "jit",
+    "last_epilogue_traces",
+    "last_prologue_traces",
+    "last_traces",
+    "load_trace",
+    "save_trace",
+]

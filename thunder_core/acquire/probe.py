@@ -1,0 +1,91 @@
+"""Metadata of calls that look at values: try them on sample values.
+
+Some PyTorch functions read values only to validate them (``torch.cov``, ``gaussian_nll_loss``, ``ctc_loss``), or have a shape that
+PyTorch's meta kernels do not derive. Such a call is run on zeros, ones and random numbers. If the results' metadata
+agree, that is what the program is recorded with, and a check of the real result is recorded after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder_core.acquire.data_dependence import is_small
+from thunder_core.ir.tree import iterate_leaves, map_leaves
+
+# Results whose shape is that of generic inputs, except on a set of measure zero (rank-deficient matrices).
+_GENERIC = frozenset({torch.linalg.lstsq})
+
+
+def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result on sample values as meta tensors, or None when metadata depends on values or cannot be tried.
+
+    Args:
+        args, kwargs: with fake tensors.
+    """
+    if not is_small(args, kwargs):
+        return None
+    fills = (_random, _random) if target in _GENERIC else (_zeros, _ones, _random, _random)
+    results: list[Any] = []
+    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
+        state = torch.random.get_rng_state()
+        try:
+            for fill in fills:
+                result = _attempt(target, args, kwargs, fill)
+                if result is not None:
+                    results.append(result)
+        finally:
+            torch.random.set_rng_state(state)
+    if len(results) < 2 or any(_describe(result) != _describe(results[0]) for result in results):
+        return None
+    return map_leaves(lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, results[0])
+
+
+def _attempt(
+    target: Callable[..., Any], args: Any, kwargs: Any, fill: Callable[[FakeTensor], torch.Tensor]
+) -> Any:
+    """The result for one way of filling tensors; None when the values are not accepted, or it is no fresh tensor."""
+
+    def real(leaf: Any) -> Any:
+        return fill(leaf) if isinstance(leaf, FakeTensor) else leaf
+
+    given = map_leaves(real, args), map_leaves(real, kwargs)
+    try:
+        result = target(*given[0], **given[1])
+    except (RuntimeError, ValueError, IndexError):
+        return None
+    addresses = {leaf.untyped_storage()._cdata for leaf in iterate_leaves(given) if isinstance(leaf, torch.Tensor)}
+    for leaf in iterate_leaves(result):
+        if not isinstance(leaf, torch.Tensor) or leaf.untyped_storage()._cdata in addresses:
+            return None
+    return result
+
+
+def _describe(result: Any) -> Any:
+    return [(tuple(leaf.shape), leaf.stride(), leaf.dtype) for leaf in iterate_leaves(result)]
+
+
+def _fill(leaf: FakeTensor, flat: torch.Tensor) -> torch.Tensor:
+    return flat.to(leaf.dtype).as_strided(leaf.shape, leaf.stride(), leaf.storage_offset())
+
+
+def _size(leaf: FakeTensor) -> int:
+    return leaf.untyped_storage().nbytes() // leaf.element_size()
+
+
+def _zeros(leaf: FakeTensor) -> torch.Tensor:
+    return _fill(leaf, torch.zeros(_size(leaf)))
+
+
+def _ones(leaf: FakeTensor) -> torch.Tensor:
+    return _fill(leaf, torch.ones(_size(leaf)))
+
+
+def _random(leaf: FakeTensor) -> torch.Tensor:
+    if leaf.dtype.is_floating_point or leaf.dtype.is_complex:
+        return _fill(leaf, torch.rand(_size(leaf)))
+    return _fill(leaf, torch.randint(0, 2, (_size(leaf),)))

@@ -1,0 +1,98 @@
+"""What happened in the compilations of one program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """One stage of a compilation: its name, its wall time in seconds, and the number of lines of the trace it made."""
+
+    name: str
+    seconds: float
+    lines: int | None
+
+
+@dataclass(frozen=True)
+class EntryReport:
+    """One compilation.
+
+    Attributes:
+        reason: why the program was compiled: the guard that failed, or that it was the first call.
+        cached: whether its result is reused.
+        stages: in order.
+        guards: one line of text each.
+        inputs: number of inputs of the computation.
+        executors: number of lines by the executor that runs them.
+        writes: number of writes to Python objects by the program.
+    """
+
+    reason: str
+    cached: bool
+    stages: tuple[StageReport, ...]
+    guards: tuple[str, ...]
+    inputs: int
+    executors: dict[str, int]
+    writes: int
+
+    @property
+    def seconds(self) -> float:
+        """Total compile time."""
+        return sum(stage.seconds for stage in self.stages)
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """All compilations of one program so far. Prints as text; ``to_json`` for tools.
+
+    Attributes:
+        name: the program.
+        options: how it is compiled.
+        cache_hits, cache_misses: counters of its calls.
+        entries: its compilations, oldest first.
+        fallbacks: calls run by eager PyTorch, with the reason and how often.
+    """
+
+    name: str
+    options: dict[str, object]
+    cache_hits: int
+    cache_misses: int
+    entries: tuple[EntryReport, ...]
+    fallbacks: dict[str, int]
+
+    @property
+    def miss_reasons(self) -> tuple[str, ...]:
+        """Why each compilation happened, oldest first."""
+        return tuple(entry.reason for entry in self.entries)
+
+    def to_json(self) -> str:
+        """The report as JSON text."""
+        return json.dumps(asdict(self), indent=2, default=str)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.name}: {self.cache_hits} cache hits, {self.cache_misses} misses, {len(self.entries)} compilations",
+            "options: " + ", ".join(f"{name}={value!r}" for name, value in self.options.items()),
+        ]
+        for reason, count in self.fallbacks.items():
+            lines.append(f"run by eager PyTorch {count} times: {reason}")
+        for number, entry in enumerate(self.entries):
+            lines.append("")
+            lines.extend(_entry_lines(number, entry))
+        return "\n".join(lines)
+
+
+def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
+    cached = "" if entry.cached else " (not cached)"
+    lines = [f"compilation {number}{cached}: {entry.seconds * 1e3:.1f} ms, because {entry.reason}"]
+    for stage in entry.stages:
+        size = f"{stage.lines:6d} lines" if stage.lines is not None else ""
+        lines.append(f"  {stage.name:<28}{stage.seconds * 1e3:9.2f} ms {size}")
+    claimed = ", ".join(f"{count} by {name}" for name, count in entry.executors.items()) or "none"
+    lines.append(f"  lines claimed: {claimed}")
+    lines.append(f"  {entry.inputs} inputs, {entry.writes} writes to Python objects, {len(entry.guards)} guards")
+    lines.extend(f"    {guard}" for guard in entry.guards)
+    return lines

@@ -1,0 +1,121 @@
+"""A program with its cache of compiled entries."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from thunder_core.acquire.active import active_recorder
+from thunder_core.errors import RecompileWarning, ThunderError, UncacheableError, UncacheableWarning
+from thunder_core.guards.dispatch import Dispatcher
+from thunder_core.guards.global_state import bypass_reason
+from thunder_core.ir.program import annotate_exception
+from thunder_core.report.compile_report import CompileReport
+from thunder_core.runtime.compile import compile_program
+from thunder_core.runtime.entry import Entry
+from thunder_core.runtime.options import Options
+
+_logger = logging.getLogger("thunder.recompiles")
+
+
+class Compiled:
+    """Calls a program through its cache: finds the entry whose guards hold, or compiles one.
+
+    Thread-safe: finding is free of locks, compiling takes one. Inside another program's acquisition the original runs, so
+    that compiled programs nest.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, options: Options) -> None:
+        self.function = function
+        self.name = name
+        self.options = options
+        self.hits = 0
+        self.misses = 0
+        self.entries: list[Entry] = []
+        self.last: Entry | None = None
+        self.fallbacks: Counter[str] = Counter()
+        self._dispatcher = Dispatcher()
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if active_recorder() is not None:
+            return self.function(*args, **kwargs)
+        found = self._dispatcher.find(args, kwargs)
+        if found is None:
+            return self._miss(args, kwargs)
+        self.hits += 1
+        entry, inputs = found
+        try:
+            return entry.run(inputs, args, kwargs)
+        except Exception as error:
+            annotate_exception(error)
+            raise
+
+    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        reason = bypass_reason()
+        if reason is not None:
+            return self._eager(reason, args, kwargs)
+        with self._lock:
+            self.misses += 1
+            reason = self._reason(args, kwargs)
+            if len(self.entries) >= self.options.recompile_limit and self.options.cache != "no caching":
+                return self._limit(reason, args, kwargs)
+            entry = compile_program(self.function, args, kwargs, self.options, reason)
+            self._keep(entry)
+        inputs = entry.prologue.function(args, kwargs)
+        if inputs is None:
+            why = entry.prologue.why(args, kwargs)
+            raise ThunderError(f"the guards of a new entry do not hold for the call that made it: {why}")
+        return entry.run(inputs, args, kwargs)
+
+    def _reason(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        if self.options.cache == "no caching":
+            return "caching is off"
+        if not self.entries:
+            return "it is the first call"
+        reasons = self._dispatcher.miss_reasons(args, kwargs)
+        reason = reasons[-1] if reasons else "no cached entry fits"
+        if "recompiles" in os.environ.get("THUNDER_LOG", "").split(","):
+            _logger.warning("recompiling %s: %s", self.name, reason)
+        if len(self.entries) >= self.options.recompile_warning:
+            warnings.warn(self._too_often(reason), RecompileWarning, stacklevel=4)
+        return reason
+
+    def _too_often(self, reason: str) -> str:
+        recent = [entry.report.reason for entry in self.entries[-3:]]
+        listed = "".join(f"\n  - {item}" for item in dict.fromkeys([*recent, reason]))
+        return (
+            f"{self.name} was compiled {len(self.entries)} times and is compiled again (eager PyTorch takes over after "
+            f"{self.options.recompile_limit}); the latest reasons are:{listed}\nKeep these values fixed, or raise recompile_limit."
+        )
+
+    def _limit(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        why = f"the recompile limit of {self.options.recompile_limit} is reached"
+        if why not in self.fallbacks:
+            warnings.warn(f"{self.name}: {why}; eager PyTorch runs it from now on ({reason})", RecompileWarning, stacklevel=5)
+        return self._eager(why, args, kwargs)
+
+    def _eager(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.fallbacks[reason] += 1
+        return self.function(*args, **kwargs)
+
+    def _keep(self, entry: Entry) -> None:
+        self.last = entry
+        if self.options.cache == "no caching":
+            return
+        self.entries.append(entry)
+        self._dispatcher.add(entry)
+
+    def report(self) -> CompileReport:
+        """Everything about the compilations so far."""
+        entries = tuple(entry.report for entry in self.entries) or ((self.last.report,) if self.last else ())
+        return CompileReport(self.name, asdict(self.options), self.hits, self.misses, entries, dict(self.fallbacks))
+
+
+__all__ = ["Compiled", "UncacheableError", "UncacheableWarning"]

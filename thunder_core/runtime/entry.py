@@ -1,0 +1,45 @@
+"""A compiled program for one set of guards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from thunder_core.acquire.rebuild import Recipe
+from thunder_core.guards.prologue import Prologue
+from thunder_core.ir.program import compile_source
+from thunder_core.ir.trace import Trace
+from thunder_core.report.compile_report import EntryReport
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """What runs when the guards hold.
+
+    Attributes:
+        prologue: checks the guards and finds the inputs.
+        run: ``run(inputs, args, kwargs)`` computes, writes back and returns the program's result.
+        traces: the program at each stage, as acquired first, as executed last.
+        epilogue: copies into mutated inputs, as a trace; None when there are none.
+        report: how it was made.
+    """
+
+    prologue: Prologue
+    run: Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]
+    traces: tuple[Trace, ...]
+    epilogue: Trace | None
+    report: EntryReport
+
+
+def build_run(
+    computation: Callable[..., Any], epilogue: Callable[..., Any] | None, recipe: Recipe
+) -> Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]:
+    """One generated function: computation, epilogue, then the recipe's statements."""
+    lines = ["def run(inputs, args, kwargs):", "    outputs = computation(*inputs)"]
+    if epilogue is not None:
+        lines.append("    outputs = epilogue(inputs, outputs)")
+    lines.extend(f"    {line}" for line in recipe.lines)
+    lines.append(f"    return {recipe.result}")
+    namespace = {**recipe.namespace, "computation": computation, "epilogue": epilogue}
+    return compile_source("\n".join(lines) + "\n", "run", namespace, title="run")

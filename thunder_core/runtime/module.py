@@ -1,0 +1,85 @@
+"""What `thunder.jit` returns for a module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder_core.runtime.compiled import Compiled
+from thunder_core.runtime.options import Options
+
+_OWN = frozenset({"_original", "_compiled"})
+# Part of being a module of its own; everything else that nn.Module defines acts on the original.
+_NOT_FORWARDED = frozenset(
+    {"__init__", "__call__", "__getattr__", "__setattr__", "__delattr__", "__dir__", "__repr__", "__setstate__", "forward"}
+)
+
+
+class ThunderModule(torch.nn.Module):
+    """A compiled module that shares everything but its ``forward`` with the original.
+
+    Parameters, buffers, submodules, hooks, attributes and the training flag *are* the original's, so optimizers, ``state_dict``,
+    ``to`` and the rest of `torch.nn.Module` work on either. Copying and pickling keep the original and the options; compiled
+    entries are made again when needed.
+    """
+
+    _original: torch.nn.Module
+    _compiled: Compiled
+
+    def __init__(self, module: torch.nn.Module, options: Options) -> None:
+        # nn.Module.__init__ is not called: this object has no state of its own.
+        self.__dict__["_original"] = module
+        self.__dict__["_compiled"] = Compiled(module, type(module).__qualname__, options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__dict__["_compiled"](*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The same as calling the module."""
+        return self.__dict__["_compiled"](*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_original"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._original, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._original, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._original)})
+
+    def __repr__(self) -> str:
+        return f"ThunderModule({self._original!r})"
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._original[key]  # type: ignore[index]
+
+    def __len__(self) -> int:
+        return len(self._original)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Any:
+        return iter(self._original)  # type: ignore[call-overload]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return ThunderModule, (self._original, self._compiled.options)
+
+
+def _forward(name: str) -> Any:
+    def method(self: ThunderModule, *args: Any, **kwargs: Any) -> Any:
+        result = getattr(self._original, name)(*args, **kwargs)
+        return self if result is self._original else result
+
+    method.__name__ = name
+    method.__doc__ = f"``{name}`` of the original module."
+    return method
+
+
+for _name, _value in vars(torch.nn.Module).items():
+    if callable(_value) and _name not in _NOT_FORWARDED and not (_name.startswith("__") and _name.endswith("__")):
+        setattr(ThunderModule, _name, _forward(_name))

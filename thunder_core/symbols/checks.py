@@ -1,0 +1,30 @@
+"""Checks that run with the program, for what could not be known while it was recorded."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder_core.errors import DataDependentError
+from thunder_core.ir.symbol import Symbol
+
+
+def check_metadata(
+    tensor: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """Check that a tensor has the metadata that the rest of the program was recorded with.
+
+    Follows a call whose metadata could depend on values but did not when it was tried on sample values.
+
+    Raises:
+        DataDependentError: it has other metadata this time.
+    """
+    if tuple(tensor.shape) == shape and tensor.dtype is dtype and (tensor.stride() == stride or tensor.numel() == 0):
+        return
+    raise DataDependentError(
+        f"the program was recorded with a result of shape {shape}, strides {stride} and {dtype} here, and this time "
+        f"it has shape {tuple(tensor.shape)}, strides {tensor.stride()} and {tensor.dtype}, because of its inputs' values",
+        advice=("run this operation outside of the compiled function",),
+    )
+
+
+CHECK_METADATA = Symbol("thunder_core.symbols.checks.check_metadata", check_metadata)
