@@ -14,15 +14,16 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import CallStyle, Symbol
 from thunder_core.ir.trace import Stage, Trace
+from thunder_core.symbols.registry import registry
 
 GRAD = Context(True, False)
-LINEAR = Symbol("torch.nn.functional.linear", torch.nn.functional.linear)
-RELU = Symbol("torch.relu", torch.relu)
-MAX = Symbol("torch.max", torch.max)
-VIEW = Symbol("view", torch.Tensor.view, CallStyle.METHOD)
-ADD_ = Symbol("add_", torch.Tensor.add_, CallStyle.METHOD)
-TRANSPOSED = Symbol("T", torch.Tensor.T.__get__, CallStyle.ATTRIBUTE)
-GETITEM = Symbol("getitem", torch.Tensor.__getitem__, CallStyle.GETITEM)
+LINEAR = registry.symbol_named("torch.nn.functional.linear")
+RELU = registry.symbol_named("torch.relu")
+MAX = registry.symbol_named("torch.max")
+VIEW = registry.symbol_named("view", CallStyle.METHOD)
+ADD_ = registry.symbol_named("add_", CallStyle.METHOD)
+TRANSPOSED = registry.symbol_named("T", CallStyle.ATTRIBUTE)
+GETITEM = registry.symbol_named("getitem", CallStyle.GETITEM)
 
 
 def tensor(name: str, shape: tuple[int, ...], storage: int, **metadata: Any) -> TensorProxy:
@@ -58,7 +59,7 @@ def sample() -> Trace:
     b = tensor("b", (2, 3), 3)
     c = tensor("c", (2, 3), 3)
     d = tensor("d", (6,), 3)
-    e = tensor("e", (1, 3), 3)
+    e = tensor("e", (1, 3), 3, stride=(6, 2))
     values, indices = tensor("values", (2,), 4), tensor("indices", (2,), 5, dtype=torch.int64)
     f = tensor("f", (3, 2), 3, stride=(1, 3))
     no_grad = Context(False, False)

@@ -17,7 +17,7 @@ from thunder_core.ir.printer import print_trace
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy
 from thunder_core.ir.symbol import Symbol
 
-EXPECTED = '''\
+EXPECTED = """\
 # trace: computation
 # stage: acquired
 # provenance: a test
@@ -39,11 +39,11 @@ def computation(
         del b
     d = c.view(-1)  # f32[6] shares b
     del x
-    e = d[None, 0::2]  # f32[1, 3] shares b
+    e = d[None, 0::2]  # f32[1, 3] strides[6, 2] shares b
     values, indices = torch.max(c, dim=1)  # f32[2], i64[2]
     f = c.T  # f32[3, 2] strides[1, 3] shares b
     return (a, [e, values], {{'indices': indices, 'scale': -inf}}, f)
-'''
+"""
 
 
 def run(source, *inputs):

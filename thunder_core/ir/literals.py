@@ -122,7 +122,10 @@ class Speller:
         return self.path(value)
 
     def path(self, value: Any) -> str:
-        """The dotted import path of a class, function or enum member. Raises TraceError when importing it gives something else."""
+        """The dotted import path of a class, function or enum member.
+
+        Raises TraceError when importing that path gives something else.
+        """
         found = import_path(value)
         if found is None:
             kind = f"{type(value).__module__}.{type(value).__qualname__}"

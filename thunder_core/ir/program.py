@@ -49,17 +49,15 @@ def compile_trace(
 ) -> Callable[..., Any]:
     """The trace as a callable of its inputs.
 
-    Symbols of function style are looked up by their dotted name; one without an importable name (a compiled region, say)
-    is bound to its target.
+    Symbols of function style are looked up by their dotted name; one without an importable name (a compiled region,
+    say) is bound to its target.
 
     Args:
         namespace: further globals for the program.
     """
     printed = render_trace(trace, comments=False)
     names = {**printed.local_targets, **(namespace or {})}
-    return compile_source(
-        printed.source, trace.name, names, title=title or trace.name, locations=printed.locations
-    )
+    return compile_source(printed.source, trace.name, names, title=title or trace.name, locations=printed.locations)
 
 
 def annotate_exception(error: BaseException) -> None:

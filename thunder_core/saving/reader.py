@@ -1,0 +1,236 @@
+"""Read printed programs, edited or not, back as traces."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.outcome import Outcome, Slot
+from thunder_core.acquire.recorder import _CHANGES_AUTOGRAD
+from thunder_core.errors import TraceError
+from thunder_core.ir.annotation_syntax import (
+    AnnotationReader,
+    TensorAnnotation,
+    read_tensor_annotation,
+    split_annotations,
+)
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.context_syntax import read_context, read_header_context
+from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.expressions import ExpressionReader
+from thunder_core.ir.module_syntax import CallSyntax, FunctionSyntax, ModuleSyntax, parse_module
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.tree import map_leaves
+from thunder_core.ir.verifier import verify
+from thunder_core.saving.calls import CallReader
+from thunder_core.saving.fakes import FakeRun, bodies
+from thunder_core.saving.targets import bind_target
+
+
+def read_trace(
+    source: str, *, filename: str = "<trace>", targets: Mapping[str, Callable[..., Any]] | None = None
+) -> Trace:
+    """The trace that ``source`` was printed from, or the one that an edited ``source`` means.
+
+    Names, calls, contexts and deletions are read from the code; the user's lines from comments; the metadata of inputs
+    from their annotations. The metadata of everything else is derived by running each call on fake tensors, so that
+    annotations of edited lines need not be kept up to date.
+
+    Args:
+        filename: for error messages.
+        targets: the functions that names without a dot stand for.
+
+    Raises:
+        TraceSyntaxError: the source is not a trace; a name, function or argument is wrong. The message names the line.
+    """
+    module = parse_module(source, filename)
+    traces: dict[str, Trace] = {}
+    for function in module.functions:
+        traces[function.node.name] = _read_function(module, function, traces, targets or {})
+    trace = traces[module.main]
+    verify(trace)
+    return trace
+
+
+def _read_function(
+    module: ModuleSyntax, function: FunctionSyntax, traces: dict[str, Trace], targets: Mapping[str, Any]
+) -> Trace:
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the calls warn of, they do when the program runs
+        try:
+            return _FunctionReader(module, function, traces, targets, leaves=True).read()
+        except _LeafWritten:  # an input that requires grad is written, so it cannot be a leaf
+            return _FunctionReader(module, function, traces, targets, leaves=False).read()
+
+
+class _LeafWritten(Exception):
+    """An in-place call on a leaf of the autograd graph."""
+
+
+class _FunctionReader:
+    """Reads one function."""
+
+    def __init__(
+        self,
+        module: ModuleSyntax,
+        function: FunctionSyntax,
+        traces: dict[str, Trace],
+        targets: Mapping[str, Any],
+        *,
+        leaves: bool,
+    ) -> None:
+        self.module = module
+        self.function = function
+        self.leaves = leaves
+        self.names: dict[str, Any] = dict(traces)
+        self.expressions = ExpressionReader(module, self.names)
+        self.calls = CallReader(module, self.expressions, targets)
+        self.annotations = AnnotationReader()
+
+    def read(self) -> Trace:
+        header = self.function.header
+        context = self._header_context(header.get("context"))
+        inputs = tuple(self._input(argument) for argument in self._parameters())
+        self.fakes = FakeRun(inputs, leaves=self.leaves)
+        symbols = tuple([self._line(call, context) for call in self.function.calls])
+        deletions = {index: tuple(call.deletions) for index, call in enumerate(self.function.calls) if call.deletions}
+        if self.function.deletions:
+            deletions[-1] = self.function.deletions
+        output = None if self.function.output is None else self.expressions.value(self.function.output)
+        return Trace(
+            header.get("trace", self.function.node.name),
+            inputs,
+            symbols,
+            output,
+            self._stage(header.get("stage")),
+            header.get("provenance", f"read from {self.module.filename}"),
+            context,
+            deletions,
+        )
+
+    def _parameters(self) -> list[ast.arg]:
+        given = self.function.node.args
+        if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or given.defaults:
+            raise self.module.error("the inputs of a trace are plain parameters", self.function.node)
+        return given.args
+
+    def _input(self, parameter: ast.arg) -> Proxy:
+        annotation = parameter.annotation
+        if not isinstance(annotation, ast.Constant) or not isinstance(annotation.value, str):
+            raise self.module.error(
+                f"the input {parameter.arg!r} has no annotation", annotation, f'write {parameter.arg}: "f32[2, 3]"'
+            )
+        try:
+            proxy = self.annotations.proxy(parameter.arg, annotation.value)
+        except ValueError as error:
+            raise self.module.error(f"the annotation of {parameter.arg!r}: {error}", annotation) from error
+        self.names[proxy.name] = proxy
+        return proxy
+
+    def _stage(self, text: str | None) -> Stage:
+        try:
+            return Stage.ACQUIRED if text is None else Stage(text)
+        except ValueError as error:
+            raise self.module.error(str(error)) from error
+
+    def _header_context(self, text: str | None) -> Context:
+        try:
+            return Context(True, False) if text is None else read_header_context(text)
+        except (ValueError, KeyError, AttributeError) as error:
+            raise self.module.error(f"the header '# context: {text}' is not understood") from error
+
+    def _line(self, syntax: CallSyntax, ambient: Context) -> BoundSymbol:
+        symbol, args, kwargs, flattened = self.calls.read(syntax.value)
+        context = read_context(syntax.contexts, ambient, self.expressions)
+        bound = BoundSymbol(symbol, args, kwargs, None, PURE, context, syntax.location)
+        outcome = self._run(bound, syntax, ambient)
+        names = bind_target(self.module, syntax, outcome, flattened)
+        self.fakes.name_results(names)
+        proxies = self._results(bound, syntax, outcome, names)
+        output = None
+        if syntax.target is not None:
+            structure = outcome.structure
+            output = map_leaves(lambda leaf: proxies[leaf.index] if isinstance(leaf, Slot) else leaf, structure)
+        return replace(bound, output=output, effects=_effects(bound, outcome))
+
+    def _run(self, bound: BoundSymbol, syntax: CallSyntax, ambient: Context) -> Outcome:
+        try:
+            return self.fakes.call(bound, ambient)
+        except TraceError:
+            raise
+        except Exception as error:  # whatever PyTorch says about the arguments
+            if self.leaves and "leaf Variable that requires grad" in str(error):
+                raise _LeafWritten from error
+            raise self.module.error(f"{ast.unparse(syntax.value)}: {error}", syntax.value) from error
+
+    def _results(
+        self, bound: BoundSymbol, syntax: CallSyntax, outcome: Outcome, names: tuple[str | None, ...]
+    ) -> list[TensorProxy | None]:
+        arguments = [proxy for proxy in bound.inputs() if isinstance(proxy, TensorProxy)]
+        said = iter(_annotations(syntax.annotation, len(names) - names.count(None)))
+        proxies: list[TensorProxy | None] = []
+        numbers: list[int | None] = []  # storages of the results so far
+        for name, result in zip(names, outcome.results, strict=True):
+            if name is None:
+                proxies.append(None)
+                numbers.append(None)
+                continue
+            annotation = next(said)
+            if name in self.names:
+                raise self.module.error(f"{name!r} is defined twice", syntax.target or syntax.value)
+            known = None
+            if max(result.same_as, result.shares) >= 0:
+                known = arguments[result.same_as if result.same_as >= 0 else result.shares].storage
+            elif result.shares_result >= 0:
+                known = numbers[result.shares_result]
+            number = self.annotations.storages.number(name, _only_number(annotation), known)
+            proxy = TensorProxy(
+                name,
+                result.shape,
+                tuple(result.stride),
+                result.dtype,
+                result.device,
+                result.requires_grad,
+                number,
+                result.offset,
+            )
+            proxies.append(proxy)
+            numbers.append(number)
+            self.names[name] = proxy
+        return proxies
+
+
+def _annotations(text: str, count: int) -> list[TensorAnnotation | None]:
+    """The annotations behind a line; None for each when there are not as many as outputs."""
+    parts = split_annotations(text) if text else []
+    if len(parts) != count:
+        return [None] * count
+    found: list[TensorAnnotation | None] = []
+    for part in parts:
+        try:
+            found.append(read_tensor_annotation(part))
+        except ValueError:  # a comment of the user's own
+            found.append(None)
+    return found
+
+
+def _only_number(said: TensorAnnotation | None) -> TensorAnnotation | None:
+    """Of an output's annotation only the number of a new storage counts."""
+    return None if said is None else replace(said, shares=None)
+
+
+def _effects(bound: BoundSymbol, outcome: Outcome) -> Effects:
+    arguments = [proxy for proxy in bound.inputs() if isinstance(proxy, TensorProxy)]
+    mutates = tuple(dict.fromkeys(arguments[index].name for index in outcome.written))
+    inner = [line.effects for body in bodies(bound) for line in body.symbols]
+    silent = not outcome.results and not outcome.written
+    external = bound.symbol.target in _CHANGES_AUTOGRAD or silent or any(effects.external for effects in inner)
+    random = outcome.random or any(effects.random for effects in inner)
+    return Effects(mutates, random, external) if mutates or random or external else PURE
