@@ -1,0 +1,86 @@
+"""Acquire small programs without guards, and run what passes make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.active import set_active_recorder
+from thunder_core.acquire.interception import intercepting
+from thunder_core.acquire.mode import AcquisitionMode
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.ir.program import compile_trace
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.passes.functionalize import (
+    FromComputation,
+    FromEpilogue,
+    FromInput,
+    Functionalize,
+    Functionalized,
+)
+from thunder_core.passes.pass_manager import PassManager
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A stand-in for an access path."""
+
+    text: str
+
+    def describe(self) -> str:
+        return self.text
+
+
+@dataclass
+class Program:
+    """An acquired program and the objects that its inputs stand for."""
+
+    trace: Trace
+    inputs: list[Any]
+
+
+def acquire_program(function: Callable[..., Any], *args: Any) -> Program:
+    """Record ``function(*args)``; its result must be a tensor or a tuple of tensors and literals."""
+    names = {id(value): f"a{index}" for index, value in enumerate(args)}
+    recorder = Recorder(lambda value: Argument(names.get(id(value), "constant")))
+    previous = set_active_recorder(recorder)
+    try:
+        with intercepting(), recorder.mode, AcquisitionMode(recorder, lambda: None, lambda: None):
+            result = function(*args)
+    finally:
+        set_active_recorder(previous)
+    leaves = list(iterate_leaves(result if isinstance(result, tuple) else (result,)))
+    output = tuple(recorder.variable(leaf).proxy if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
+    inputs = tuple(recorder.inputs.proxies)
+    trace = Trace(
+        "computation", inputs, tuple(recorder.lines), output, Stage.ACQUIRED, "acquisition", recorder.ambient
+    )
+    return Program(trace, list(recorder.inputs.objects))
+
+
+def functionalize(trace: Trace) -> Functionalized:
+    return PassManager(verify=True).run(Functionalize(), trace)
+
+
+def run_functionalized(result: Functionalized, inputs: list[Any]) -> tuple[Any, ...]:
+    """Do what the runtime does."""
+    values = compile_trace(result.computation)(*inputs)
+
+    def value(source: Any, more: Any = ()) -> Any:
+        match source:
+            case FromInput(index):
+                return inputs[index]
+            case FromComputation(index):
+                return values[index]
+            case FromEpilogue(index):
+                return more[index]
+        return source.value
+
+    more = ()
+    if result.epilogue is not None:
+        more = compile_trace(result.epilogue)(*[value(source) for source in result.epilogue_arguments])
+    return tuple(value(source, more) for source in result.results)

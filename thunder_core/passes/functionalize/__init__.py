@@ -1,0 +1,23 @@
+"""Functionalization: from a program that writes memory to one that only computes values."""
+
+from thunder_core.passes.functionalize.functionalize import Functionalize
+from thunder_core.passes.functionalize.result import (
+    FromComputation,
+    FromEpilogue,
+    FromInput,
+    Functionalized,
+    Literal,
+    Mutation,
+    ResultSource,
+)
+
+__all__ = [
+    "FromComputation",
+    "FromEpilogue",
+    "FromInput",
+    "Functionalize",
+    "Functionalized",
+    "Literal",
+    "Mutation",
+    "ResultSource",
+]

@@ -1,0 +1,75 @@
+"""Lines and values of the functional trace under construction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.symbols.registry import registry
+
+
+class Emitter:
+    """Collects lines, and hands out names and storage numbers that are new to the trace.
+
+    Attributes:
+        lines: the lines so far.
+        context, location: given to the lines that are made here; those of the user's line under treatment.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.lines: list[BoundSymbol] = []
+        self.ambient = trace.context
+        self.context: Context | None = None
+        self.location: SourceLocation | None = None
+        tensors = [proxy for proxy in _defined(trace) if isinstance(proxy, TensorProxy)]
+        self._next_storage = max((proxy.storage for proxy in tensors), default=-1) + 1
+        numbers = [int(match[1]) for name in trace.names() if (match := re.fullmatch(r"t(\d+)", name))]
+        self._next_name = max(numbers, default=-1) + 1
+
+    def name(self) -> str:
+        """A new name."""
+        self._next_name += 1
+        return f"t{self._next_name - 1}"
+
+    def storage(self) -> int:
+        """A new storage number."""
+        self._next_storage += 1
+        return self._next_storage - 1
+
+    def fresh(self, like: TensorProxy, *, requires_grad: bool, storage: int | None = None) -> TensorProxy:
+        """A new value with the metadata of ``like``; in memory of its own, at its start, unless ``storage`` is given."""
+        return replace(
+            like,
+            name=self.name(),
+            storage=self.storage() if storage is None else storage,
+            offset=0 if storage is None else like.offset,
+            requires_grad=requires_grad and (like.dtype.is_floating_point or like.dtype.is_complex),
+        )
+
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...], output: Any) -> None:
+        """Add a call of a torch function or of one of our operations."""
+        symbol, args, kwargs = registry.resolve(function, args, {})
+        self.lines.append(
+            BoundSymbol(symbol, args, kwargs, output, context=self.context, location=self.location)
+        )
+
+    @property
+    def modes(self) -> Context:
+        """The modes that lines made now run under."""
+        return self.context or self.ambient
+
+    @property
+    def records_gradients(self) -> bool:
+        """Whether autograd records the lines made now."""
+        return self.modes.grad_enabled and not self.modes.inference
+
+
+def _defined(trace: Trace) -> list[Any]:
+    return [*trace.inputs, *(proxy for bound in trace.symbols for proxy in bound.outputs())]

@@ -1,0 +1,109 @@
+"""What happens after the computation: writes into inputs, and results that are views of written inputs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.tree import map_leaves
+from thunder_core.passes import operations
+from thunder_core.passes.functionalize.emitter import Emitter
+from thunder_core.passes.functionalize.memory import View
+from thunder_core.passes.functionalize.state import State
+from thunder_core.symbols.registry import registry
+
+
+class EpilogueBuilder:
+    """Collects the lines of the epilogue.
+
+    Attributes:
+        output: what it returns.
+    """
+
+    def __init__(self, emitter: Emitter, state: State) -> None:
+        self.emitter = emitter
+        self.state = state
+        self.lines: list[BoundSymbol] = []
+        self.output: list[Proxy] = []
+        self._made: dict[int, TensorProxy] = {}
+
+    def write(self, root: View) -> None:
+        """Copy the final value of a written memory into the input that shows it all."""
+        memory, target = root.memory, root.proxy
+        value, context = memory.latest.value, memory.context
+        assert value is not None
+        if root.family.recorded and self.state.refresh(memory, root.family).requires_grad:
+            value, context = self.state.current(root), None
+        elif self.emitter.ambient.grad_enabled and not (context and context.inference):
+            context = replace(self.emitter.ambient, grad_enabled=False)
+        symbol, args, kwargs = registry.resolve(torch.Tensor.copy_, (target, value), {})
+        result = replace(target, name=self.emitter.name())
+        self._add(BoundSymbol(symbol, args, kwargs, result, Effects(mutates=(target.name,)), context))
+
+    def view(self, view: View) -> TensorProxy:
+        """A view of the input after the write, as the program made it."""
+        made = self._made.get(id(view))
+        if made is None:
+            made = self._made[id(view)] = self._make(view)
+        return made
+
+    def result(self, view: View) -> int:
+        """Return a view of a written input; its position in the epilogue's output."""
+        value = self.view(view)
+        own = view.family.value
+        if own is not None and own.requires_grad and view.family is not view.memory.root_family:
+            gradient = self.state.current(view)
+            joined = replace(value, name=self.emitter.name(), requires_grad=True)
+            self._call(operations.with_data, (gradient, value), joined)
+            value = joined
+        if value not in self.output:
+            self.output.append(value)
+        return self.output.index(value)
+
+    def build(self) -> Trace:
+        """The epilogue. Its inputs are called like the values that it is to be given."""
+        made = {proxy.name for line in self.lines for proxy in line.outputs()}
+        used = {proxy.name: proxy for line in self.lines for proxy in line.inputs() if proxy.name not in made}
+        used.update((proxy.name, proxy) for proxy in self.output if proxy.name not in made)
+        return Trace(
+            "epilogue",
+            tuple(used.values()),
+            tuple(self.lines),
+            tuple(self.output),
+            Stage.ACQUIRED,
+            "functionalization",
+            self.emitter.ambient,
+        )
+
+    def _make(self, view: View) -> TensorProxy:
+        memory = view.memory
+        if view.proxy.name in memory.inputs:
+            return view.proxy
+        if view.parent is None:
+            value = replace(view.proxy, name=self.emitter.name())
+            arguments = (tuple(view.proxy.shape), tuple(view.proxy.stride), view.relative_offset)
+            self._call(operations.strided_view, (memory.root, *arguments), value)
+            return value
+        step = view.rebased(self.view(view.parent))
+        step = replace(step, output=map_leaves(self._renamed, step.output))
+        self._add(step)
+        value = list(step.outputs())[view.position]
+        assert isinstance(value, TensorProxy)
+        return value
+
+    def _renamed(self, leaf: Any) -> Any:
+        return replace(leaf, name=self.emitter.name()) if isinstance(leaf, PROXY_TYPES) else leaf
+
+    def _call(self, function: Any, args: tuple[Any, ...], output: TensorProxy) -> None:
+        symbol, args, kwargs = registry.resolve(function, args, {})
+        self._add(BoundSymbol(symbol, args, kwargs, output))
+
+    def _add(self, bound: BoundSymbol) -> None:
+        self.lines.append(bound)
+

@@ -1,0 +1,131 @@
+"""The pass: an imperative trace becomes a functional one and an epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes.functionalize.epilogue import EpilogueBuilder
+from thunder_core.passes.functionalize.memory import View
+from thunder_core.passes.functionalize.result import (
+    FromComputation,
+    FromEpilogue,
+    FromInput,
+    Functionalized,
+    Literal,
+    ResultSource,
+)
+from thunder_core.passes.functionalize.rewriter import Rewriter
+from thunder_core.passes.pass_manager import Pass
+
+
+@dataclass(frozen=True)
+class Functionalize(Pass[Functionalized]):
+    """In-place calls become calls that return new values; writes to inputs move to the epilogue.
+
+    Raises:
+        FunctionalizationError: a write to memory that several tensors show in a way that cannot be followed.
+        UnsupportedError: an in-place change of an input's shape or autograd metadata.
+    """
+
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.ACQUIRED})
+    produces: ClassVar[Stage | None] = Stage.FUNCTIONAL
+
+    def run(self, trace: Trace) -> Functionalized:
+        rewriter = Rewriter(trace)
+        rewriter.run()
+        return _Results(rewriter).collect(self.name)
+
+    def traces(self, result: Functionalized) -> tuple[Trace, ...]:
+        return (result.computation,) if result.epilogue is None else (result.computation, result.epilogue)
+
+
+class _Results:
+    """Decides where each result comes from."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self.rewriter = rewriter
+        self.trace = rewriter.trace
+        self.views = rewriter.views
+        self.state = rewriter.state
+        self.epilogue = EpilogueBuilder(rewriter.emitter, rewriter.state)
+        self.inputs = {proxy.name: index for index, proxy in enumerate(self.trace.inputs)}
+        self.outputs: dict[str, int] = {}
+        self.values: list[Proxy] = []
+        self.objects: dict[int, ResultSource] = {}
+
+    def collect(self, provenance: str) -> Functionalized:
+        """Everything together."""
+        leaves = list(self.trace.output)
+        self._join_memory([self.views[leaf.name] for leaf in leaves if self._tracked(leaf)])
+        self._write_inputs()
+        results = tuple([self._result(leaf) for leaf in leaves])
+        epilogue = self.epilogue.build() if self.epilogue.lines or self.epilogue.output else None
+        arguments = tuple([self._argument(proxy) for proxy in epilogue.inputs]) if epilogue else ()
+        computation = replace(
+            self.trace.with_symbols(self.rewriter.emitter.lines, provenance),
+            output=tuple(self.values),
+            stage=Stage.FUNCTIONAL,
+        )
+        return Functionalized(
+            computation, epilogue, arguments, results, tuple(self.rewriter.mutations), self.state.replays
+        )
+
+    def _tracked(self, leaf: Any) -> bool:
+        return isinstance(leaf, TensorProxy) and leaf.name in self.views
+
+    def _join_memory(self, results: list[View]) -> None:
+        """Results that share memory in the program must be views of one value."""
+        objects: dict[int, set[int]] = {}
+        for view in results:
+            objects.setdefault(id(view.memory), set()).add(id(view))
+        shared = {memory for memory, views in objects.items() if len(views) > 1}
+        for view in self.views.values():
+            memory = view.memory
+            if id(memory) not in shared or not memory.version or memory.inputs or view.value is None:
+                continue
+            if view.value.storage != self.state.refresh(memory, view.family).storage:
+                view.version = -1
+
+    def _write_inputs(self) -> None:
+        for name, view in self.views.items():
+            if name in self.inputs and view.memory.version and view.memory.root.name == name:
+                self.epilogue.write(view)
+
+    def _result(self, leaf: Any) -> ResultSource:
+        if not isinstance(leaf, PROXY_TYPES):
+            return Literal(leaf)
+        if not self._tracked(leaf):
+            return FromInput(self.inputs[leaf.name]) if leaf.name in self.inputs else self._output(leaf)
+        view = self.views[leaf.name]
+        source = self.objects.get(id(view))
+        if source is None:
+            source = self.objects[id(view)] = self._object(view)
+        return source
+
+    def _object(self, view: View) -> ResultSource:
+        memory = view.memory
+        if view.proxy.name in memory.inputs:
+            return FromInput(self.inputs[view.proxy.name])
+        if memory.version and memory.inputs:
+            return FromEpilogue(self.epilogue.result(view))
+        value = self.state.current(view)
+        if value.name in self.outputs or value.name in self.inputs:
+            alias = replace(value, name=self.rewriter.emitter.name())
+            self.rewriter.emitter.call(torch.ops.aten.alias.default, (value,), alias)
+            value = alias
+        return self._output(value)
+
+    def _output(self, proxy: Proxy) -> FromComputation:
+        index = self.outputs.get(proxy.name)
+        if index is None:
+            index = self.outputs[proxy.name] = len(self.values)
+            self.values.append(proxy)
+        return FromComputation(index)
+
+    def _argument(self, proxy: Proxy) -> FromInput | FromComputation:
+        return FromInput(self.inputs[proxy.name]) if proxy.name in self.inputs else self._output(proxy)

@@ -1,0 +1,78 @@
+"""Where strided tensors lie in memory. All in elements; tensors of one dtype."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder_core.ir.proxy import TensorProxy
+
+_EXACT_LIMIT = 1 << 24  # elements that an exact comparison may lay out
+
+
+def end(proxy: TensorProxy) -> int:
+    """One past the last element; the offset when there is none."""
+    if 0 in proxy.shape:
+        return int(proxy.offset)
+    return 1 + int(proxy.offset) + sum((int(n) - 1) * int(s) for n, s in zip(proxy.shape, proxy.stride, strict=True))
+
+
+def overlaps_itself(proxy: TensorProxy) -> bool:
+    """Whether two indices of an expanded dimension show one element."""
+    return 0 not in proxy.shape and any(
+        stride == 0 and size > 1 for size, stride in zip(proxy.shape, proxy.stride, strict=True)
+    )
+
+
+def dense(proxy: TensorProxy) -> bool:
+    """Whether the tensor shows each element between its first and its last exactly once."""
+    expected: int = 1
+    for stride, size in sorted(zip(proxy.stride, proxy.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return 0 in proxy.shape
+        expected = expected * size  # type: ignore[assignment]
+    return True
+
+
+def contiguous(proxy: TensorProxy) -> bool:
+    """Whether the strides are those of a new tensor of this shape, dimensions of size 1 excepted."""
+    expected: int = 1
+    for size, stride in zip(reversed(proxy.shape), reversed(proxy.stride), strict=True):
+        if size != 1 and stride != expected:
+            return 0 in proxy.shape
+        expected = expected * size  # type: ignore[assignment]
+    return True
+
+
+def covers(outer: TensorProxy, inner: TensorProxy) -> bool:
+    """Whether every element of ``inner`` is one of ``outer``. May say no where that is hard to know."""
+    if outer.dtype != inner.dtype:
+        return False
+    if dense(outer):
+        return bool(outer.offset <= inner.offset and end(inner) <= end(outer))
+    span = max(end(outer), end(inner))
+    if span > _EXACT_LIMIT:
+        return outer.geometry == inner.geometry
+    marks = torch.zeros(span, dtype=torch.bool, device="cpu")
+    _show(marks, outer).fill_(True)
+    return bool(_show(marks, inner).all())
+
+
+def disjoint(one: TensorProxy, other: TensorProxy) -> bool:
+    """Whether two tensors share no element. May say no where that is hard to know."""
+    if 0 in one.shape or 0 in other.shape:
+        return True
+    scale_one, scale_other = one.dtype.itemsize, other.dtype.itemsize
+    if end(one) * scale_one <= other.offset * scale_other or end(other) * scale_other <= one.offset * scale_one:
+        return True
+    span = max(end(one), end(other))
+    if one.dtype != other.dtype or span > _EXACT_LIMIT:
+        return False
+    marks = torch.zeros(span, dtype=torch.bool, device="cpu")
+    _show(marks, one).fill_(True)
+    return not bool(_show(marks, other).any())
+
+
+def _show(marks: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
+    return marks.as_strided(proxy.shape, proxy.stride, proxy.offset)

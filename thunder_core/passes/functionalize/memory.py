@@ -1,0 +1,120 @@
+"""The state of a written memory while a program is made functional."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tree import map_leaves
+
+
+@dataclass(eq=False, slots=True)
+class Family:
+    """The tensors of one memory that share gradients: a base and its differentiable views.
+
+    ``x`` and ``x.detach()`` share memory but no gradients: a write through one changes the data of the other, and not
+    where its gradient goes.
+
+    Attributes:
+        value: the functional value of the whole memory for this family; None until it is needed.
+        version: the memory's version that ``value`` has.
+        differentiable: False for the family of writes under ``no_grad``.
+        recorded: a write was recorded by autograd.
+    """
+
+    value: TensorProxy | None
+    version: int
+    differentiable: bool = True
+    recorded: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Memory:
+    """One written memory.
+
+    Attributes:
+        root: the tensor that shows all of it that the program can reach.
+        root_family: the family of that tensor.
+        version: number of writes so far.
+        latest: the family that wrote last.
+        shadow: the family of writes that autograd does not see.
+        conflict: why it cannot be written, when that is so.
+        inputs: names of the trace inputs that show it.
+        context: the modes of the latest write, where they are not those of the program.
+    """
+
+    root: TensorProxy
+    root_family: Family
+    latest: Family
+    version: int = 0
+    shadow: Family | None = None
+    conflict: str | None = None
+    inputs: list[str] = field(default_factory=list)
+    context: Context | None = None
+
+
+@dataclass(eq=False, slots=True)
+class View:
+    """One tensor object of the user's program that shows written memory.
+
+    Attributes:
+        proxy: as acquired.
+        parent, step, base, position: it is output ``position`` of the call ``step`` on ``parent``, whose functional value
+            was ``base`` then; without a parent its place is known relative to the memory's root only.
+        value: its functional value when the memory had ``version``.
+    """
+
+    proxy: TensorProxy
+    memory: Memory
+    family: Family
+    parent: View | None = None
+    step: BoundSymbol | None = None
+    base: TensorProxy | None = None
+    position: int = 0
+    value: TensorProxy | None = None
+    version: int = -1
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether it shows exactly what the memory's root shows."""
+        root = self.memory.root
+        return self.proxy.geometry == root.geometry and self.proxy.dtype == root.dtype
+
+    def shows_like(self, proxy: TensorProxy) -> bool:
+        """Whether an acquired proxy shows the same elements in the same way."""
+        return proxy.storage == self.proxy.storage and proxy.geometry == self.proxy.geometry
+
+    def rebased(self, base: TensorProxy) -> BoundSymbol:
+        """The call that makes this view, on another value of its parent. Names of its outputs are unchanged."""
+        step, old = self.step, self.base
+        assert step is not None and old is not None
+
+        def argument(leaf: Any) -> Any:
+            return base if isinstance(leaf, TensorProxy) and leaf.name == old.name else leaf
+
+        def output(leaf: Any) -> Any:
+            return moved(leaf, old, base) if isinstance(leaf, TensorProxy) else leaf
+
+        return replace(step.map_arguments(argument), output=map_leaves(output, step.output))
+
+    @property
+    def relative_offset(self) -> int:
+        """Elements between the root's first element and this one's. Needs the dtype of the root."""
+        return self.proxy.offset - self.memory.root.offset  # type: ignore[return-value]
+
+
+def moved(view: TensorProxy, old: TensorProxy, new: TensorProxy) -> TensorProxy:
+    """A view of ``old`` as the same view of ``new``."""
+    if new is old:
+        return view
+    distance = new.offset * new.dtype.itemsize - old.offset * old.dtype.itemsize
+    differentiable = view.dtype.is_floating_point or view.dtype.is_complex
+    return replace(
+        view,
+        storage=new.storage,
+        offset=view.offset + distance // view.dtype.itemsize,
+        requires_grad=differentiable and (view.requires_grad or (new.requires_grad and not old.requires_grad)),
+    )

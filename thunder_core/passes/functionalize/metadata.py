@@ -1,0 +1,80 @@
+"""What a call would return, found by running it on fake tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from thunder_core.acquire.fake import AcquisitionFakeMode, make_alias, make_fake
+from thunder_core.acquire.outcome import Outcome, infer
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.tree import iterate_proxies, map_leaves
+from thunder_core.passes.common_subexpression import literal_key
+from thunder_core.passes.functionalize.geometry import end
+
+
+class Metadata:
+    """Infers results of calls; equal calls are inferred once."""
+
+    def __init__(self) -> None:
+        self._mode = AcquisitionFakeMode()
+        self._known: dict[Hashable, Outcome | None] = {}
+
+    def outcome(
+        self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], context: Context
+    ) -> Outcome | None:
+        """The outcome of a call without number or opaque proxies; None when it does not accept its arguments."""
+        proxies = list(iterate_proxies((args, kwargs)))
+        if not all(isinstance(proxy, TensorProxy) for proxy in proxies):
+            return None
+        key = (symbol, context, literal_key(_anonymous((args, kwargs))))
+        if key not in self._known:
+            self._known[key] = self._infer(symbol, args, kwargs, context)
+        return self._known[key]
+
+    def _infer(
+        self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], context: Context
+    ) -> Outcome | None:
+        fakes: dict[str, FakeTensor] = {}
+        with self._mode, self._mode.observing() as observed, torch.inference_mode(False):
+            tensors = [self._fake(proxy, fakes) for proxy in iterate_proxies((args, kwargs))]
+
+            def fake(leaf: Any) -> Any:
+                return fakes[leaf.name] if isinstance(leaf, TensorProxy) else leaf
+
+            args, kwargs = map_leaves(fake, args), map_leaves(fake, kwargs)
+            with torch.set_grad_enabled(context.grad_enabled and not context.inference):
+                try:
+                    return infer(symbol.target, args, kwargs, tensors, observed)[0]
+                except Exception:  # noqa: BLE001 - a twin may refuse arguments that the in-place method takes
+                    return None
+
+    def _fake(self, proxy: Any, fakes: dict[str, FakeTensor]) -> torch.Tensor:
+        if proxy.name not in fakes:
+            base = fakes.get(f"storage {proxy.storage}")
+            if base is None:
+                base = fakes[f"storage {proxy.storage}"] = make_fake(self._mode, proxy, storage_size=end(proxy))
+                fakes[proxy.name] = base
+            else:
+                fakes[proxy.name] = make_alias(base, proxy)
+        return fakes[proxy.name]
+
+
+def _anonymous(value: Any) -> Any:
+    """``value`` with numbers in place of names and storages, so that equal calls look equal."""
+    names: dict[str, int] = {}
+    storages: dict[int, int] = {}
+
+    def describe(leaf: Any) -> Any:
+        if not isinstance(leaf, TensorProxy):
+            return leaf
+        name = names.setdefault(leaf.name, len(names))
+        storage = storages.setdefault(leaf.storage, len(storages))
+        return (name, storage, *leaf.geometry, leaf.dtype, leaf.device, leaf.requires_grad)
+
+    return map_leaves(describe, value)

@@ -1,0 +1,124 @@
+"""The functional value of an in-place call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.outcome import Slot
+from thunder_core.errors import TraceError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.literals import import_path
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import CallStyle, Symbol
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.passes import operations
+from thunder_core.passes.functionalize.emitter import Emitter
+from thunder_core.passes.functionalize.metadata import Metadata
+from thunder_core.symbols.registry import registry
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """The functional symbol of an in-place call, and the metadata of what it returns."""
+
+    symbol: Symbol
+    like: TensorProxy
+    is_view: bool
+
+
+def find_twin(call: BoundSymbol, target: TensorProxy, metadata: Metadata, emitter: Emitter) -> Twin | None:
+    """The functional symbol that gives the value which the in-place ``call`` leaves in its first argument.
+
+    None unless it surely does: not for random calls (the twin might draw differently), not under autocast (which treats
+    the two differently), and not when the twin returns another number of elements or shares unwritten memory.
+    """
+    symbol = call.symbol.functional
+    if symbol is None or call.effects.random or call.effects.external or emitter.modes.autocast:
+        return None
+    if not call.args or call.args[0] != target:
+        return None
+    outcome = metadata.outcome(symbol, call.args, call.kwargs, emitter.modes)
+    if outcome is None or outcome.written or outcome.random or outcome.structure != Slot(0):
+        return None
+    result = outcome.results[0]
+    like = replace(
+        target, shape=result.shape, stride=result.stride, dtype=result.dtype, requires_grad=result.requires_grad
+    )
+    if result.shares >= 0:
+        return Twin(symbol, replace(like, offset=result.offset), True) if result.shares == 0 else None
+    return Twin(symbol, like, False) if result.shape == target.shape else None
+
+
+def call_twin(call: BoundSymbol, target: TensorProxy, twin: Twin, name: str | None, emitter: Emitter) -> TensorProxy:
+    """Call the twin; its value gets the dtype and the strides of ``target``, and ``name`` if there is one."""
+    value = emitter.fresh(twin.like, requires_grad=requires_grad(call, emitter))
+    emitter.lines.append(
+        BoundSymbol(twin.symbol, call.args, call.kwargs, value, context=call.context, location=call.location)
+    )
+    if value.dtype != target.dtype:
+        cast = replace(value, dtype=target.dtype)
+        cast = emitter.fresh(cast, requires_grad=value.requires_grad)
+        emitter.call(torch.Tensor.to, (value, target.dtype), cast)
+        value = cast
+    if value.stride != target.stride:
+        strided = emitter.fresh(replace(value, stride=target.stride), requires_grad=value.requires_grad)
+        emitter.call(operations.restride, (value, tuple(target.stride)), strided)
+        value = strided
+    if name is None:
+        return value
+    value = replace(value, name=name)
+    emitter.lines[-1] = replace(emitter.lines[-1], output=value)
+    return value
+
+
+def call_on_copies(
+    call: BoundSymbol, targets: list[TensorProxy], output: Any, emitter: Emitter
+) -> list[TensorProxy]:
+    """The rule that fits every call: make it on copies of the arguments that it writes.
+
+    Args:
+        call: on functional values.
+        targets: those that it writes.
+        output: names for its result.
+    """
+    leaves = list(iterate_leaves((call.args, call.kwargs)))
+    positions = tuple(_position(leaves, target) for target in targets)
+    gradient = requires_grad(call, emitter)
+    copies = [emitter.fresh(target, requires_grad=gradient) for target in targets]
+    operation, _, _ = registry.resolve(operations.functional_call, (), {})
+    symbol, function = call.symbol, call.symbol.target
+    try:
+        import_path(function)
+    except TraceError:  # a callable without an import path: bind it to the line's own symbol
+        operation, arguments = _local(symbol, positions), (call.args, call.kwargs)
+    else:
+        arguments = (function, positions, call.args, call.kwargs)  # type: ignore[assignment]
+    effects = Effects(random=call.effects.random, external=call.effects.external)
+    emitter.lines.append(
+        BoundSymbol(operation, arguments, {}, (output, *copies), effects, call.context, call.location)
+    )
+    return copies
+
+
+def requires_grad(call: BoundSymbol, emitter: Emitter) -> bool:
+    """Whether autograd records results of the call."""
+    return emitter.records_gradients and any(
+        isinstance(proxy, TensorProxy) and proxy.requires_grad for proxy in call.inputs()
+    )
+
+
+def _position(leaves: list[Any], target: TensorProxy) -> int:
+    return next(
+        index for index, leaf in enumerate(leaves) if isinstance(leaf, TensorProxy) and leaf.name == target.name
+    )
+
+
+def _local(symbol: Symbol, positions: tuple[int, ...]) -> Symbol:
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return operations.functional_call(symbol.target, positions, args, kwargs)
+
+    return Symbol(f"functional_{symbol.name.replace('.', '_')}", call, CallStyle.FUNCTION, symbol.tags)

@@ -1,0 +1,169 @@
+"""The current values of written memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.errors import FunctionalizationError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tree import map_leaves
+from thunder_core.passes import operations
+from thunder_core.passes.functionalize.emitter import Emitter
+from thunder_core.passes.functionalize.geometry import covers
+from thunder_core.passes.functionalize.memory import Family, Memory, View
+from thunder_core.passes.functionalize.write_back import write_back
+
+
+class State:
+    """Reads and writes of views, as functional lines.
+
+    Attributes:
+        replays: names of views made anew → their names before.
+    """
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter = emitter
+        self.replays: dict[str, str] = {}
+
+    def current(self, view: View) -> TensorProxy:
+        """The value of a view now; lines that make it are added when it is out of date."""
+        if view.value is None or view.version != view.memory.version:
+            view.value = self.value_in(view, view.family)
+            view.version = view.memory.version
+        return view.value
+
+    def value_in(self, view: View, family: Family) -> TensorProxy:
+        """The value of a view as a view of ``family``'s value of the whole memory."""
+        if view.family is family and view.value is not None and view.version == view.memory.version:
+            return view.value
+        whole = self.refresh(view.memory, family)
+        if view.shows_all:
+            return whole
+        if view.parent is None:
+            return self._strided(view, whole)
+        parent = self.current(view.parent) if view.parent.family is family else self.value_in(view.parent, family)
+        if view.proxy.geometry == view.parent.proxy.geometry and view.proxy.dtype == view.parent.proxy.dtype:
+            return parent
+        return self._replay(view, parent)
+
+    def refresh(self, memory: Memory, family: Family) -> TensorProxy:
+        """The value of the whole memory for ``family``, with the data that the latest write left."""
+        if family.value is not None and family.version == memory.version:
+            return family.value
+        latest = memory.latest.value
+        assert latest is not None
+        if family.value is not None and family.value.requires_grad:
+            value = self.emitter.fresh(latest, requires_grad=True, storage=latest.storage)
+            self.emitter.call(operations.with_data, (family.value, latest), value)
+        elif latest.requires_grad:
+            value = self.emitter.fresh(latest, requires_grad=False, storage=latest.storage)
+            self.emitter.call(torch.Tensor.detach, (latest,), value)
+        else:
+            value = latest
+        family.value, family.version = value, memory.version
+        return value
+
+    def write(self, view: View, value: TensorProxy, family: Family) -> None:
+        """Make ``value`` the data that ``view`` shows, written through ``family``."""
+        memory = view.memory
+        whole = self._written(view, value, family)
+        memory.version += 1
+        memory.context = self.emitter.context
+        memory.latest = family
+        family.value, family.version = whole, memory.version
+        if view.family is family:
+            view.value, view.version = value, memory.version
+
+    def prepare(self, view: View, family: Family) -> None:
+        """Add now the lines that `write` will need of the memory before it."""
+        if view.shows_all:
+            return
+        self.refresh(view.memory, family)
+        parent = view.parent
+        while parent is not None:
+            self._in_family(parent, family)
+            parent = parent.parent
+
+    def _in_family(self, view: View, family: Family) -> TensorProxy:
+        return self.current(view) if view.family is family else self.value_in(view, family)
+
+    def _written(self, view: View, value: TensorProxy, family: Family) -> TensorProxy:
+        if view.shows_all:
+            return value
+        if view.parent is None:
+            return self._strided_write(view, value, family)
+        base = self._in_family(view.parent, family)
+        step = view.rebased(base)
+        shown = list(step.outputs())[view.position]
+        assert isinstance(shown, TensorProxy)
+        return self._written(view.parent, write_back(self.emitter, base, shown, value, step), family)
+
+    def _replay(self, view: View, parent: TensorProxy) -> TensorProxy:
+        step = view.rebased(parent)
+        names: dict[str, str] = {}
+
+        def rename(leaf: Any) -> Any:
+            if not isinstance(leaf, TensorProxy):
+                return leaf
+            names[leaf.name] = self.emitter.name()
+            return replace(leaf, name=names[leaf.name])
+
+        fresh = replace(step, output=map_leaves(rename, step.output))
+        self.emitter.lines.append(fresh)
+        self.replays.update({new: old for old, new in names.items()})
+        value = list(fresh.outputs())[view.position]
+        assert isinstance(value, TensorProxy)
+        return value
+
+    def _strided(self, view: View, whole: TensorProxy) -> TensorProxy:
+        """A view that is only known by its place in memory."""
+        self._check_reachable(view)
+        value = replace(
+            whole,
+            name=self.emitter.name(),
+            shape=view.proxy.shape,
+            stride=view.proxy.stride,
+            offset=whole.offset + view.relative_offset,
+        )
+        arguments = (tuple(view.proxy.shape), tuple(view.proxy.stride), view.relative_offset)
+        self.emitter.call(operations.strided_view, (whole, *arguments), value)
+        if view.value is None:
+            return value
+        self.replays[value.name] = view.value.name
+        if view.value.requires_grad and not value.requires_grad:  # an input that autograd knows by itself
+            joined = replace(value, name=self.emitter.name(), requires_grad=True)
+            self.emitter.call(operations.with_data, (view.value, value), joined)
+            return joined
+        return value
+
+    def _strided_write(self, view: View, value: TensorProxy, family: Family) -> TensorProxy:
+        self._check_reachable(view)
+        whole = self.refresh(view.memory, family)
+        result = self.emitter.fresh(whole, requires_grad=whole.requires_grad or value.requires_grad)
+        arguments = (tuple(view.proxy.shape), tuple(view.proxy.stride), view.relative_offset)
+        self.emitter.call(operations.strided_write, (whole, value, *arguments), result)
+        return result
+
+    def _check_reachable(self, view: View) -> None:
+        if view.relative_offset < 0 or not covers(view.memory.root, view.proxy):
+            raise FunctionalizationError(
+                f"{view.proxy.name} shows written memory of which {view.memory.root.name} shows another part",
+                location=self.emitter.location,
+                advice=("make one of them a view of the other inside of the compiled function, or copy one of them",),
+            )
+
+
+def single_view(bound: BoundSymbol, base: TensorProxy) -> bool:
+    """Whether a call only makes views of ``base``, so that it can be made again on another value of it."""
+    outputs = list(bound.outputs())
+    return bound.effects.pure and all(isinstance(p, TensorProxy) and p.storage == base.storage for p in outputs)
+
+
+def views_of(views: Iterable[View]) -> list[View]:
+    """Each view object once, in order."""
+    return list({id(view): view for view in views}.values())

@@ -1,0 +1,135 @@
+"""From the new value of a view to the new value of what it is a view of.
+
+The rules look at geometry alone. Each is tried in turn; the last one always fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.errors import FunctionalizationError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import CallStyle
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.tree import iterate_proxies, map_leaves
+from thunder_core.passes import operations
+from thunder_core.passes.functionalize.emitter import Emitter
+from thunder_core.passes.functionalize.geometry import contiguous, dense
+from thunder_core.symbols import functions
+
+
+def write_back(emitter: Emitter, base: TensorProxy, view: TensorProxy, value: TensorProxy, step: BoundSymbol) -> TensorProxy:
+    """The value of ``base`` after ``value`` was written to a view of it.
+
+    Args:
+        base: functional value of the viewed tensor before.
+        view: functional value of the view before; output of ``step`` on ``base``.
+        value: what was written; has the shape, strides and dtype of ``view``.
+    """
+    if view.dtype == base.dtype:
+        inverse = _inverse(emitter, base, view, value)
+        if inverse is not None:
+            return inverse
+    result = emitter.fresh(base, requires_grad=base.requires_grad or value.requires_grad)
+    if view.dtype == base.dtype and dense(base):
+        scattered = _scatter(base, view)
+        if scattered is not None:
+            function, arguments = scattered
+            emitter.call(function, (base, value, *arguments), result)
+            return result
+        if step.symbol.style is CallStyle.GETITEM:
+            emitter.call(functions.setitem_copy, (base, step.args[1], value), result)
+            return result
+    emitter.call(operations.view_write, (base, value, _view_function(emitter, base, view, step)), result)
+    return result
+
+
+def _inverse(emitter: Emitter, base: TensorProxy, view: TensorProxy, value: TensorProxy) -> TensorProxy | None:
+    """``value`` seen as ``base`` is, where the view shows all elements."""
+    if (view.shape, view.stride, view.offset) == (base.shape, base.stride, base.offset):
+        return value
+    if view.offset != base.offset or view.numel != base.numel:
+        return None
+    result = emitter.fresh(base, requires_grad=value.requires_grad, storage=value.storage)
+    result = replace(result, offset=value.offset)
+    if contiguous(base) and contiguous(view):
+        emitter.call(torch.reshape, (value, tuple(base.shape)), result)
+        return result
+    permutation = _permutation(base, view)
+    if permutation is not None:
+        emitter.call(torch.permute, (value, permutation), result)
+        return result
+    return None
+
+
+def _permutation(base: TensorProxy, view: TensorProxy) -> tuple[int, ...] | None:
+    """For each dimension of ``base`` its dimension in ``view``; None when that is not a permutation, or not the only one."""
+    where = {pair: index for index, pair in enumerate(zip(view.shape, view.stride, strict=True))}
+    wanted = list(zip(base.shape, base.stride, strict=True))
+    if len(where) != view.ndim or len(wanted) != view.ndim or any(pair not in where for pair in wanted):
+        return None
+    return tuple(where[pair] for pair in wanted)
+
+
+def _scatter(base: TensorProxy, view: TensorProxy) -> tuple[Any, tuple[Any, ...]] | None:
+    """The function and further arguments that put a slice of one dimension back."""
+    distance = view.offset - base.offset
+    if view.ndim == base.ndim - 1:
+        for dim in range(base.ndim):
+            rest = (_without(base.shape, dim), _without(base.stride, dim))
+            step = base.stride[dim]
+            if rest == (view.shape, view.stride) and step > 0 and distance % step == 0:
+                index = distance // step
+                if index < base.shape[dim]:
+                    return torch.select_scatter, (dim, index)
+    if view.ndim == base.ndim:
+        return _slice(base, view, distance)
+    return None
+
+
+def _slice(base: TensorProxy, view: TensorProxy, distance: Any) -> tuple[Any, tuple[Any, ...]] | None:
+    different = [
+        dim
+        for dim in range(base.ndim)
+        if (base.shape[dim], base.stride[dim]) != (view.shape[dim], view.stride[dim])
+    ]
+    if len(different) != 1:
+        return None
+    dim = different[0]
+    unit, stride, size = base.stride[dim], view.stride[dim], view.shape[dim]
+    if unit <= 0 or size == 0 or stride % unit or distance % unit:
+        return None
+    start, step = distance // unit, max(stride // unit, 1)
+    stop = start + (size - 1) * step + 1
+    if stop > base.shape[dim]:
+        return None
+    return torch.slice_scatter, (dim, start, stop) if step == 1 else (dim, start, stop, step)
+
+
+def _without(values: tuple[Any, ...], dim: int) -> tuple[Any, ...]:
+    return values[:dim] + values[dim + 1 :]
+
+
+def _view_function(emitter: Emitter, base: TensorProxy, view: TensorProxy, step: BoundSymbol) -> Trace:
+    """``step`` as a function of ``base``."""
+    others = {proxy.name for proxy in iterate_proxies((step.args, step.kwargs))} - {base.name}
+    if others:
+        raise FunctionalizationError(
+            f"A write to a view that {step.symbol.name} made with further tensors cannot be expressed",
+            location=emitter.location or step.location,
+            advice=("write to a tensor that is no view of another, and copy it",),
+        )
+    names = {proxy.name: f"v{index}" for index, proxy in enumerate(step.outputs())}
+    output = map_leaves(lambda leaf: _named(leaf, names), step.output)
+    line = BoundSymbol(step.symbol, step.args, step.kwargs, output, step.effects, step.context, step.location)
+    return Trace(
+        "view", (base,), (line,), _named(view, names), Stage.FUNCTIONAL, "functionalization", emitter.ambient
+    )
+
+
+def _named(leaf: Any, names: dict[str, str]) -> Any:
+    return replace(leaf, name=names[leaf.name]) if isinstance(leaf, TensorProxy) else leaf

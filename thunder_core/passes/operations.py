@@ -1,0 +1,90 @@
+"""Functions that functional traces call where PyTorch has none. None of them writes its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.ir.tree import iterate_leaves, map_leaves
+
+
+def functional_call(
+    function: Callable[..., Any], written: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
+    """Call ``function`` with copies of the arguments that it writes.
+
+    Args:
+        written: positions of those arguments among the leaves of ``(args, kwargs)``.
+
+    Returns:
+        The function's result, followed by the copies.
+    """
+    leaves = list(iterate_leaves((args, kwargs)))
+    copies = {id(leaves[position]): strided_copy(leaves[position]) for position in written}
+    args, kwargs = map_leaves(lambda leaf: copies.get(id(leaf), leaf), (args, kwargs))
+    result = function(*args, **kwargs)
+    return (result, *[copies[id(leaves[position])] for position in written])
+
+
+def strided_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the strides of ``tensor``; autograd goes through it."""
+    copy = tensor.clone()
+    if copy.stride() == tensor.stride():
+        return copy
+    return restride(tensor, tensor.stride())
+
+
+def restride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """The values of ``tensor`` with other strides, in fresh memory unless only strides of dimensions of size 1 differ."""
+    if all(one == other or size == 1 for size, one, other in zip(tensor.shape, tensor.stride(), stride, strict=True)):
+        return tensor.as_strided(tensor.shape, stride)
+    empty = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
+    return empty.copy_(tensor)
+
+
+def strided_view(
+    tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int
+) -> torch.Tensor:
+    """The view of that size and stride; ``offset`` counts elements from the first one of ``tensor``."""
+    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+
+def strided_write(
+    tensor: torch.Tensor, value: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int
+) -> torch.Tensor:
+    """A copy of ``tensor`` whose `strided_view` has the values of ``value``."""
+    copy = strided_copy(tensor)
+    strided_view(copy, size, stride, offset).copy_(value)
+    return copy
+
+
+def view_write(
+    tensor: torch.Tensor, value: torch.Tensor, view: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """A copy of ``tensor`` whose view ``view(copy)`` has the values of ``value``."""
+    copy = strided_copy(tensor)
+    view(copy).copy_(value)
+    return copy
+
+
+class _WithData(torch.autograd.Function):
+    """Identity for gradients, replacement for data."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+        return data.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0], None
+
+
+def with_data(tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    """What ``tensor`` is after its memory was written behind autograd's back.
+
+    The result shares the memory of ``data``; its gradient is the gradient of ``tensor``.
+    """
+    with torch.enable_grad():
+        return _WithData.apply(tensor, data)  # type: ignore[no-any-return, no-untyped-call]
