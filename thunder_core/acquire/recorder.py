@@ -102,19 +102,18 @@ class Recorder:
     def _infer(
         self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call
     ) -> tuple[Outcome, list[Any]]:
+        # asked before leaving inference mode, which enables gradients
+        grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         with self.mode.observing() as observed, torch.inference_mode(False):
             fake_args, fake_kwargs = self._fakes(args), self._fakes(kwargs)
             arguments = [self.fake(variable) for variable in call.variables]
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not self._in_inference()):
+            with torch.set_grad_enabled(grad_enabled):
                 try:
                     return infer(symbol.target, fake_args, fake_kwargs, arguments, observed)
                 except data_dependence.EXCEPTIONS:
                     raise
                 except Exception as error:
                     raise data_dependence.as_eager_raises(symbol, fake_args, fake_kwargs, error) from None
-
-    def _in_inference(self) -> bool:
-        return current_context().inference
 
     def _fakes(self, value: Any) -> Any:
         return map_leaves(

@@ -205,7 +205,7 @@ def _is_target(output: Any) -> bool:
 def _outer_target(output: Any) -> str:
     """The target without the parentheses that Python does not need."""
     text = _target(output)
-    return text[1:-1] if isinstance(output, tuple) and output else text
+    return text[1:-1] if isinstance(output, tuple) and len(output) > 1 else text
 
 
 def _target(output: Any) -> str:
