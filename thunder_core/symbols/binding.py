@@ -80,7 +80,7 @@ class Binder:
             if values is None:
                 continue
             symbol = self.symbol
-            if self.inplace is not None and values.get("inplace") is True:
+            if self.inplace is not None and values.get("inplace"):
                 symbol = self.inplace
                 del values["inplace"]
             for canonical in self.canonical:
@@ -90,20 +90,21 @@ class Binder:
         return self.fallback(args, kwargs)
 
     def _collects(self) -> bool:
-        """Whether the only layout is ``input, *sizes``, here and canonically."""
-        return all(
-            len(layouts) == 1 and layouts[0].variadic and len(layouts[0].positional) == 2
-            for layouts in (self.canonical, self.layouts)
-        )
+        """Whether the only layout is ``input, *sizes``, with the same two places canonically."""
+        if len(self.layouts) > 1 or len(self.canonical) > 1:
+            return False
+        layout, canonical = self.layouts[0], self.canonical[0]
+        same = layout.positional == canonical.positional and len(layout.positional) == 2
+        return layout.variadic and same and not _differing_defaults(layout, canonical)
 
     def _collecting_rule(self) -> Rule:
         symbol, general = self.symbol, self.bind
 
         def rule(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-            if not kwargs:
-                if len(args) > 2:
+            if not kwargs and len(args) > 1:
+                if type(args[1]) is int or len(args) > 2:
                     return symbol, (args[0], args[1:]), kwargs
-                if len(args) == 2 and type(args[1]) is tuple:
+                if type(args[1]) is tuple:
                     return symbol, args, kwargs
             return general(args, kwargs)
 
@@ -130,7 +131,7 @@ def _place(values: dict[str, Any], layout: Layout, canonical: Layout) -> tuple[t
     needed = 0
     for name, default in zip(canonical.positional, canonical.defaults, strict=True):
         value = values.pop(name, default)
-        if value is REQUIRED:
+        if value is REQUIRED or (value is None and name in canonical.not_none):
             return None
         args.append(_sequence_as_tuple(value) if type(value) in _SEQUENCES else value)
         if not same_value(value, default):

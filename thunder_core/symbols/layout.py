@@ -34,12 +34,16 @@ class Layout:
         defaults: their defaults, `REQUIRED` where there is none.
         variadic: the last positional parameter collects the remaining ones into a tuple.
         keywords: keyword-only parameters and their defaults.
+        not_none: parameters for which None does not fit; written ``dim!``.
+        aliases: other keywords for a parameter; written ``dim0/axis0``.
     """
 
     positional: tuple[str, ...]
     defaults: tuple[Any, ...]
     variadic: bool
     keywords: dict[str, Any]
+    not_none: frozenset[str]
+    aliases: dict[str, str]
 
     @property
     def names(self) -> frozenset[str]:
@@ -61,8 +65,8 @@ class Layout:
         values = dict(zip(self.positional, args, strict=False))
         for name, value in kwargs.items():
             if name not in self.keywords and name not in self.positional and name != "out":
-                name = NUMPY_NAMES.get(name, name)
-                if name not in self.positional:
+                name = self.aliases.get(name, "")
+                if not name:
                     return None
             if name in values:
                 return None
@@ -94,9 +98,15 @@ def parse_layout(text: str) -> Layout:
     positional: list[str] = []
     defaults: list[Any] = []
     keywords: dict[str, Any] = {}
+    not_none: set[str] = set()
+    aliases: dict[str, str] = {}
     variadic = keyword_only = False
     for item in _split(text):
-        name, _, default_text = item.partition("=")
+        names, _, default_text = item.partition("=")
+        name, *others = names.removesuffix("!").split("/")
+        aliases.update(dict.fromkeys(others, name))
+        if names.endswith("!"):
+            not_none.add(name)
         default = ast.literal_eval(default_text) if default_text else REQUIRED
         if name.startswith("*"):
             keyword_only, variadic = True, len(name) > 1
@@ -108,7 +118,8 @@ def parse_layout(text: str) -> Layout:
         else:
             positional.append(name)
             defaults.append(default)
-    return Layout(tuple(positional), tuple(defaults), variadic, keywords)
+    aliases.update({other: name for other, name in NUMPY_NAMES.items() if name in positional})
+    return Layout(tuple(positional), tuple(defaults), variadic, keywords, frozenset(not_none), aliases)
 
 
 def _split(text: str) -> list[str]:

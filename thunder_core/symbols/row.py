@@ -39,7 +39,7 @@ class Row:
         name: dotted name of the function or, under ``torch.Tensor``, the method that is printed.
         layouts: signatures of the canonical call. More than one where overloads differ; none means that arguments are
             kept as they come.
-        spellings: everything that means this. The functions that ``name`` and ``target`` stand for always belong to them.
+        spellings: everything that means this. Those of ``name`` and ``target`` are always among them.
         target: dotted name of what is called, where a cheaper function than ``name`` does exactly the same.
         inplace: spellings of the in-place variant; the first that exists gives its symbol.
         style: how a call is printed.
@@ -71,9 +71,10 @@ def row(
     Spellings are names, with a signature where it differs from the canonical one. ``torch.`` may be left out before
     ``Tensor``, ``special`` and ``linalg``; ``F`` is ``torch.nn.functional`` and ``nn`` is ``torch._C._nn``.
 
-    The Tensor method and the torch function of the same name are spellings wherever PyTorch has them, and those with a
-    trailing underscore are the in-place variant. ``method=False`` keeps both out. ``inplace`` names in-place variants
-    that are called otherwise, separated by `` | ``. ``overloads`` are further canonical signatures.
+    For the row's own name and for each spelling ``torch.f`` that has no signature of its own, ``Tensor.f`` and
+    ``torch.f`` are spellings wherever PyTorch has them, and with a trailing underscore they are the in-place variant.
+    ``method=False`` keeps all these out. ``inplace`` names in-place variants that are called otherwise, separated by
+    `` | ``. ``overloads`` are further canonical signatures.
     """
     name, layouts = _read(call)
     layouts = layouts + overloads
@@ -81,15 +82,18 @@ def row(
     style = CallStyle.METHOD if name.startswith("torch.Tensor.") else CallStyle.FUNCTION
     given = [item if isinstance(item, Spelling) else Spelling(*_read(item)) for item in spellings]
     places = [Spelling(*_read(item)) for item in (inplace.split(" | ") if inplace else ())]
+    preferred = f"torch.Tensor.{base}_"
     own = [Spelling(name), Spelling(expand(target or name))]
-    implied = [Spelling(f"torch.{place}{base}", implied=True) for place in ("Tensor.", "")] if method else []
+    bases = [base, *[item.name.removeprefix("torch.") for item in given if not item.layouts and not item.adapter]]
+    bases = [item for item in bases if method and "." not in item]
+    implied = [Spelling(f"torch.{place}{item}", implied=True) for item in bases for place in ("Tensor.", "")]
     implied_places = [Spelling(f"{item.name}_", implied=True) for item in implied]
     return Row(
         name,
         layouts,
         _complete([*given, *own, *implied], layouts),
         expand(target or name),
-        _complete([*places, *implied_places], layouts),
+        tuple(sorted(_complete([*places, *implied_places], layouts), key=lambda item: item.name != preferred)),
         style,
         frozenset(tags),
         decomposition,

@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
+from typing import Final
 
 from thunder_core.symbols.row import Row
-from thunder_core.symbols.tables import python
+
+AREAS: Final = (
+    "python",
+    "unary",
+    "binary",
+    "reductions",
+    "matmul",
+    "shape",
+    "indexing",
+    "creation",
+    "conversion",
+    "activations",
+    "normalization",
+    "convolution",
+    "vision",
+    "embedding",
+    "attention",
+    "losses",
+    "recurrent",
+    "random",
+    "fft",
+    "linear_algebra",
+)
+"""Modules of this package, each with a list ``ROWS``."""
 
 
 def all_rows() -> Iterator[Row]:
     """The rows of every table."""
-    for table in (python,):
-        yield from table.ROWS
+    for area in AREAS:
+        yield from import_module(f"{__name__}.{area}").ROWS

@@ -1,0 +1,16 @@
+"""Every operator of PyTorch's database, as function, method, operator and in place, means the same through its symbol."""
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("expecttest")
+
+from tests.symbols.resolving import resolved
+from thunder_core.testing.opinfo import operator_names, run_operator
+from thunder_core.testing.outcome import Status
+
+
+@pytest.mark.parametrize("name", [*operator_names(), *operator_names(None)])
+def test_resolved_operator_behaves_as_eager(name: str) -> None:
+    outcome = run_operator(name, resolved)
+    assert outcome.status in {Status.PASSED, Status.SKIPPED}, outcome.message

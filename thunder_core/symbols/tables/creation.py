@@ -1,0 +1,48 @@
+"""New tensors, and tensors like others."""
+
+from thunder_core.ir.symbol import Tag
+from thunder_core.symbols.row import Row, row, rows
+
+_TAGS = (Tag.CREATION,)
+
+_OPTIONS = "dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False"
+_LIKE = f"{_OPTIONS}, memory_format=None"
+
+ROWS: list[Row] = [
+    *[row(f"torch.{name}(*size, {_OPTIONS})", method=False, tags=_TAGS) for name in ("zeros", "ones")],
+    row(f"torch.empty(*size, {_LIKE})", method=False, tags=_TAGS),
+    row(f"torch.full(size, fill_value, *, {_OPTIONS})", method=False, tags=_TAGS),
+    row(f"torch.empty_strided(size, stride, *, {_OPTIONS})", method=False, tags=_TAGS),
+    row(f"torch.empty_permuted(size, physical_layout, *, {_OPTIONS})", method=False, tags=_TAGS),
+    row(
+        f"torch.arange(end, *, {_OPTIONS})", overloads=(f"start, end, step=1, *, {_OPTIONS}",), method=False, tags=_TAGS
+    ),
+    row(f"torch.range(start, end, step=1, *, {_OPTIONS})", method=False, tags=_TAGS),
+    row(f"torch.linspace(start, end, steps, *, {_OPTIONS})", method=False, tags=_TAGS),
+    row(f"torch.logspace(start, end, steps, base=10.0, *, {_OPTIONS})", method=False, tags=_TAGS),
+    row(f"torch.eye(n, m=None, *, {_OPTIONS})", overloads=(f"n, *, {_OPTIONS}",), method=False, tags=_TAGS),
+    row(f"torch.scalar_tensor(s, *, {_OPTIONS})", method=False, tags=_TAGS),
+    row(f"torch.tril_indices(row, col, offset=0, *, {_OPTIONS})", method=False, tags=_TAGS),
+    row(f"torch.triu_indices(row, col, offset=0, *, {_OPTIONS})", method=False, tags=_TAGS),
+    row("torch.vander(x, N=None, increasing=False)", method=False, tags=_TAGS),
+    *[row(f"torch.{name}_like(input, *, {_LIKE})", method=False, tags=_TAGS) for name in ("zeros", "ones", "empty")],
+    row(f"torch.full_like(input, fill_value, *, {_LIKE})", method=False, tags=_TAGS),
+    *[row(f"Tensor.new_{name}(input, *size, {_OPTIONS})", tags=_TAGS) for name in ("zeros", "ones", "empty")],
+    row(f"Tensor.new_full(input, size, fill_value, *, {_OPTIONS})", tags=_TAGS),
+    row(f"Tensor.new_empty_strided(input, size, stride, *, {_OPTIONS})", tags=_TAGS),
+    row("Tensor.new_tensor(...)", tags=_TAGS),
+    row("torch.tensor(...)", method=False, tags=_TAGS),
+    row("torch.as_tensor(...)", method=False, tags=_TAGS),
+    row("torch.asarray(...)", method=False, tags=_TAGS),
+    *[
+        row(f"torch.{name}_window(...)", method=False, tags=_TAGS)
+        for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")
+    ],
+    *rows(
+        """
+        torch.clone(input, *, memory_format=None)
+        torch.detach(input)
+        Tensor.contiguous(input, *, memory_format=None)
+        """
+    ),
+]
