@@ -1,0 +1,146 @@
+"""Give in-place calls back their memory where nobody looks at the old value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes import operations
+from thunder_core.passes.functionalize.result import (
+    FromComputation,
+    FromInput,
+    Functionalized,
+    Mutation,
+    ResultSource,
+)
+from thunder_core.passes.memory_map import MemoryMap
+
+
+@dataclass(frozen=True)
+class Reinplace:
+    """Turns the functional form of an in-place call back into that call, wherever the memory's old value is dead after it.
+
+    What comes back is exactly the call that the program made, on the same memory, after the same calls: values, aliasing
+    and what autograd records are those of eager. Writes into inputs then happen in the computation, and the epilogue
+    does not copy. Run `DeadCode` before, so that lines nobody needs do not count as readers.
+    """
+
+    def run(self, functionalized: Functionalized) -> Functionalized:
+        """The program with fewer copies; its computation is of the executable stage."""
+        if not functionalized.mutations:
+            return functionalized
+        rewriting = _Rewriting(functionalized)
+        for mutation in functionalized.mutations:
+            rewriting.restore(mutation)
+        return rewriting.result(type(self).__name__)
+
+
+class _Rewriting:
+    def __init__(self, functionalized: Functionalized) -> None:
+        self.functionalized = functionalized
+        self.trace = functionalized.computation
+        self.memory = MemoryMap(self.trace)
+        self.restored: dict[int, BoundSymbol] = {}
+        self.dropped: set[int] = set()
+
+    # ---- which ---------------------------------------------------------------------------------------------------
+
+    def restore(self, mutation: Mutation) -> None:
+        """Restore one in-place call if that is safe."""
+        memory = self.memory
+        lines = {memory.definitions[name] for name in mutation.lines if name in memory.definitions}
+        position = memory.definitions.get(mutation.lines[0])
+        if position is None or not all(self._dead_after(item, position, lines) for item in mutation.written):
+            return
+        if not all(memory.defined_before(proxy.name, position) for proxy in mutation.original.inputs()):
+            return
+        self.dropped |= lines
+        self.restored[position] = mutation.original
+        by_position = {index: name for name, index in mutation.objects.items()}
+        for index, (old, new, whole_before, whole_after) in enumerate(mutation.written):
+            memory.join(new, old)
+            if new in memory.proxies and new not in mutation.objects:
+                memory.rename(new, by_position.get(index, old))
+            if whole_after != new and whole_after in memory.proxies:
+                memory.join(whole_after, whole_before)
+                memory.rename(whole_after, whole_before)
+        for name, index in mutation.objects.items():
+            memory.adopt(name, mutation.written[index][0], mutation.original)
+
+    def _dead_after(self, written: tuple[str, str, str, str], position: int, lines: set[int]) -> bool:
+        old, _, whole, _ = written
+        memory = self.memory
+        if old not in memory.proxies or whole not in memory.proxies:
+            return False
+        if not memory.same(old, whole):
+            return False
+        return all(reader <= position or reader in lines for reader in memory.readers(old))
+
+    # ---- rewriting -----------------------------------------------------------------------------------------------
+
+    def result(self, provenance: str) -> Functionalized:
+        symbols: list[BoundSymbol] = []
+        for index, bound in enumerate(self.trace.symbols):
+            original = self.restored.get(index)
+            if original is not None:
+                symbols.append(self.memory.line(original))
+            elif index not in self.dropped and not self._superfluous(bound):
+                symbols.append(self.memory.line(bound))
+        epilogue = self._epilogue()
+        values: dict[str, Proxy] = {}
+        inputs = {proxy.name: index for index, proxy in enumerate(self.trace.inputs)}
+
+        def source(proxy: Proxy) -> FromInput | FromComputation:
+            value = self.memory.value(proxy)
+            if value.name in inputs:
+                return FromInput(inputs[value.name])
+            values.setdefault(value.name, value)
+            return FromComputation(list(values).index(value.name))
+
+        def result_source(item: ResultSource) -> ResultSource:
+            return source(self.trace.output[item.index]) if isinstance(item, FromComputation) else item
+
+        results = tuple([result_source(item) for item in self.functionalized.results])
+        arguments = tuple([source(proxy) for proxy in epilogue.inputs]) if epilogue else ()
+        computation = replace(
+            self.trace.with_symbols(symbols, provenance), output=tuple(values.values()), stage=Stage.EXECUTABLE
+        )
+        return Functionalized(computation, epilogue, arguments, results)
+
+    def _superfluous(self, bound: BoundSymbol) -> bool:
+        """Views that exist already, and new data for a tensor that has it already."""
+        memory = self.memory
+        if bound.symbol.target is operations.with_data:
+            tensor, data = bound.args
+            output = next(bound.outputs())
+            if memory.same(tensor.name, data.name):
+                memory.rename(output.name, tensor.name)
+                return True
+            return False
+        names = [proxy.name for proxy in bound.outputs()]
+        replays = self.functionalized.replays
+        if not names or not all(name in replays and memory.same_view(name, replays[name]) for name in names):
+            return False
+        for name in names:
+            memory.rename(name, replays[name])
+        return True
+
+    def _epilogue(self) -> Trace | None:
+        epilogue = self.functionalized.epilogue
+        if epilogue is None:
+            return None
+        kept = [bound for bound in epilogue.symbols if not self._done(bound)]
+        if not kept and not epilogue.output:
+            return None
+        used = {proxy.name for bound in kept for proxy in bound.inputs()} | {p.name for p in epilogue.output}
+        inputs = tuple(proxy for proxy in epilogue.inputs if proxy.name in used)
+        return replace(epilogue.with_symbols(kept, epilogue.provenance), inputs=inputs)
+
+    def _done(self, bound: BoundSymbol) -> bool:
+        """Whether a write of the epilogue happened in the computation."""
+        if not bound.effects.mutates:
+            return False
+        target, value = bound.args[:2]
+        return isinstance(target, TensorProxy) and self.memory.same_view(value.name, target.name)
