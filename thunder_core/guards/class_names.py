@@ -1,0 +1,65 @@
+"""What classes offer by name."""
+
+from __future__ import annotations
+
+import functools
+from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType
+from typing import Any
+
+import torch
+
+_BASES = frozenset({object, torch.nn.Module})
+_LIBRARY_DESCRIPTORS = (BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType)
+
+
+class ClassNames:
+    """Class attributes by name, for the duration of one observation (classes may be patched between two)."""
+
+    def __init__(self) -> None:
+        self._known: dict[type, dict[str, Any]] = {}
+
+    def of(self, kind: type) -> dict[str, Any]:
+        """Name to class attribute, not bound, most derived class first; bases that everything has are left out."""
+        names = self._known.get(kind)
+        if names is None:
+            names = self._known[kind] = {}
+            for base in reversed(kind.__mro__):
+                if base not in _BASES:
+                    names.update(base.__dict__)
+        return names
+
+    def knows(self, kind: type) -> bool:
+        return kind in self._known
+
+
+def function_behind(attribute: Any) -> tuple[str, FunctionType] | None:
+    """The Python function that a class attribute calls, and the suffix that leads to it from the class."""
+    if isinstance(attribute, FunctionType):
+        return "", attribute
+    if isinstance(attribute, classmethod):
+        function = attribute.__func__
+        return ("__func__", function) if isinstance(function, FunctionType) else None
+    if isinstance(attribute, staticmethod):
+        function = attribute.__func__
+        return ("", function) if isinstance(function, FunctionType) else None
+    if isinstance(attribute, property):
+        return ("fget", attribute.fget) if isinstance(attribute.fget, FunctionType) else None
+    if isinstance(attribute, functools.cached_property):
+        return ("func", attribute.func) if isinstance(attribute.func, FunctionType) else None
+    return None
+
+
+def is_descriptor(attribute: Any) -> bool:
+    """True when reading the attribute from an object runs code (or returns something else than it)."""
+    return isinstance(attribute, _LIBRARY_DESCRIPTORS) or hasattr(type(attribute), "__get__")
+
+
+@functools.lru_cache(maxsize=4096)
+def has_own_lookup(kind: type) -> bool:
+    """True when the class defines ``__getattr__`` or ``__getattribute__`` in Python (nn.Module's does not count)."""
+    for base in kind.__mro__:
+        if base in _BASES:
+            continue
+        if "__getattr__" in base.__dict__ or ("__getattribute__" in base.__dict__ and base.__module__ != "builtins"):
+            return True
+    return False

@@ -1,0 +1,71 @@
+"""Which frames are the user's: a code object is classified by the file it comes from, once."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sysconfig
+from types import CodeType
+
+import torch
+
+import thunder_core
+
+
+class CodeKind(enum.Enum):
+    """How the frames of a code object are observed."""
+
+    USER = enum.auto()  # attributes, globals and closures
+    MODULE = enum.auto()  # PyTorch's own modules: what they read of themselves
+    MODULE_CALL = enum.auto()  # nn.Module's call: hooks and forward
+    LIBRARY = enum.auto()  # the standard library: what it is given is read as a whole
+    IGNORED = enum.auto()  # PyTorch's internals, NumPy, Thunder
+
+
+def _folder(path: str) -> str:
+    return os.path.dirname(os.path.abspath(path)) + os.sep
+
+
+_TORCH = _folder(torch.__file__)
+_OBSERVED_TORCH = (os.path.join(_TORCH, "nn", "modules") + os.sep, os.path.join(_TORCH, "nn", "utils") + os.sep)
+_THUNDER = _folder(thunder_core.__file__)
+_THUNDER_FRONT = os.path.join(os.path.dirname(_THUNDER.rstrip(os.sep)), "thunder") + os.sep
+_LIBRARY = tuple({os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("stdlib", "platstdlib")})
+_SITE = tuple({os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("purelib", "platlib")})
+_MODULE_FILE = os.path.join(_TORCH, "nn", "modules", "module.py")
+_MODULE_CALLS = frozenset({"_call_impl", "_wrapped_call_impl"})
+# Attribute access and registration: what they do is seen in the frame that asked for it.
+_MODULE_INTERNALS = frozenset(
+    {"__getattr__", "__setattr__", "__delattr__", "remove_from", "register_buffer", "register_parameter"}
+)
+
+_by_file: dict[str, CodeKind] = {}
+
+
+def kind_of(code: CodeType) -> CodeKind:
+    """How frames of ``code`` are observed."""
+    filename = code.co_filename
+    kind = _by_file.get(filename)
+    if kind is None:
+        kind = _by_file[filename] = _kind_of_file(filename)
+    if kind is CodeKind.MODULE and filename == _MODULE_FILE:
+        if code.co_name in _MODULE_CALLS:
+            return CodeKind.MODULE_CALL
+        if code.co_name in _MODULE_INTERNALS:
+            return CodeKind.IGNORED
+    return kind
+
+
+def _kind_of_file(filename: str) -> CodeKind:
+    if filename.startswith("<frozen "):
+        return CodeKind.LIBRARY
+    if filename.startswith("<"):
+        return CodeKind.USER
+    path = os.path.abspath(filename)
+    if path.startswith(_OBSERVED_TORCH):
+        return CodeKind.MODULE
+    if path.startswith((_TORCH, _THUNDER, _THUNDER_FRONT)) or f"{os.sep}site-packages{os.sep}numpy{os.sep}" in path:
+        return CodeKind.IGNORED
+    if path.startswith(_SITE) or f"{os.sep}site-packages{os.sep}" in path:
+        return CodeKind.USER
+    return CodeKind.LIBRARY if path.startswith(_LIBRARY) else CodeKind.USER

@@ -1,0 +1,51 @@
+"""Shortcuts of a prologue: PyTorch's own combined checks stand for many Python ones while nothing has changed.
+
+Each is created from a state that the full check has accepted, and accepts nothing but that state; when it says no, the full
+check decides. Where a PyTorch lacks them the full check runs in each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+_GlobalStateGuard = getattr(_guards, "GlobalStateGuard", None)
+_TensorGuards = getattr(_guards, "TensorGuards", None)
+
+
+def _unknown(*_: Any) -> bool:
+    return False
+
+
+class ModesMemo:
+    """Remembers the thread's modes: gradients, autocast, default dtype, determinism, tf32."""
+
+    __slots__ = ("check",)
+
+    def __init__(self) -> None:
+        self.check: Callable[[], bool] = _unknown
+
+    def remember(self) -> None:
+        """What holds now is right."""
+        if _GlobalStateGuard is not None:
+            self.check = _GlobalStateGuard().check
+
+
+class TensorsMemo:
+    """Remembers class, shape, strides, dtype, device, requires_grad and lazy bits of some tensors, not the tensors."""
+
+    __slots__ = ("check",)
+
+    def __init__(self) -> None:
+        self.check: Callable[..., bool] = _unknown
+
+    def remember(self, *tensors: torch.Tensor) -> None:
+        """These tensors are right. Not all can be remembered: the combined check refuses repeated objects."""
+        if _TensorGuards is None or len({id(tensor) for tensor in tensors}) < len(tensors):
+            return
+        if any(tensor.layout is not torch.strided for tensor in tensors):
+            return
+        self.check = _TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check

@@ -1,0 +1,133 @@
+"""A hook on the Python frames that the calling thread enters and leaves."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, Protocol
+
+from thunder_core.errors import AcquisitionError
+from thunder_core.guards.code_kinds import CodeKind, kind_of
+
+OnCall = Callable[[FrameType], None]
+OnReturn = Callable[[FrameType, Any], None]
+
+
+class FrameHook(Protocol):
+    """Calls back on entry of a frame and when it returns or yields a value."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class ProfileHook:
+    """Through ``sys.setprofile``. A profiler that is already installed keeps being called, pauses excepted."""
+
+    def __init__(self, on_call: OnCall, on_return: OnReturn) -> None:
+        self._previous: Any = None
+
+        def hook(frame: FrameType, event: str, value: Any) -> None:
+            if event == "call":
+                on_call(frame)
+            elif event == "return":
+                on_return(frame, value)
+
+        def chained(frame: FrameType, event: str, value: Any) -> None:
+            self._previous(frame, event, value)
+            hook(frame, event, value)
+
+        self._plain, self._chained = hook, chained
+        self._hook = hook
+
+    def start(self) -> None:
+        self._previous = sys.getprofile()
+        self._hook = self._chained if callable(self._previous) else self._plain
+        sys.setprofile(self._hook)
+
+    def stop(self) -> None:
+        previous, self._previous = self._previous, None
+        if callable(previous) or previous is None:
+            sys.setprofile(previous)
+        else:  # cProfile installs itself from C and answers getprofile() with the profiler object
+            sys.setprofile(None)
+            previous.enable()
+
+    def pause(self) -> None:
+        sys.setprofile(None)
+
+    def resume(self) -> None:
+        sys.setprofile(self._hook)
+
+
+class MonitoringHook:
+    """Through ``sys.monitoring`` (Python 3.12): code that is never observed is switched off at its first event."""
+
+    def __init__(self, on_call: OnCall, on_return: OnReturn) -> None:
+        self._on_call, self._on_return = on_call, on_return
+        self._active = False
+        self._thread = 0
+        self._tool = -1
+
+    def start(self) -> None:
+        monitoring = sys.monitoring
+        # Ids 0-2 and 5 have names of their own (debugger, coverage, profiler, optimizer).
+        free = [tool for tool in (3, 4, 5, 2) if monitoring.get_tool(tool) is None]
+        if not free:
+            raise AcquisitionError(
+                "All sys.monitoring tool ids are taken.", advice=("Compile with other monitoring tools switched off.",)
+            )
+        self._tool = free[0]
+        monitoring.use_tool_id(self._tool, "thunder")
+        events = monitoring.events
+        callbacks: dict[int, Callable[..., Any]] = {
+            events.PY_START: self._entered,
+            events.PY_RETURN: self._left,
+            events.PY_YIELD: self._left,
+        }
+        for event, callback in callbacks.items():
+            monitoring.register_callback(self._tool, event, callback)
+        self._thread = threading.get_ident()
+        self._active = True
+        # Switched-off places stay so across tools; this one must see them again.
+        monitoring.restart_events()
+        monitoring.set_events(self._tool, events.PY_START | events.PY_RETURN | events.PY_YIELD)
+
+    def stop(self) -> None:
+        self._active = False
+        monitoring = sys.monitoring
+        monitoring.set_events(self._tool, 0)
+        events = monitoring.events
+        for event in (events.PY_START, events.PY_RETURN, events.PY_YIELD):
+            monitoring.register_callback(self._tool, event, None)
+        monitoring.free_tool_id(self._tool)
+
+    def pause(self) -> None:
+        self._active = False
+
+    def resume(self) -> None:
+        self._active = True
+
+    def _entered(self, code: CodeType, offset: int) -> Any:
+        if kind_of(code) is CodeKind.IGNORED:
+            return sys.monitoring.DISABLE
+        if self._active and threading.get_ident() == self._thread:
+            self._on_call(sys._getframe(1))
+        return None
+
+    def _left(self, code: CodeType, offset: int, value: Any) -> Any:
+        if kind_of(code) is CodeKind.IGNORED:
+            return sys.monitoring.DISABLE
+        if self._active and threading.get_ident() == self._thread:
+            self._on_return(sys._getframe(1), value)
+        return None
+
+
+def frame_hook(on_call: OnCall, on_return: OnReturn) -> FrameHook:
+    """The hook that this Python offers."""
+    if sys.version_info >= (3, 12):
+        return MonitoringHook(on_call, on_return)
+    return ProfileHook(on_call, on_return)

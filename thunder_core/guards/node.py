@@ -1,0 +1,146 @@
+"""Nodes: objects of the user's heap that were met, with what they held when they were first met."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+from dataclasses import dataclass, field
+from types import FunctionType, MemberDescriptorType, MethodType
+from typing import Any
+
+import torch
+
+from thunder_core.guards.source import Source
+
+MODULE_DICTIONARIES = ("_parameters", "_buffers", "_modules")
+
+
+class NodeKind(enum.Enum):
+    """How an object is walked and restored."""
+
+    MODULE = enum.auto()
+    OBJECT = enum.auto()
+    DICTIONARY = enum.auto()
+    SEQUENCE = enum.auto()  # list, tuple and deque
+    SET = enum.auto()
+    FUNCTION = enum.auto()
+    METHOD = enum.auto()
+    PARTIAL = enum.auto()
+    CLASS = enum.auto()
+    OPAQUE = enum.auto()
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A met object.
+
+    Attributes:
+        object: the object; held until the observation ends, so that ids stay unique.
+        source: the first path it was met on.
+        kind: how it is walked.
+        attributes: its own attributes when it was first met; for modules without the three dictionaries.
+        content: its items when it was first met (containers), or the three dictionaries (modules).
+        followed: code objects (by their names) that were followed from here.
+        edges: names that were already guarded.
+        called: it is a module or a function whose call was seen.
+        parent: of a module that was found below another one: that one.
+    """
+
+    object: Any
+    source: Source
+    kind: NodeKind
+    attributes: dict[str, Any] = field(default_factory=dict)
+    content: Any = None
+    followed: set[int] = field(default_factory=set)
+    edges: set[str] = field(default_factory=set)
+    called: bool = False
+    parent: Node | None = None
+
+
+def node_kind(value: Any) -> NodeKind:
+    """How ``value``, which is neither plain nor a tensor, is walked."""
+    kind = type(value)
+    if isinstance(value, torch.nn.Module):
+        return NodeKind.MODULE
+    if kind is FunctionType:
+        return NodeKind.FUNCTION
+    if isinstance(value, dict):
+        return NodeKind.DICTIONARY
+    if isinstance(value, list | tuple | collections.deque):
+        return NodeKind.SEQUENCE
+    if isinstance(value, set | frozenset):
+        return NodeKind.SET
+    if isinstance(value, type):
+        return NodeKind.CLASS
+    if kind is MethodType:
+        return NodeKind.METHOD
+    if kind is functools.partial:
+        return NodeKind.PARTIAL
+    return NodeKind.OBJECT if _is_followable(kind) else NodeKind.OPAQUE
+
+
+_OPAQUE_PACKAGES = frozenset({"builtins", "numpy", "logging", "threading", "_thread", "random", "re", "contextvars"})
+_FOLLOWED_LIBRARY = frozenset({"types", "argparse", "collections", "dataclasses"})
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_followable(kind: type) -> bool:
+    package = kind.__module__.partition(".")[0]
+    if package in _OPAQUE_PACKAGES or kind.__module__.startswith("torch._C"):
+        return False
+    has_state = kind.__dictoffset__ != 0 or bool(slot_names(kind))
+    if package in _library_packages() and package not in _FOLLOWED_LIBRARY:
+        return False
+    return has_state
+
+
+@functools.lru_cache(maxsize=1)
+def _library_packages() -> frozenset[str]:
+    import sys
+
+    return frozenset(sys.stdlib_module_names) - {"__main__"}
+
+
+@functools.lru_cache(maxsize=4096)
+def slot_names(kind: type) -> tuple[str, ...]:
+    """Attributes that objects of the class keep in ``__slots__``."""
+    return tuple(
+        name
+        for base in kind.__mro__
+        for name, member in base.__dict__.items()
+        if type(member) is MemberDescriptorType and base.__module__ != "builtins"
+    )
+
+
+_ABSENT = object()
+
+
+def own_attributes(value: Any) -> dict[str, Any]:
+    """A copy of the attributes that ``value`` keeps itself, in ``__dict__`` and ``__slots__``."""
+    attributes = dict(getattr(value, "__dict__", ()))
+    for name in slot_names(type(value)):
+        held = getattr(value, name, _ABSENT)
+        if held is not _ABSENT:
+            attributes[name] = held
+    return attributes
+
+
+def make_node(value: Any, source: Source, kind: NodeKind) -> Node:
+    """A node with a shallow snapshot of ``value`` as it is now."""
+    node = Node(value, source, kind)
+    if kind is NodeKind.MODULE:
+        attributes = node.attributes = dict(value.__dict__)
+        # A module whose __init__ has not run (or a scripted one) may lack them.
+        node.content = tuple(dict(attributes.pop(name, ()) or ()) for name in MODULE_DICTIONARIES)
+    elif kind is NodeKind.DICTIONARY:
+        node.content = dict(dict.items(value))
+        node.attributes = own_attributes(value)
+    elif kind is NodeKind.SEQUENCE or kind is NodeKind.SET:
+        node.content = tuple(value)
+        node.attributes = own_attributes(value)
+    elif kind is NodeKind.OBJECT:
+        node.attributes = own_attributes(value)
+    elif kind is NodeKind.FUNCTION:
+        node.attributes = dict(value.__dict__)
+    return node

@@ -1,0 +1,188 @@
+"""Observe what a program reads from Python and writes to it while it runs once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
+from typing import Any
+
+import torch
+
+from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.code_names import CodeNames, names_of
+from thunder_core.guards.explorer import Explorer
+from thunder_core.guards.frame_hook import frame_hook
+from thunder_core.guards.global_state import GlobalState
+from thunder_core.guards.guard import Guard
+from thunder_core.guards.plain import ATOM_TYPES
+from thunder_core.guards.random_state import RandomStates, is_generator
+from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
+from thunder_core.guards.writes import Write, WriteKind, contains_tensor, find_writes, undo_writes
+
+__all__ = ["Observer", "Write", "WriteKind"]
+
+_SKIPPED = ATOM_TYPES
+
+
+class Observer:
+    """A context manager around one run of ``function(*args, **kwargs)`` in the calling thread.
+
+    Create it before the run, outside of any torch-function mode of the compiler's own. After the run ask for `guards`,
+    `writes`, `leaks` and `consumed_python_rng`, then call `undo`.
+
+    Attributes:
+        global_state: PyTorch's modes and flags when the observer was made.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> None:
+        self.global_state = GlobalState.current()
+        self._explorer = Explorer()
+        self._random = RandomStates()
+        self._depth = 0
+        self._hook = frame_hook(self._entered, self._left)
+        self._codes: dict[int, tuple[CodeType, CodeKind, CodeNames]] = {}
+        self._writes: tuple[Write, ...] | None = None
+        self._meet_roots(function, args, kwargs or {})
+
+    def __enter__(self) -> Observer:
+        self._hook.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._hook.stop()
+
+    def pause(self) -> None:
+        """Stop observing until `resume`; pairs may nest."""
+        self._depth += 1
+        if self._depth == 1:
+            self._hook.pause()
+
+    def resume(self) -> None:
+        """End the innermost `pause`."""
+        self._depth -= 1
+        if self._depth == 0:
+            self._hook.resume()
+
+    # ------------------------------------------------------------ answers
+
+    def source_of(self, value: Any) -> Source | None:
+        """The path to an object that existed before the run; None for one that the program made."""
+        return self._explorer.tensors.find(value)
+
+    def guards(self) -> tuple[Guard, ...]:
+        """What was read, in an order in which each path's guards follow those of its parts."""
+        self._explorer.finish()
+        return tuple(self._explorer.guards)
+
+    def writes(self) -> tuple[Write, ...]:
+        """What was changed since it was first met."""
+        return find_writes(self._explorer)
+
+    def leaks(self) -> tuple[Write, ...]:
+        """Writes that put a tensor where neither the module nor an argument holds it."""
+        return tuple(write for write in self.writes() if write.leak and contains_tensor(write.value))
+
+    def undo(self) -> None:
+        """Take all writes back. Random states stay consumed, as after a run of the program."""
+        undo_writes(self._explorer)
+
+    def consumed_python_rng(self) -> list[str]:
+        """Generators outside of PyTorch whose state the run changed; ask before `undo`."""
+        for node in self._explorer.nodes.values():
+            if is_generator(node.object):
+                self._random.watch(node.object, node.source.describe())
+        return self._random.consumed()
+
+    # ------------------------------------------------------------ roots
+
+    def _meet_roots(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        label = "module" if isinstance(function, torch.nn.Module) else "function"
+        root = FunctionSource(function, label)
+        self._explorer.meet(function, root)
+        if not isinstance(function, FunctionType | MethodType | torch.nn.Module):
+            self._explorer.method_named(function, "__call__")
+        names = _parameter_names(function)
+        for index, value in enumerate(args):
+            self._explorer.meet(value, ArgumentSource(index, names[index] if index < len(names) else ""))
+        for name, value in kwargs.items():
+            self._explorer.meet(value, KeywordSource(name))
+
+    # ------------------------------------------------------------ frames
+
+    def _lookup(self, code: CodeType) -> tuple[CodeType, CodeKind, CodeNames]:
+        known = self._codes.get(id(code))
+        if known is None:
+            kind = kind_of(code)
+            known = self._codes[id(code)] = (code, kind, names_of(code))
+        return known
+
+    def _entered(self, frame: FrameType) -> None:
+        code, kind, names = self._codes.get(id(frame.f_code)) or self._lookup(frame.f_code)
+        if kind is CodeKind.IGNORED:
+            return
+        variables = frame.f_locals
+        explorer = self._explorer
+        if kind is CodeKind.MODULE_CALL:
+            explorer.module_called(variables["self"])
+            return
+        if kind is CodeKind.LIBRARY:
+            self._library_entered(frame, variables, names)
+            return
+        if names.arguments:
+            receiver = variables.get(names.arguments[0])
+            if type(receiver) not in _SKIPPED:
+                explorer.method_entered(receiver, code)
+        for name in names.arguments:
+            value = variables.get(name)
+            if type(value) not in _SKIPPED:
+                explorer.value_reached(value, names)
+        if kind is CodeKind.MODULE:
+            return
+        explorer.function_entered(code, names)
+        for name in names.free:
+            value = variables.get(name)
+            if type(value) not in _SKIPPED:
+                explorer.value_reached(value, names)
+        explorer.globals_read(code, names, frame.f_globals)
+        if names.environment:
+            explorer.environment_read(names)
+
+    def _library_entered(self, frame: FrameType, variables: dict[str, Any], names: CodeNames) -> None:
+        """The standard library may read anything of what user code hands to it (``copy``, ``dataclasses``, ...)."""
+        caller = frame.f_back
+        if caller is None or self._lookup(caller.f_code)[1] is not CodeKind.USER:
+            return
+        for name in names.arguments:
+            value = variables.get(name)
+            if type(value) not in _SKIPPED:
+                self._explorer.handed_to_library(value)
+
+    def _left(self, frame: FrameType, value: Any) -> None:
+        if value is None or type(value) in _SKIPPED or isinstance(value, torch.Tensor):
+            return
+        caller = frame.f_back
+        while caller is not None:
+            _, kind, names = self._codes.get(id(caller.f_code)) or self._lookup(caller.f_code)
+            if kind is CodeKind.USER:
+                self._explorer.value_reached(value, names)
+                return
+            caller = caller.f_back
+
+
+def _parameter_names(function: Any) -> tuple[str, ...]:
+    """Names of positional parameters as the caller counts them."""
+    skipped = 0
+    if isinstance(function, torch.nn.Module):
+        function, skipped = type(function).forward, 1
+    elif isinstance(function, MethodType):
+        function, skipped = function.__func__, 1
+    elif not isinstance(function, FunctionType):
+        function, skipped = getattr(type(function), "__call__", None), 1
+    if not isinstance(function, FunctionType):
+        return ()
+    code = function.__code__
+    return code.co_varnames[skipped : code.co_argcount]

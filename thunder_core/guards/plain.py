@@ -1,0 +1,149 @@
+"""Plain values: those that a guard compares by type and value."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import fractions
+import math
+import pathlib
+import re
+import sys
+from types import EllipsisType, NoneType, NotImplementedType
+from typing import Any
+
+import torch
+
+SINGLETON_TYPES = frozenset(
+    {NoneType, bool, EllipsisType, NotImplementedType, torch.dtype, torch.layout, torch.memory_format}
+)
+LITERAL_TYPES = frozenset({NoneType, bool, int, float, str, bytes, EllipsisType})
+_LIBRARY_TYPES = frozenset(
+    {
+        datetime.date,
+        datetime.datetime,
+        datetime.timedelta,
+        decimal.Decimal,
+        fractions.Fraction,
+        pathlib.PosixPath,
+        pathlib.PurePosixPath,
+        pathlib.WindowsPath,
+        pathlib.PureWindowsPath,
+        re.Pattern,
+        torch.finfo,
+        torch.iinfo,
+    }
+)
+ATOM_TYPES = (
+    SINGLETON_TYPES | LITERAL_TYPES | _LIBRARY_TYPES | {complex, range, torch.device, torch.qscheme}
+)
+_FROZEN_CONTAINERS = frozenset({tuple, frozenset, torch.Size, slice})
+_PLAIN_CONTAINERS = _FROZEN_CONTAINERS | {list, dict, set}
+_LONGEST_LITERAL = 60
+
+
+def is_plain(value: Any) -> bool:
+    """True for an immutable value that consists of nothing but plain values."""
+    kind = type(value)
+    if kind in ATOM_TYPES:
+        return True
+    if kind in _FROZEN_CONTAINERS:
+        if kind is slice:
+            return is_plain(value.start) and is_plain(value.stop) and is_plain(value.step)
+        return all(map(is_plain, value))
+    return isinstance(value, enum.Enum) or _is_numpy_scalar(kind)
+
+
+def is_plain_content(value: Any, _inside: tuple[int, ...] = ()) -> bool:
+    """True for a container, mutable or not, that consists of nothing but plain values and such containers."""
+    kind = type(value)
+    if kind in ATOM_TYPES:
+        return True
+    if kind not in _PLAIN_CONTAINERS:
+        return is_plain(value)
+    if kind is slice:
+        return is_plain(value)
+    if id(value) in _inside:
+        return False
+    inside = (*_inside, id(value))
+    if kind is dict:
+        return all(map(is_plain, value)) and all(is_plain_content(item, inside) for item in value.values())
+    return all(is_plain_content(item, inside) for item in value)
+
+
+def copy_content(value: Any) -> Any:
+    """A copy of a container of plain values that later writes to ``value`` do not reach."""
+    kind = type(value)
+    if kind is list:
+        return [copy_content(item) for item in value]
+    if kind is tuple:
+        return tuple([copy_content(item) for item in value])
+    if kind is dict:
+        return {key: copy_content(item) for key, item in value.items()}
+    if kind is set:
+        return set(value)
+    return value
+
+
+def identical(value: Any, expected: Any) -> bool:
+    """True when both have the same type and value, all the way down.
+
+    Unlike ``==`` this tells 1 from 1.0 and True, 0.0 from -0.0, and finds NaN equal to NaN. Dictionaries must also agree
+    in the order of their keys.
+    """
+    kind = type(expected)
+    if type(value) is not kind:
+        return False
+    if kind in (int, str, bytes) or kind in SINGLETON_TYPES:
+        return bool(value == expected)
+    if kind is float:
+        return value == expected and math.copysign(1.0, value) == math.copysign(1.0, expected) or (
+            value != value and expected != expected
+        )
+    if kind is complex:
+        return identical(value.real, expected.real) and identical(value.imag, expected.imag)
+    if kind is dict:
+        return len(value) == len(expected) and all(
+            identical(key, other_key) and identical(item, other)
+            for (key, item), (other_key, other) in zip(value.items(), expected.items(), strict=True)
+        )
+    if kind in (set, frozenset):
+        return bool(value == expected) and _sorted_types(value) == _sorted_types(expected)
+    if kind is slice:
+        return (
+            identical(value.start, expected.start)
+            and identical(value.stop, expected.stop)
+            and identical(value.step, expected.step)
+        )
+    if isinstance(expected, tuple | list):
+        return len(value) == len(expected) and all(map(identical, value, expected))
+    if isinstance(expected, enum.Enum):
+        return value is expected
+    return bool(value == expected)
+
+
+def literal(value: Any) -> str | None:
+    """Python for ``value`` that needs no name and reads well; None when there is no such thing."""
+    kind = type(value)
+    if kind is float and not math.isfinite(value):
+        return None
+    if kind in LITERAL_TYPES:
+        text = repr(value)
+        return text if len(text) <= _LONGEST_LITERAL else None
+    if kind is tuple:
+        parts = [literal(item) for item in value]
+        if any(part is None for part in parts):
+            return None
+        text = "(" + ", ".join(str(part) for part in parts) + ("," if len(parts) == 1 else "") + ")"
+        return text if len(text) <= _LONGEST_LITERAL else None
+    return None
+
+
+def _sorted_types(values: Any) -> list[str]:
+    return sorted(str(type(item)) for item in values)
+
+
+def _is_numpy_scalar(kind: type) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and issubclass(kind, numpy.generic | numpy.dtype)

@@ -1,0 +1,83 @@
+"""Whether a program consumed random state that PyTorch does not keep."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+
+class RandomStates:
+    """States of Python's and NumPy's generators at one moment."""
+
+    def __init__(self) -> None:
+        self._python = random.getstate()
+        numpy = sys.modules.get("numpy")
+        self._numpy = numpy.random.get_state() if numpy is not None else None
+        self._objects: dict[int, tuple[Any, str, Any]] = {}
+
+    def watch(self, generator: Any, name: str) -> None:
+        """Also compare a ``random.Random`` or ``numpy.random.Generator`` from now on."""
+        state = _state(generator)
+        if state is not None and id(generator) not in self._objects:
+            self._objects[id(generator)] = (generator, name, state)
+
+    def consumed(self) -> list[str]:
+        """Names of the generators whose state has changed since."""
+        found = []
+        if random.getstate() != self._python:
+            found.append("random")
+        numpy = sys.modules.get("numpy")
+        if self._numpy is not None and numpy is not None and not _equal(numpy.random.get_state(), self._numpy):
+            found.append("numpy.random")
+        found.extend(name for generator, name, state in self._objects.values() if not _equal(_state(generator), state))
+        return found
+
+    def restore(self) -> None:
+        """Give the generators their states back."""
+        if random.getstate() != self._python:
+            random.setstate(self._python)
+        numpy = sys.modules.get("numpy")
+        if self._numpy is not None and numpy is not None:
+            numpy.random.set_state(self._numpy)
+        for generator, _, state in self._objects.values():
+            if isinstance(generator, random.Random):
+                generator.setstate(state)
+            elif hasattr(generator, "bit_generator"):
+                generator.bit_generator.state = state
+            else:
+                generator.set_state(state)
+
+
+def is_generator(value: Any) -> bool:
+    """True for the generator objects that can be watched."""
+    return _state(value) is not None
+
+
+def _state(value: Any) -> Any:
+    if isinstance(value, random.Random):
+        return value.getstate()
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if isinstance(value, numpy.random.Generator):
+        return value.bit_generator.state
+    if isinstance(value, numpy.random.RandomState):
+        return value.get_state()
+    return None
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
+    if isinstance(left, tuple | list):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    same = left == right
+    return bool(same.all()) if isinstance(same, _array_types()) else bool(same)
+
+
+def _array_types() -> tuple[type, ...] | type:
+    numpy = sys.modules.get("numpy")
+    empty: Iterable[type] = () if numpy is None else (numpy.ndarray,)
+    return tuple(empty)

@@ -1,0 +1,378 @@
+"""Sources: access paths from what a call is given to a Python object.
+
+A source can be read, written and deleted directly (``read``, ``write``, ``delete``) and can print itself as Python
+(``expression``, ``assignment``, ``deletion``); both give the same object. ``describe`` is for people.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any, Protocol
+
+from thunder_core.guards.plain import literal
+
+Args = Sequence[Any]
+Kwargs = Mapping[str, Any]
+
+# What reading a path may raise when a part of it is gone.
+PATH_ERRORS = (AttributeError, LookupError, TypeError, ValueError)
+
+
+class Names(Protocol):
+    """What printing a source needs from the program it is printed into."""
+
+    def constant(self, value: Any, hint: str) -> str:
+        """A global name of the program that holds ``value``."""
+        ...
+
+    def bound(self, source: Source) -> str | None:
+        """The local variable that already holds the source's object, if any."""
+        ...
+
+
+def dictionary_expression(base: str, attribute: str, names: Names) -> str:
+    """Python for ``base.attribute``, a dictionary; programs that ask for it many times keep it in a variable."""
+    variable = getattr(names, "dictionary", None)
+    return f"{base}.{attribute}" if variable is None else str(variable(base, attribute))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Root of the family."""
+
+    @property
+    def parent(self) -> Source | None:
+        """The path without its last step; None for a root."""
+        return None
+
+    @property
+    def root(self) -> Source:
+        """The first step of the path."""
+        source: Source = self
+        while (parent := source.parent) is not None:
+            source = parent
+        return source
+
+    def describe(self) -> str:
+        """The path as the user would write it."""
+        raise NotImplementedError
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        """The object at the end of the path, now.
+
+        Raises:
+            one of PATH_ERRORS: when a part of the path is missing.
+        """
+        raise NotImplementedError
+
+    def write(self, args: Args, kwargs: Kwargs, value: Any) -> None:
+        """Make the path lead to ``value``."""
+        raise TypeError(f"{self.describe()} cannot be assigned")
+
+    def delete(self, args: Args, kwargs: Kwargs) -> None:
+        """Remove the last step of the path."""
+        raise TypeError(f"{self.describe()} cannot be deleted")
+
+    def step(self, base: str, names: Names) -> str:
+        """Python for the last step, given Python for the rest of the path."""
+        raise NotImplementedError
+
+    def expression(self, names: Names) -> str:
+        """Python for the whole path, from the nearest part that has a variable."""
+        variable = names.bound(self)
+        if variable is not None:
+            return variable
+        parent = self.parent
+        return self.step(parent.expression(names) if parent is not None else "", names)
+
+    def assignment(self, names: Names, value: str) -> str:
+        """A Python statement that makes the path lead to the expression ``value``."""
+        parent = self.parent
+        return f"{self.step(parent.expression(names) if parent is not None else '', names)} = {value}"
+
+    def deletion(self, names: Names) -> str:
+        """A Python statement that removes the last step of the path."""
+        parent = self.parent
+        return f"del {self.step(parent.expression(names) if parent is not None else '', names)}"
+
+    def __str__(self) -> str:
+        return self.describe()
+
+
+# ---------------------------------------------------------------- roots
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentSource(Source):
+    """The positional argument ``args[index]``; ``name`` is the parameter's, for messages."""
+
+    index: int
+    name: str = field(default="", compare=False)
+
+    def describe(self) -> str:
+        return self.name or f"args[{self.index}]"
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return args[self.index]
+
+    def step(self, base: str, names: Names) -> str:
+        return f"args[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordSource(Source):
+    """The keyword argument ``kwargs[name]``."""
+
+    name: str
+
+    def describe(self) -> str:
+        return self.name
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return kwargs[self.name]
+
+    def step(self, base: str, names: Names) -> str:
+        return f"kwargs[{self.name!r}]"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSource(Source):
+    """What is compiled: the user's function, callable object or root module. Held strongly, as its owner does."""
+
+    function: Any = field(compare=False, repr=False)
+    label: str = "function"
+
+    def describe(self) -> str:
+        return self.label
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return self.function
+
+    def step(self, base: str, names: Names) -> str:
+        return names.constant(self.function, self.label)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantSource(Source):
+    """An object that the entry holds strongly: a class, a Python module, a tensor of unknown origin."""
+
+    value: Any = field(repr=False)
+    label: str = field(default="constant", compare=False)
+
+    def describe(self) -> str:
+        return self.label
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return self.value
+
+    def step(self, base: str, names: Names) -> str:
+        return names.constant(self.value, self.label)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstantSource) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalSource(Source):
+    """The global variable ``name`` of the Python module ``module``, whose dictionary is ``namespace``."""
+
+    module: str
+    name: str
+    namespace: dict[str, Any] = field(compare=False, repr=False)
+
+    def describe(self) -> str:
+        return self.name
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return self.namespace[self.name]
+
+    def write(self, args: Args, kwargs: Kwargs, value: Any) -> None:
+        self.namespace[self.name] = value
+
+    def delete(self, args: Args, kwargs: Kwargs) -> None:
+        del self.namespace[self.name]
+
+    def step(self, base: str, names: Names) -> str:
+        hint = "globals_of_" + self.module.rpartition(".")[2]
+        return f"{names.constant(self.namespace, hint)}[{self.name!r}]"
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSource(Source):
+    """The environment variable ``name``; None when it is not set."""
+
+    name: str
+
+    def describe(self) -> str:
+        return f"os.environ[{self.name!r}]"
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return os.environ.get(self.name)
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{names.constant(os.environ, 'environ')}.get({self.name!r})"
+
+
+# ---------------------------------------------------------------- steps
+
+
+@dataclass(frozen=True, slots=True)
+class StepSource(Source):
+    """A path that goes one step further than ``base``."""
+
+    base: Source
+
+    @property
+    def parent(self) -> Source:
+        return self.base
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeSource(StepSource):
+    """``base.name``, by ordinary attribute lookup (class attributes, slots, ``__getattr__``)."""
+
+    name: str
+
+    def describe(self) -> str:
+        return f"{self.base.describe()}.{self.name}"
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return getattr(self.base.read(args, kwargs), self.name)
+
+    def write(self, args: Args, kwargs: Kwargs, value: Any) -> None:
+        setattr(self.base.read(args, kwargs), self.name, value)
+
+    def delete(self, args: Args, kwargs: Kwargs) -> None:
+        delattr(self.base.read(args, kwargs), self.name)
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{base}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSource(StepSource):
+    """``type(base)``."""
+
+    def describe(self) -> str:
+        return f"type({self.base.describe()})"
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return type(self.base.read(args, kwargs))
+
+    def step(self, base: str, names: Names) -> str:
+        return f"type({base})"
+
+
+@dataclass(frozen=True, slots=True)
+class ClosureSource(StepSource):
+    """The variable ``name`` that the function ``base`` closes over, its cell number ``index``."""
+
+    index: int
+    name: str
+
+    def describe(self) -> str:
+        return self.name
+
+    def _cell(self, args: Args, kwargs: Kwargs) -> Any:
+        function: FunctionType = self.base.read(args, kwargs)
+        closure = function.__closure__
+        if closure is None:
+            raise AttributeError(f"{self.base.describe()} has no closure")
+        return closure[self.index]
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return self._cell(args, kwargs).cell_contents
+
+    def write(self, args: Args, kwargs: Kwargs, value: Any) -> None:
+        self._cell(args, kwargs).cell_contents = value
+
+    def delete(self, args: Args, kwargs: Kwargs) -> None:
+        del self._cell(args, kwargs).cell_contents
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{base}.__closure__[{self.index}].cell_contents"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemSource(StepSource):
+    """``base[key]``."""
+
+    key: Any
+
+    def describe(self) -> str:
+        return f"{self.base.describe()}[{self.key!r}]"
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return self.base.read(args, kwargs)[self.key]
+
+    def write(self, args: Args, kwargs: Kwargs, value: Any) -> None:
+        self.base.read(args, kwargs)[self.key] = value
+
+    def delete(self, args: Args, kwargs: Kwargs) -> None:
+        del self.base.read(args, kwargs)[self.key]
+
+    def step(self, base: str, names: Names) -> str:
+        key = literal(self.key)
+        return f"{base}[{key if key is not None else names.constant(self.key, 'key')}]"
+
+
+@dataclass(frozen=True, slots=True)
+class DictionarySource(StepSource):
+    """An entry of one of the dictionaries that an object keeps its attributes in: ``base.<dictionary>[name]``."""
+
+    name: str
+
+    @property
+    def dictionary(self) -> str:
+        """The attribute of ``base`` that holds the dictionary."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        base = self.base.describe()
+        return f"{base}.{self.name}" if self.name.isidentifier() else f"{base}[{self.name}]"
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return getattr(self.base.read(args, kwargs), self.dictionary)[self.name]
+
+    def write(self, args: Args, kwargs: Kwargs, value: Any) -> None:
+        getattr(self.base.read(args, kwargs), self.dictionary)[self.name] = value
+
+    def delete(self, args: Args, kwargs: Kwargs) -> None:
+        del getattr(self.base.read(args, kwargs), self.dictionary)[self.name]
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{dictionary_expression(base, self.dictionary, names)}[{self.name!r}]"
+
+
+class InstanceAttributeSource(DictionarySource):
+    """An attribute in the object's own ``__dict__``."""
+
+    __slots__ = ()
+    dictionary = "__dict__"
+
+
+class ParameterSource(DictionarySource):
+    """A parameter of a module."""
+
+    __slots__ = ()
+    dictionary = "_parameters"
+
+
+class BufferSource(DictionarySource):
+    """A buffer of a module."""
+
+    __slots__ = ()
+    dictionary = "_buffers"
+
+
+class SubmoduleSource(DictionarySource):
+    """A child of a module."""
+
+    __slots__ = ()
+    dictionary = "_modules"

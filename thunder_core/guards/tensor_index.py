@@ -1,0 +1,122 @@
+"""Where the tensors that a program uses come from."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder_core.guards.guard import SameGuard, TypeGuard
+from thunder_core.guards.node import Node, NodeKind, node_kind, own_attributes
+from thunder_core.guards.plain import is_plain
+from thunder_core.guards.source import (
+    AttributeSource,
+    DictionarySource,
+    InstanceAttributeSource,
+    ItemSource,
+    Source,
+    StepSource,
+)
+
+if TYPE_CHECKING:
+    from thunder_core.guards.explorer import Explorer
+
+_DEEPEST_SEARCH = 5
+
+
+def same_step(source: Source, step: type[StepSource], base: Source, name: Any) -> bool:
+    """True when ``source`` is ``step(base, name)``."""
+    return type(source) is step and source.base is base and getattr(source, "name", None) == name
+
+
+class TensorIndex:
+    """Tensors, and other objects that are no nodes, by id; the first path to each wins.
+
+    Parameters and buffers are known as soon as their module is; other tensors when a path to them is read. What is still
+    unknown when somebody asks is searched for below everything that was met.
+
+    Attributes:
+        asked: ids of objects whose path somebody asked for.
+    """
+
+    def __init__(self, explorer: Explorer) -> None:
+        self._explorer = explorer
+        self._sources: dict[int, Source] = {}
+        self._guarded: set[int] = set()
+        self._kept: list[Any] = []
+        self._searched: set[int] = set()
+        self.asked: set[int] = set()
+
+    def index(self, tensor: Any, base: Source, step: type[DictionarySource], name: str) -> None:
+        """A parameter or buffer; no guard is made until it is read."""
+        if id(tensor) not in self._sources:
+            self._sources[id(tensor)] = step(base, name)
+            self._kept.append(tensor)
+
+    def met(self, tensor: Any, source: Source) -> None:
+        """A tensor was read from ``source``."""
+        key = id(tensor)
+        known = self._sources.get(key)
+        if known is None:
+            known = self._sources[key] = source
+            self._kept.append(tensor)
+        elif known is not source and known != source:
+            self._explorer.guards.append(SameGuard(source, known))
+        if key not in self._guarded:
+            self._guarded.add(key)
+            self._explorer.guards.append(TypeGuard(known, type(tensor)))
+
+    def find(self, value: Any) -> Source | None:
+        """The path to an object that existed before the program ran, or None."""
+        self.asked.add(id(value))
+        found = self._known(value)
+        if found is None:
+            self._search()
+            found = self._known(value)
+        return found
+
+    def _known(self, value: Any) -> Source | None:
+        node = self._explorer.nodes.get(id(value))
+        return node.source if node is not None else self._sources.get(id(value))
+
+    def _search(self) -> None:
+        """Index what lies below the nodes that were added since the last search."""
+        nodes = self._explorer.nodes
+        for key, node in tuple(nodes.items()):
+            if key not in self._searched:
+                self._searched.add(key)
+                self._search_node(node)
+
+    def _search_node(self, node: Node) -> None:
+        for name, value in node.attributes.items():
+            own = getattr(node.object, "__dict__", ())
+            step = InstanceAttributeSource if name in own else AttributeSource
+            self._search_value(value, step(node.source, name), 0)
+        if node.kind is NodeKind.DICTIONARY:
+            for key, value in node.content.items():
+                self._search_value(value, ItemSource(node.source, key), 0)
+        elif node.kind is NodeKind.SEQUENCE:
+            for index, value in enumerate(node.content):
+                self._search_value(value, ItemSource(node.source, index), 0)
+
+    def _search_value(self, value: Any, source: Source, depth: int) -> None:
+        key = id(value)
+        if is_plain(value) or key in self._explorer.nodes or key in self._sources or depth > _DEEPEST_SEARCH:
+            return
+        if isinstance(value, torch.nn.Module):
+            self._explorer.module_found(value, source)
+            return
+        self._sources[key] = source
+        self._kept.append(value)
+        if isinstance(value, torch.Tensor):
+            return
+        if isinstance(value, dict):
+            for name, item in tuple(dict.items(value)):
+                self._search_value(item, ItemSource(source, name), depth + 1)
+        elif isinstance(value, list | tuple | collections.deque):
+            for index, item in enumerate(tuple(value)):
+                self._search_value(item, ItemSource(source, index), depth + 1)
+        elif node_kind(value) is NodeKind.OBJECT:
+            for name, item in own_attributes(value).items():
+                self._search_value(item, AttributeSource(source, name), depth + 1)

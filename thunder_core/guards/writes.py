@@ -1,0 +1,257 @@
+"""What a program wrote to the Python objects that it was given, and how to take it back."""
+
+from __future__ import annotations
+
+import collections
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.guards.explorer import MISSING, Explorer
+from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, own_attributes
+from thunder_core.guards.source import (
+    Args,
+    AttributeSource,
+    BufferSource,
+    ClosureSource,
+    GlobalSource,
+    InstanceAttributeSource,
+    ItemSource,
+    Kwargs,
+    Names,
+    ParameterSource,
+    Source,
+    SubmoduleSource,
+)
+
+_STEPS = (ParameterSource, BufferSource, SubmoduleSource)
+
+
+class WriteKind(enum.Enum):
+    """What is done to the target."""
+
+    SET = "assign to the path"
+    DELETE = "delete the path"
+    EXTEND = "append the items of the value to the list"
+    REPLACE = "give the container the content of the value"
+
+
+@dataclass(frozen=True)
+class Write:
+    """One change.
+
+    Attributes:
+        target: the path that is assigned or deleted, or the container that is changed.
+        kind: what is done.
+        value: the new value; for EXTEND the new items, for REPLACE the whole content. May contain traced tensors.
+        leak: the target is reached from a global or a closure variable and is no part of a module.
+    """
+
+    target: Source
+    kind: WriteKind
+    value: Any = field(default=None, repr=False)
+    leak: bool = False
+
+    def statements(self, value: str, names: Names) -> list[str]:
+        """Python that does it; ``value`` is an expression of the (rebuilt) value."""
+        if self.kind is WriteKind.SET:
+            return [self.target.assignment(names, value)]
+        if self.kind is WriteKind.DELETE:
+            return [self.target.deletion(names)]
+        path = self.target.expression(names)
+        if self.kind is WriteKind.EXTEND:
+            return [f"{path}.extend({value})"]
+        return [f"{names.constant(replace_content, 'replace_content')}({path}, {value})"]
+
+    def perform(self, args: Args, kwargs: Kwargs, value: Any) -> None:
+        """Do it now, with ``value``."""
+        if self.kind is WriteKind.SET:
+            self.target.write(args, kwargs, value)
+        elif self.kind is WriteKind.DELETE:
+            self.target.delete(args, kwargs)
+        elif self.kind is WriteKind.EXTEND:
+            self.target.read(args, kwargs).extend(value)
+        else:
+            replace_content(self.target.read(args, kwargs), value)
+
+
+def replace_content(container: Any, content: Any) -> None:
+    """Make ``container`` hold ``content``, by the methods of the builtin class under it."""
+    if isinstance(container, list):
+        list.__setitem__(container, slice(None), content)
+    elif isinstance(container, collections.OrderedDict):
+        collections.OrderedDict.clear(container)
+        for key, item in content.items():
+            collections.OrderedDict.__setitem__(container, key, item)
+    elif isinstance(container, dict):
+        dict.clear(container)
+        dict.update(container, content)
+    elif isinstance(container, set):
+        set.clear(container)
+        set.update(container, content)
+    else:
+        container.clear()
+        container.extend(content)
+
+
+def find_writes(explorer: Explorer) -> tuple[Write, ...]:
+    """Compare every met object with what it held when it was first met."""
+    writes: list[Write] = []
+    for node in tuple(explorer.nodes.values()):
+        leak = _is_outside(explorer, node)
+        for target, kind, value in _changes(node):
+            writes.append(Write(target, kind, value, leak))
+    for variable, before in explorer.stored_globals.values():
+        now = variable.namespace.get(variable.name, MISSING)
+        if now is not before and not (now is MISSING and before is MISSING):
+            kind = WriteKind.DELETE if now is MISSING else WriteKind.SET
+            writes.append(Write(variable, kind, None if now is MISSING else now, leak=True))
+    for closure, cell, before in explorer.stored_cells.values():
+        if cell.cell_contents is not before:
+            writes.append(Write(closure, WriteKind.SET, cell.cell_contents, leak=True))
+    return tuple(writes)
+
+
+def undo_writes(explorer: Explorer) -> None:
+    """Give every met object back what it held when it was first met."""
+    for node in tuple(explorer.nodes.values()):
+        _restore(node)
+    for variable, before in explorer.stored_globals.values():
+        if before is MISSING:
+            variable.namespace.pop(variable.name, None)
+        else:
+            variable.namespace[variable.name] = before
+    for _, cell, before in explorer.stored_cells.values():
+        cell.cell_contents = before
+
+
+def contains_tensor(value: Any, depth: int = 4) -> bool:
+    """True when a tensor is found in the value's containers and attributes, to a depth."""
+    if isinstance(value, torch.Tensor):
+        return True
+    if depth == 0 or isinstance(value, torch.nn.Module):
+        return False
+    if isinstance(value, dict):
+        return any(contains_tensor(item, depth - 1) for item in value.values())
+    if isinstance(value, list | tuple | set | frozenset | collections.deque):
+        return any(contains_tensor(item, depth - 1) for item in value)
+    own = getattr(value, "__dict__", None)
+    return isinstance(own, dict) and any(contains_tensor(item, depth - 1) for item in own.values())
+
+
+def _is_outside(explorer: Explorer, node: Node) -> bool:
+    """Reached from a global or closure variable, with no module on the way."""
+    source: Source | None = node.source
+    while source is not None:
+        if isinstance(source, GlobalSource | ClosureSource):
+            return not explorer.passes_module(node.source)
+        source = source.parent
+    return False
+
+
+def _changes(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
+    value, kind = node.object, node.kind
+    if kind is NodeKind.MODULE:
+        own = value.__dict__
+        yield from _changed_entries(
+            node.attributes, own, lambda name: InstanceAttributeSource(node.source, name), MODULE_DICTIONARIES
+        )
+        for before, name, step in zip(node.content, MODULE_DICTIONARIES, _STEPS, strict=True):
+            yield from _changed_entries(before, own.get(name, {}), lambda key, step=step: step(node.source, key))
+        return
+    if kind is NodeKind.OBJECT or node.attributes:
+        yield from _changed_entries(node.attributes, own_attributes(value), lambda name: AttributeSource(node.source, name))
+    if kind is NodeKind.DICTIONARY:
+        yield from _changed_dictionary(node)
+    elif kind is NodeKind.SEQUENCE and not isinstance(value, tuple):
+        before, now = node.content, tuple(value)
+        if not _same_items(before, now):
+            if isinstance(value, list) and len(now) > len(before) and _same_items(before, now[: len(before)]):
+                yield node.source, WriteKind.EXTEND, list(now[len(before) :])
+            else:
+                yield node.source, WriteKind.REPLACE, list(now)
+    elif kind is NodeKind.SET and not isinstance(value, frozenset) and set(node.content) != value:
+        yield node.source, WriteKind.REPLACE, set(value)
+
+
+def _changed_dictionary(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
+    before, now = node.content, dict(dict.items(node.object))
+    kept = [key for key in before if key in now]
+    if list(now)[: len(kept)] != kept:
+        yield node.source, WriteKind.REPLACE, now
+    else:
+        yield from _changed_entries(before, now, lambda key: ItemSource(node.source, key))
+
+
+def _changed_entries(
+    before: dict[Any, Any], now: dict[Any, Any], path: Any, skipped: tuple[str, ...] = ()
+) -> Iterator[tuple[Source, WriteKind, Any]]:
+    for key, value in now.items():
+        if before.get(key, MISSING) is not value and key not in skipped:
+            yield path(key), WriteKind.SET, value
+    for key in before:
+        if key not in now:
+            yield path(key), WriteKind.DELETE, None
+
+
+def _same_items(left: Any, right: Any) -> bool:
+    return len(left) == len(right) and all(one is other for one, other in zip(left, right, strict=True))
+
+
+def _restore(node: Node) -> None:
+    value, kind = node.object, node.kind
+    if kind is NodeKind.MODULE:
+        own = value.__dict__
+        for before, name in zip(node.content, MODULE_DICTIONARIES, strict=True):
+            if name in own:
+                _restore_dictionary(own[name], before)
+        kept = {name: own[name] for name in MODULE_DICTIONARIES if name in own}
+        _restore_dictionary(own, {**node.attributes, **kept}, ordered=False)
+        return
+    if kind is NodeKind.OBJECT or node.attributes:
+        _restore_attributes(node)
+    if kind is NodeKind.DICTIONARY:
+        if not _same_entries(value, node.content):
+            replace_content(value, node.content)
+    elif kind is NodeKind.SEQUENCE and not isinstance(value, tuple):
+        if not _same_items(node.content, tuple(value)):
+            replace_content(value, node.content)
+    elif kind is NodeKind.SET and not isinstance(value, frozenset) and set(node.content) != value:
+        replace_content(value, node.content)
+
+
+def _restore_attributes(node: Node) -> None:
+    value = node.object
+    own = getattr(value, "__dict__", None)
+    for name, now in own_attributes(value).items():
+        if name not in node.attributes:
+            if own is not None and name in own:
+                del own[name]
+            else:
+                object.__delattr__(value, name)
+        elif node.attributes[name] is not now and (own is None or name not in own):
+            object.__setattr__(value, name, node.attributes[name])
+    if own is not None:
+        for name, before in node.attributes.items():
+            if own.get(name, MISSING) is not before and (name in own or not hasattr(type(value), name)):
+                own[name] = before
+
+
+def _same_entries(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
+    return list(dict.keys(now)) == list(before) and all(item is before[key] for key, item in dict.items(now))
+
+
+def _restore_dictionary(now: dict[Any, Any], before: dict[Any, Any], *, ordered: bool = True) -> None:
+    """Entry by entry when possible: other threads may be reading."""
+    if ordered and list(now) != list(before):
+        now.clear()
+        now.update(before)
+        return
+    for key in [key for key in now if key not in before]:
+        del now[key]
+    for key, value in before.items():
+        if now.get(key, MISSING) is not value:
+            now[key] = value
