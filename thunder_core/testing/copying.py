@@ -13,13 +13,29 @@ def copy_together(*values: Any) -> tuple[Any, ...]:
     """Copies of ``values`` that share objects and storages among each other as the originals do."""
     memo: dict[int, Any] = {}
     for leaf in _special_leaves(values, set()):
-        memo[id(leaf)] = leaf.clone_state() if isinstance(leaf, torch.Generator) else leaf.detach().clone()
+        memo[id(leaf)] = _copy_special(leaf, memo)
     return tuple(copy.deepcopy(value, memo) for value in values)
 
 
+def _copy_special(leaf: torch.Generator | torch.Tensor, memo: dict[int, Any]) -> Any:
+    if isinstance(leaf, torch.Generator):
+        return leaf.clone_state()
+    if leaf.layout is not torch.strided:
+        return leaf.detach().clone()
+    if leaf.is_conj():
+        return copy.deepcopy(leaf.conj(), memo).conj()
+    return torch._neg_view(copy.deepcopy(torch._neg_view(leaf), memo))
+
+
 def _special_leaves(value: Any, seen: set[int]) -> Iterator[torch.Generator | torch.Tensor]:
-    """The values in the containers of ``value`` that ``copy.deepcopy`` refuses: generators and sparse tensors."""
-    if isinstance(value, torch.Generator) or (isinstance(value, torch.Tensor) and value.layout is not torch.strided):
+    """The values in the containers of ``value`` that ``copy.deepcopy`` refuses or changes.
+
+    These are generators, sparse tensors, and lazily conjugated or negated tensors.
+    """
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided or value.is_conj() or value.is_neg():
+            yield value
+    elif isinstance(value, torch.Generator):
         yield value
     if id(value) in seen or not isinstance(value, tuple | list | dict):
         return

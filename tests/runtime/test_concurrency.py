@@ -1,0 +1,141 @@
+"""Compiled programs in threads, inside each other, and inside themselves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import thunder
+from tests.subjects import SUBJECT, eager
+
+
+def _in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
+    errors: list[BaseException] = []
+    start = threading.Barrier(count)
+
+    def run(index: int) -> None:
+        try:
+            start.wait()
+            work(index)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+def test_one_program_in_four_threads(jit: Callable[..., Any]) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    compiled = jit(model)
+
+    def work(index: int) -> None:
+        for step in range(20):
+            x = torch.randn(1 + (index + step) % 4, 4)
+            with torch.set_grad_enabled(index % 2 == 0):
+                assert torch.equal(compiled(x), model(x))
+
+    assert _in_threads(4, work) == []
+    if SUBJECT is not eager:
+        assert thunder.cache_misses(compiled) <= 4 * 2 * 4
+        assert thunder.cache_hits(compiled) + thunder.cache_misses(compiled) == 80
+
+
+def test_different_programs_in_four_threads(jit: Callable[..., Any]) -> None:
+    def work(index: int) -> None:
+        def program(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(5):
+                x = torch.tanh(x * index)
+            return x
+
+        for size in range(1, 6):
+            x = torch.randn(size)
+            assert torch.equal(jit(program)(x), program(x))
+
+    assert _in_threads(4, work) == []
+
+
+def test_eager_in_another_thread_is_not_recorded(jit: Callable[..., Any]) -> None:
+    running, done = threading.Event(), threading.Event()
+    results = []
+
+    def other() -> None:
+        running.wait(10)
+        results.append(torch.ones(2) + 1)
+        done.set()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        running.set()
+        done.wait(10)
+        return x * 2
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    compiled = jit(program)
+    compiled(torch.ones(2))
+    thread.join()
+    assert type(results[0]) is torch.Tensor
+    assert results[0].tolist() == [2, 2]
+    if SUBJECT is not eager:
+        assert "add" not in str(thunder.last_traces(compiled)[0])
+
+
+def test_compiled_inside_compiled(jit: Callable[..., Any]) -> None:
+    inner = jit(lambda x: x.sin() * 2)
+    model = jit(nn.Linear(4, 4))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return model(inner(x) + 1)
+
+    x = torch.randn(3, 4)
+    compiled = jit(program)
+    for _ in range(2):
+        assert torch.equal(compiled(x), program(x))
+    assert torch.equal(inner(x), x.sin() * 2)
+
+
+def test_compiled_submodule(jit: Callable[..., Any]) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    expected = model(torch.ones(2, 4))
+    model[0] = jit(model[0])
+    compiled = jit(model)
+    assert torch.equal(compiled(torch.ones(2, 4)), expected)
+    assert torch.equal(model(torch.ones(2, 4)), expected)
+
+
+def test_recursive_compiled_function(jit: Callable[..., Any]) -> None:
+    def program(x: torch.Tensor, depth: int) -> torch.Tensor:
+        return x if depth == 0 else compiled(x * 2, depth - 1)
+
+    compiled = jit(program)
+    assert compiled(torch.ones(1), 3).item() == 8
+    assert compiled(torch.ones(1), 2).item() == 4
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_inside_torch_transformations(jit: Callable[..., Any]) -> None:
+    """Inside vmap and grad a compiled function computes what the function computes, or refuses."""
+    compiled = jit(lambda x: x.sin() * 2)
+    x = torch.randn(3, 4)
+    for transform in (torch.vmap, lambda f: torch.func.grad(lambda y: f(y).sum())):
+        try:
+            result = transform(compiled)(x)
+        except thunder.ThunderError:
+            continue
+        torch.testing.assert_close(result, transform(lambda y: y.sin() * 2)(x))
+
+
+def test_same_function_compiled_twice(jit: Callable[..., Any]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    first, second = jit(program), jit(jit(program))
+    assert torch.equal(first(torch.ones(1)), second(torch.ones(1)))

@@ -1,0 +1,120 @@
+"""Many calls and many compilations leave no more behind than a few."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from torch import nn
+
+CALLS = 10_000
+
+
+def _objects() -> int:
+    gc.collect()
+    return len(gc.get_objects())
+
+
+def _resident() -> float:
+    return psutil.Process().memory_info().rss / 2**20
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_ten_thousand_calls_with_alternating_shapes(grad: bool, jit: Callable[..., Any]) -> None:
+    compiled = jit(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)))
+    inputs = [torch.randn(rows, 64) for rows in (3, 5, 64)]
+
+    def calls(count: int) -> None:
+        with torch.set_grad_enabled(grad):
+            for index in range(count):
+                result = compiled(inputs[index % len(inputs)])
+                if grad and index % 10 == 0:
+                    result.sum().backward()
+
+    calls(CALLS // 10)
+    objects, resident = _objects(), _resident()
+    calls(CALLS)
+    assert _objects() - objects < 100
+    assert _resident() - resident < 8, "MiB more than after the first calls"
+
+
+def test_calls_that_mutate_leave_nothing(jit: Callable[..., Any]) -> None:
+    model = nn.Sequential(nn.BatchNorm1d(8), nn.Dropout(0.5))
+    compiled = jit(model)
+    state = torch.zeros(8)
+
+    def program(x: torch.Tensor) -> Any:
+        state.add_(x.sum(0))
+        return x.mul_(0.5), {"a": x[0]}
+
+    mutating = jit(program)
+    for warm in (True, False):
+        objects = _objects()
+        for _ in range(20 if warm else 1000):
+            compiled(torch.randn(4, 8))
+            mutating(torch.randn(4, 8))
+    assert _objects() - objects < 100
+
+
+def test_compilations_leave_nothing(jit: Callable[..., Any]) -> None:
+    """Compiling and dropping programs frees their traces, their generated source and their guards."""
+
+    def compile_one() -> None:
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+        jit(model)(torch.randn(2, 8))
+
+    for _ in range(3):
+        compile_one()
+    objects = _objects()
+    for _ in range(20):
+        compile_one()
+    assert _objects() - objects < 200
+
+
+def test_failed_compilations_leave_nothing(jit: Callable[..., Any]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        raise ValueError(str(y.shape))
+
+    compiled = jit(program)
+
+    def fail() -> None:
+        with pytest.raises(ValueError, match="Size"):
+            compiled(torch.randn(3))
+
+    for _ in range(3):
+        fail()
+    objects = _objects()
+    for _ in range(50):
+        fail()
+    assert _objects() - objects < 200
+
+
+def test_intermediates_are_freed(jit: Callable[..., Any]) -> None:
+    """A chain of large intermediates needs the memory of two, not of all."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(20):
+            x = x + 1
+        return x.sum()
+
+    def peak(function: Callable[..., Any]) -> int:
+        # The profiler's allocation counts are the only record of CPU memory that PyTorch keeps.
+        with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            function(x)
+        current = highest = 0
+        for event in profile.profiler.kineto_results.events():  # type: ignore[union-attr]
+            if event.name() == "[memory]":
+                current += event.nbytes()
+                highest = max(highest, current)
+        return highest
+
+    x = torch.randn(1 << 16)
+    compiled = jit(program)
+    with torch.no_grad():
+        compiled(x)
+        assert peak(compiled) <= 1.02 * peak(program)

@@ -1,0 +1,300 @@
+"""A compiled module is a module: same parameters and state, copies, pickles, is collected."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import io
+import pickle
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import thunder
+from tests.subjects import SUBJECT, eager
+
+pytestmark = pytest.mark.skipif(SUBJECT is eager, reason="about compiled modules")
+
+
+class Model(nn.Module):
+    """Two layers, a buffer, an attribute and a method besides forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Sequential(nn.ReLU(), nn.Dropout(0.5), nn.Linear(4, 2))
+        self.register_buffer("steps", torch.zeros(()))
+        self.scale = 2.0
+
+    def forward(self, x: torch.Tensor, *, shift: float = 0.0) -> torch.Tensor:
+        self.steps += 1
+        return self.second(self.first(x)) * self.scale + shift
+
+    def describe(self) -> str:
+        return f"scale {self.scale}"
+
+
+@pytest.fixture
+def model() -> Model:
+    torch.manual_seed(0)
+    return Model().eval()
+
+
+@pytest.fixture
+def compiled(model: Model, jit: Callable[..., Any]) -> Any:
+    return jit(model)
+
+
+def x() -> torch.Tensor:
+    return torch.randn(3, 4)
+
+
+def test_is_a_module(compiled: Any, model: Model) -> None:
+    assert isinstance(compiled, nn.Module)
+    assert compiled.scale == 2.0
+    assert compiled.describe() == "scale 2.0"
+    assert compiled.first is model.first
+    assert compiled.first.weight is model.first.weight
+    assert isinstance(compiled.second[0], nn.ReLU)
+    with pytest.raises(AttributeError, match="missing"):
+        compiled.missing  # noqa: B018
+    assert "Linear" in repr(compiled)
+    assert compiled.get_parameter("first.weight") is model.first.weight
+    assert compiled.get_submodule("second.2") is model.second[2]
+
+
+def test_setting_attributes_reaches_the_original(compiled: Any, model: Model) -> None:
+    value = x()
+    compiled(value)
+    compiled.scale = 5.0
+    assert model.scale == 5.0
+    assert torch.equal(compiled(value), model(value))
+    compiled.first = nn.Linear(4, 4, bias=False)
+    assert model.first is compiled.first
+    assert torch.equal(compiled(value), model(value))
+    compiled.extra = nn.Parameter(torch.ones(1))
+    assert "extra" in dict(model.named_parameters())
+    del compiled.extra
+    assert not hasattr(model, "extra")
+
+
+def test_parameters_are_shared_under_the_same_names(compiled: Any, model: Model) -> None:
+    compiled(x())
+    for method in ("named_parameters", "named_buffers", "named_modules", "named_children"):
+        ours, theirs = dict(getattr(compiled, method)()), dict(getattr(model, method)())
+        assert list(ours) == list(theirs)
+        if method in ("named_parameters", "named_buffers"):
+            assert all(ours[name] is theirs[name] for name in ours)
+    assert [id(p) for p in compiled.parameters()] == [id(p) for p in model.parameters()]
+
+
+def test_state_dict_round_trip(compiled: Any, model: Model) -> None:
+    assert list(compiled.state_dict()) == list(model.state_dict())
+    compiled(x())
+    other = Model().eval()
+    result = compiled.load_state_dict(other.state_dict())
+    assert not result.missing_keys
+    assert not result.unexpected_keys
+    value = x()
+    assert torch.equal(compiled(value), other(value))
+    other.load_state_dict(compiled.state_dict())
+    with pytest.raises(RuntimeError, match="Missing key"):
+        compiled.load_state_dict({})
+
+
+def test_load_state_dict_by_assignment(compiled: Any, model: Model) -> None:
+    compiled(x())
+    other = Model().eval()
+    compiled.load_state_dict(other.state_dict(), assign=True)
+    value = x()
+    assert torch.equal(compiled(value), other(value))
+
+
+def test_train_and_eval(compiled: Any, model: Model) -> None:
+    value = x()
+    assert not compiled.training
+    assert torch.equal(compiled(value), model(value))
+    assert compiled.train() is compiled
+    assert model.training
+    assert model.second[1].training
+    assert compiled.training
+    torch.manual_seed(1)
+    expected = model(value)
+    torch.manual_seed(1)
+    assert torch.equal(compiled(value), expected)
+    assert compiled.eval() is compiled
+    assert not model.training
+
+
+def test_to_another_type(compiled: Any, model: Model) -> None:
+    compiled(x())
+    assert compiled.to(torch.float64) is compiled
+    value = x().double()
+    assert compiled(value).dtype is torch.float64
+    assert torch.equal(compiled(value), model(value))
+    assert model.first.weight.dtype is torch.float64
+    compiled.half().float()
+    assert compiled(x()).dtype is torch.float32
+
+
+def test_to_meta(compiled: Any, model: Model) -> None:
+    compiled(x())
+    compiled.to("meta")
+    assert compiled(x().to("meta")).is_meta
+
+
+def test_requires_grad_and_zero_grad(compiled: Any, model: Model) -> None:
+    compiled(x()).sum().backward()
+    assert model.first.weight.grad is not None
+    compiled.zero_grad()
+    assert model.first.weight.grad is None
+    compiled.requires_grad_(False)
+    assert not compiled(x()).requires_grad
+
+
+def test_apply_reaches_the_original(compiled: Any, model: Model) -> None:
+    compiled.apply(lambda module: module.weight.data.zero_() if isinstance(module, nn.Linear) else None)
+    assert not model.first.weight.any()
+
+
+def test_deepcopy_is_independent(compiled: Any, model: Model) -> None:
+    compiled(x())
+    twin = copy.deepcopy(compiled)
+    assert type(twin) is type(compiled)
+    assert twin.first.weight is not model.first.weight
+    value = x()
+    assert torch.equal(twin(value), compiled(value))
+    twin.first.weight.data.zero_()
+    twin.scale = 7.0
+    assert model.scale == 2.0
+    assert model.first.weight.any()
+    assert not torch.equal(twin(value), compiled(value))
+    assert torch.equal(compiled(value), model(value))
+
+
+def test_pickle(compiled: Any, model: Model) -> None:
+    compiled(x())
+    twin = pickle.loads(pickle.dumps(compiled))
+    value = x()
+    assert torch.equal(twin(value), compiled(value))
+    assert thunder.cache_misses(twin) == 1
+    assert list(twin.state_dict()) == list(model.state_dict())
+
+
+def test_torch_save(compiled: Any) -> None:
+    compiled(x())
+    file = io.BytesIO()
+    torch.save(compiled, file)
+    file.seek(0)
+    twin = torch.load(file, weights_only=False)
+    value = x()
+    assert torch.equal(twin(value), compiled(value))
+
+
+def test_pickle_keeps_settings(model: Model) -> None:
+    twin = pickle.loads(pickle.dumps(thunder.jit(model, cache="no caching")))
+    twin(x())
+    twin(x())
+    assert thunder.cache_hits(twin) == 0
+
+
+def test_keyword_arguments_and_hooks(compiled: Any, model: Model) -> None:
+    value = x()
+    assert torch.equal(compiled(value, shift=1.0), model(value, shift=1.0))
+    assert torch.equal(compiled(x=value), model(x=value))
+    with pytest.raises(TypeError):
+        compiled(value, wrong=1)
+    with pytest.raises(TypeError):
+        compiled()
+    seen = []
+    handle = compiled.register_forward_hook(lambda module, args, output: seen.append(output.shape))
+    compiled(value)
+    assert seen == [torch.Size([3, 2])]
+    handle.remove()
+    compiled(value)
+    assert len(seen) == 1
+
+
+def test_buffers_are_updated(compiled: Any, model: Model) -> None:
+    for _ in range(3):
+        compiled(x())
+    assert model.steps == 3
+    assert compiled.steps is model.steps
+
+
+def test_function_keeps_its_name_and_signature(jit: Callable[..., Any]) -> None:
+    def program(x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        """Scale it."""
+        return x * scale
+
+    compiled = jit(program)
+    assert compiled.__name__ == "program"
+    assert compiled.__doc__ == "Scale it."
+    assert compiled.__wrapped__ is program
+    assert list(inspect.signature(compiled).parameters) == ["x", "scale"]
+
+
+class HasMethod:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    @thunder.jit
+    def method(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+def test_decorated_method() -> None:
+    one, two = HasMethod(2.0), HasMethod(3.0)
+    value = x()
+    assert torch.equal(one.method(value), value * 2)
+    assert torch.equal(two.method(value), value * 3)
+    one.factor = 5.0
+    assert torch.equal(one.method(value), value * 5)
+
+
+def test_decorator_with_options() -> None:
+    @thunder.jit(cache="no caching")
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    assert torch.equal(program(torch.ones(1)), torch.tensor([2.0]))
+
+
+def test_compiled_module_is_collected(jit: Callable[..., Any]) -> None:
+    model = Model()
+    compiled = jit(model)
+    compiled(x()).sum().backward()
+    watched = [weakref.ref(item) for item in (model, compiled, model.first.weight, model.steps)]
+    del model, compiled
+    gc.collect()
+    assert [reference() for reference in watched] == [None] * len(watched)
+
+
+def test_compiled_function_is_collected(jit: Callable[..., Any]) -> None:
+    def make() -> list[Any]:
+        weight = torch.ones(4)
+
+        def program(x: torch.Tensor) -> torch.Tensor:
+            return x * weight
+
+        compiled = jit(program)
+        return [program, compiled, weight, compiled(x())]
+
+    watched = [weakref.ref(item) for item in make()]
+    gc.collect()
+    assert [reference() for reference in watched] == [None] * len(watched)
+
+
+def test_inputs_and_results_are_not_kept(jit: Callable[..., Any]) -> None:
+    compiled = jit(lambda y: (y * 2).relu() + 1)
+    for _ in range(2):
+        value = x()
+        result = compiled(value)
+        watched = [weakref.ref(value), weakref.ref(result)]
+        del value, result
+        assert [reference() for reference in watched] == [None, None]
