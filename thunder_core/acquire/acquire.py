@@ -32,6 +32,8 @@ class Acquired:
         inputs: the objects that they were this time.
         observer: what was read from Python, and what was written.
         recipe: how to rebuild the program's result, and its writes to Python objects, from the outputs.
+        saw_strides: the program asked for strides, so that they matter even where they do not decide what is read.
+        random_states: random generators outside of PyTorch that the program consumed.
     """
 
     trace: Trace
@@ -39,6 +41,8 @@ class Acquired:
     inputs: tuple[Any, ...]
     observer: Observer
     recipe: Recipe
+    random_states: tuple[str, ...]
+    saw_strides: bool
 
 
 def acquire(
@@ -57,6 +61,7 @@ def acquire(
     try:
         outputs: list[Proxy] = []
         recipe = _run(function, args, kwargs, recorder, observer, outputs)
+        random_states = tuple(observer.consumed_python_rng())
     finally:
         observer.undo()
     leaks.check(recorder)
@@ -69,7 +74,7 @@ def acquire(
         "acquisition",
         recorder.ambient,
     )
-    return Acquired(trace, tuple(recorder.inputs.sources), tuple(recorder.inputs.objects), observer, recipe)
+    return Acquired(trace, tuple(recorder.inputs.sources), tuple(recorder.inputs.objects), observer, recipe, random_states, recorder.saw_strides)
 
 
 def _run(
@@ -87,8 +92,9 @@ def _run(
             with observer:
                 result = function(*args, **kwargs)
             _check_context(recorder.ambient, current_context())
-        rebuilder = Rebuilder(recorder, observer, outputs)
-        return rebuilder.recipe(result, observer.writes())
+        writes = observer.writes()
+        leaks.refuse([write for write in writes if write.leak])
+        return Rebuilder(recorder, observer, outputs).recipe(result, writes)
     finally:
         torch.set_grad_enabled(grad_enabled)
         set_active_recorder(previous)

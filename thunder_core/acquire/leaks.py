@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.errors import LeakedTensorError
@@ -11,6 +14,7 @@ from thunder_core.ir.location import SourceLocation
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder
+    from thunder_core.guards.observer import Write
 
 
 def check(recorder: Recorder) -> None:
@@ -27,9 +31,37 @@ def check(recorder: Recorder) -> None:
         tensor = alive.pop()
         locations.append(tensor.variable.location)
         holders.extend(_scrub(tensor, ignore=(alive, locals())))
-    raise LeakedTensorError(
-        f"a tensor computed by the compiled function was stored outside of its results, in {', '.join(holders)}",
-        location=locations[-1],
+    raise _error(", ".join(holders), locations[-1])
+
+
+def refuse(writes: Sequence[Write]) -> None:
+    """Raise `LeakedTensorError` for a write that puts a traced tensor where neither the module nor an argument holds it."""
+    for write in writes:
+        tensor = _find(write.value)
+        if tensor is not None:
+            raise _error(write.target.describe(), tensor.variable.location)
+
+
+def _find(value: Any, depth: int = 4) -> TracedTensor | None:
+    """A traced tensor in a value's containers and attributes."""
+    if type(value) is TracedTensor:
+        return value
+    if depth == 0 or isinstance(value, torch.nn.Module | torch.Tensor | type):
+        return None
+    items: Iterable[Any] = ()
+    if isinstance(value, dict):
+        items = value.values()
+    elif isinstance(value, list | tuple | set | frozenset):
+        items = value
+    elif isinstance(getattr(value, "__dict__", None), dict):
+        items = vars(value).values()
+    return next((found for item in items if (found := _find(item, depth - 1)) is not None), None)
+
+
+def _error(holder: str, location: SourceLocation | None) -> LeakedTensorError:
+    return LeakedTensorError(
+        f"a tensor computed by the compiled function was stored outside of its results, in {holder}",
+        location=location,
         advice=(
             "return it from the function, or store it in an attribute of the module",
             "if it is for debugging, store tensor.shape or other plain values instead",

@@ -101,6 +101,8 @@ class AcquisitionMode(TorchFunctionMode):
     def _metadata(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer from fakes; real tensors that the program never computed with answer for themselves."""
         recorder = self.recorder
+        if func is Tensor.stride:
+            recorder.saw_strides = True
         if not any(isinstance(arg, torch.Tensor) and _known(recorder, arg) for arg in args):
             return func(*args, **kwargs)
         answer = recorder.ask(func, args, kwargs)

@@ -52,7 +52,7 @@ _SPELLED = (type(None), bool, int, str)
 
 @dataclass(frozen=True)
 class Recipe:
-    """Python statements over ``outputs`` (the flat outputs of the trace), ``args`` and ``kwargs``.
+    """Python statements over ``o0``, ``o1``, ... (the outputs of the trace), ``args`` and ``kwargs``.
 
     Attributes:
         lines: statements that build what is needed and perform the writes.
@@ -113,7 +113,7 @@ class Rebuilder:
         if position is None:
             position = self._positions[proxy.name] = len(self._outputs)
             self._outputs.append(proxy)
-        return f"outputs[{position}]"
+        return f"o{position}"
 
     def _fresh(self, value: Any) -> str:
         """Build an object that the program made."""

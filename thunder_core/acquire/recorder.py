@@ -51,6 +51,7 @@ class Recorder:
     Attributes:
         lines: the bound symbols so far (of the innermost region while a higher-order call is recorded).
         inputs: the real tensors and opaque objects met so far, as inputs of the trace.
+        saw_strides: whether the program asked for strides.
         busy: True while the recorder itself runs torch code.
     """
 
@@ -63,6 +64,7 @@ class Recorder:
         self.made: list[weakref.ref[TracedTensor]] = []
         self.constant_storages: set[int] = set()
         self.busy = False
+        self.saw_strides = False
         self._outcomes: dict[Any, Outcome] = {}
         self._storage_numbers: dict[int, int] = {}
         self._storages_alive: list[Any] = []

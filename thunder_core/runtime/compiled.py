@@ -14,7 +14,7 @@ from typing import Any
 from thunder_core.acquire.active import active_recorder
 from thunder_core.errors import RecompileWarning, ThunderError, UncacheableError, UncacheableWarning
 from thunder_core.guards.dispatch import Dispatcher
-from thunder_core.guards.global_state import bypass_reason
+from thunder_core.guards.global_state import GlobalState
 from thunder_core.ir.program import annotate_exception
 from thunder_core.report.compile_report import CompileReport
 from thunder_core.runtime.compile import compile_program
@@ -58,7 +58,7 @@ class Compiled:
             raise
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        reason = bypass_reason()
+        reason = GlobalState.current().bypass_reason()
         if reason is not None:
             return self._eager(reason, args, kwargs)
         with self._lock:
@@ -67,6 +67,7 @@ class Compiled:
             if len(self.entries) >= self.options.recompile_limit and self.options.cache != "no caching":
                 return self._limit(reason, args, kwargs)
             entry = compile_program(self.function, args, kwargs, self.options, reason)
+            self._check_random(entry)
             self._keep(entry)
         inputs = entry.prologue.function(args, kwargs)
         if inputs is None:
@@ -105,9 +106,20 @@ class Compiled:
         self.fallbacks[reason] += 1
         return self.function(*args, **kwargs)
 
+    def _check_random(self, entry: Entry) -> None:
+        if not entry.random_states or self.options.sharp_edges == "allow":
+            return
+        message = (
+            f"{self.name} draws random numbers from {', '.join(entry.random_states)}, which a compiled program cannot "
+            "replay; it is compiled again at each call"
+        )
+        if self.options.sharp_edges == "error":
+            raise UncacheableError(message, advice=("use torch's generators", 'pass sharp_edges="allow"'))
+        warnings.warn(message, UncacheableWarning, stacklevel=5)
+
     def _keep(self, entry: Entry) -> None:
         self.last = entry
-        if self.options.cache == "no caching":
+        if not entry.report.cached:
             return
         self.entries.append(entry)
         self._dispatcher.add(entry)
@@ -116,6 +128,3 @@ class Compiled:
         """Everything about the compilations so far."""
         entries = tuple(entry.report for entry in self.entries) or ((self.last.report,) if self.last else ())
         return CompileReport(self.name, asdict(self.options), self.hits, self.misses, entries, dict(self.fallbacks))
-
-
-__all__ = ["Compiled", "UncacheableError", "UncacheableWarning"]

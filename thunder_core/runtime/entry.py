@@ -10,6 +10,13 @@ from thunder_core.acquire.rebuild import Recipe
 from thunder_core.guards.prologue import Prologue
 from thunder_core.ir.program import compile_source
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.functionalize.result import (
+    FromComputation,
+    FromEpilogue,
+    FromInput,
+    Functionalized,
+    ResultSource,
+)
 from thunder_core.report.compile_report import EntryReport
 
 
@@ -23,6 +30,7 @@ class Entry:
         traces: the program at each stage, as acquired first, as executed last.
         epilogue: copies into mutated inputs, as a trace; None when there are none.
         report: how it was made.
+        random_states: generators outside of PyTorch that the program consumed; such an entry is not reused.
     """
 
     prologue: Prologue
@@ -30,16 +38,29 @@ class Entry:
     traces: tuple[Trace, ...]
     epilogue: Trace | None
     report: EntryReport
+    random_states: tuple[str, ...]
 
 
 def build_run(
-    computation: Callable[..., Any], epilogue: Callable[..., Any] | None, recipe: Recipe
+    computation: Callable[..., Any], epilogue: Callable[..., Any] | None, functional: Functionalized, recipe: Recipe
 ) -> Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]:
     """One generated function: computation, epilogue, then the recipe's statements."""
-    lines = ["def run(inputs, args, kwargs):", "    outputs = computation(*inputs)"]
+    lines = ["def run(inputs, args, kwargs):", "    values = computation(*inputs)"]
     if epilogue is not None:
-        lines.append("    outputs = epilogue(inputs, outputs)")
+        arguments = ", ".join(_result(argument) for argument in functional.epilogue_arguments)
+        lines.append(f"    after = epilogue({arguments})")
+    lines.extend(f"    o{index} = {_result(source)}" for index, source in enumerate(functional.results))
     lines.extend(f"    {line}" for line in recipe.lines)
     lines.append(f"    return {recipe.result}")
     namespace = {**recipe.namespace, "computation": computation, "epilogue": epilogue}
     return compile_source("\n".join(lines) + "\n", "run", namespace, title="run")
+
+
+def _result(source: ResultSource) -> str:
+    if isinstance(source, FromInput):
+        return f"inputs[{source.index}]"
+    if isinstance(source, FromComputation):
+        return f"values[{source.index}]"
+    if isinstance(source, FromEpilogue):
+        return f"after[{source.index}]"
+    return repr(source.value)
