@@ -33,13 +33,17 @@ def strided_copy(tensor: torch.Tensor) -> torch.Tensor:
     copy = tensor.clone()
     if copy.stride() == tensor.stride():
         return copy
-    return restride(tensor, tensor.stride())
+    return _laid_out(tensor, tensor.stride())
 
 
 def restride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    """The values of ``tensor`` with other strides, in fresh memory unless only strides of dimensions of size 1 differ."""
+    """The values of ``tensor`` with other strides; a view of it where only strides of dimensions of size 1 differ."""
     if all(one == other or size == 1 for size, one, other in zip(tensor.shape, tensor.stride(), stride, strict=True)):
         return tensor.as_strided(tensor.shape, stride)
+    return _laid_out(tensor, stride)
+
+
+def _laid_out(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     empty = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
     return empty.copy_(tensor)
 

@@ -124,8 +124,7 @@ class Rewriter:
     # ---- calls that write ---------------------------------------------------------------------------------------
 
     def _mutate(self, bound: BoundSymbol) -> None:
-        names = set(bound.effects.mutates)
-        targets = views_of(self.views[proxy.name] for proxy in bound.inputs() if proxy.name in names)
+        targets = self._targets(bound)
         self._check(bound, targets)
         call = bound.map_arguments(self.value)
         before = [self.state.current(view) for view in targets]
@@ -150,6 +149,21 @@ class Rewriter:
         for name, position in objects.items():
             self.views[name] = targets[position]
         self._remember(call, start, before, after, wholes, families, objects)
+
+    def _targets(self, bound: BoundSymbol) -> list[View]:
+        """The arguments that are written.
+
+        Effects name every argument whose memory is written. Of several that show one memory those are written which the
+        call returns; where it returns none of them, all.
+        """
+        names = set(bound.effects.mutates)
+        candidates = views_of(self.views[proxy.name] for proxy in bound.inputs() if proxy.name in names)
+        returned = [candidates[index] for index in self._objects(bound, candidates).values()]
+        return [
+            view
+            for view in candidates
+            if view in returned or not any(view.memory is other.memory for other in returned)
+        ]
 
     def _copies(
         self, bound: BoundSymbol, call: BoundSymbol, before: list[TensorProxy], objects: dict[str, int]
