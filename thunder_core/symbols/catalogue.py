@@ -1,0 +1,70 @@
+"""The rows of all tables, found by printed name and by the functions that spell them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thunder_core.ir.symbol import CallStyle
+from thunder_core.symbols.naming import Function, existing_function, printed_name
+from thunder_core.symbols.row import Row, Spelling
+from thunder_core.symbols.tables import all_rows
+
+Key = tuple[str, CallStyle]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a function in the tables stands for: a row, or its in-place variant, under one of its spellings."""
+
+    row: Row
+    spelling: Spelling
+    inplace: bool
+
+
+class Catalogue:
+    """An index of rows.
+
+    Attributes:
+        rows: by printed name and style.
+        entries: by function.
+        problems: what in the tables does not fit this version of PyTorch or contradicts itself; such rows and spellings
+            are left out, and calls of them are opaque.
+    """
+
+    def __init__(self, rows: tuple[Row, ...]) -> None:
+        self.rows: dict[Key, Row] = {}
+        self.entries: dict[Function, Entry] = {}
+        self.problems: list[str] = []
+        for row in rows:
+            self._add_row(row)
+
+    def _add_row(self, row: Row) -> None:
+        key = (printed_name(row.name, row.style), row.style)
+        printed = row.target if row.style is CallStyle.GETITEM else row.name
+        missing = [name for name in dict.fromkeys((printed, row.target)) if existing_function(name) is None]
+        if missing or key in self.rows:
+            self.problems.append(
+                f"{row.name}: " + (f"PyTorch has no {' and no '.join(missing)}" if missing else "two rows")
+            )
+            return
+        self.rows[key] = row
+        for spelling in row.spellings:
+            self._add_spelling(Entry(row, spelling, inplace=False))
+        for spelling in row.inplace:
+            self._add_spelling(Entry(row, spelling, inplace=True))
+
+    def _add_spelling(self, entry: Entry) -> None:
+        row, spelling = entry.row, entry.spelling
+        func = existing_function(spelling.name)
+        if func is None:
+            if not spelling.implied:
+                self.problems.append(f"{row.name}: PyTorch has no {spelling.name}")
+            return
+        known = self.entries.setdefault(func, entry)
+        if known.row is not row:
+            self.problems.append(f"{row.name}: {spelling.name} belongs to {known.row.name}")
+
+
+def load_catalogue() -> Catalogue:
+    """The catalogue of the tables in this package."""
+    return Catalogue(tuple(all_rows()))

@@ -1,0 +1,143 @@
+"""Dotted names of functions, and functions of dotted names."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+from collections.abc import Callable
+from functools import cache
+from types import BuiltinFunctionType, MethodType
+from typing import Any, Final
+
+import torch
+
+from thunder_core.ir.symbol import CallStyle
+
+Function = Callable[..., Any]
+
+# Where public functions live, most preferred name first.
+_NAMESPACES: Final = (
+    "torch",
+    "torch.nn.functional",
+    "torch.special",
+    "torch.linalg",
+    "torch.fft",
+    "torch.nested",
+    "torch.sparse",
+    "torch.signal.windows",
+    "torch.nn.init",
+    "torch.autograd",
+    "torch._C._nn",
+    "torch._C._linalg",
+    "torch._C._fft",
+    "torch._C._special",
+    "torch._C._sparse",
+    "torch._C._nested",
+    "torch._C._VariableFunctions",
+    "torch._C",
+    "torch.functional",
+    "torch.Tensor",
+    "thunder_core.symbols",
+)
+
+
+def evaluate(name: str) -> Any:
+    """The object that a dotted name stands for, importing modules as needed. Raises LookupError when there is none."""
+    path, *parts = name.split(".")
+    value: Any = torch if path == "torch" else _import(path)
+    for part in parts:
+        path = f"{path}.{part}"
+        value = getattr(value, part) if hasattr(value, part) else _import(path)
+    return value
+
+
+def _import(path: str) -> Any:
+    try:
+        return importlib.import_module(path)
+    except ImportError as error:
+        raise LookupError(f"{path} is neither an attribute nor a module") from error
+
+
+def existing_function(name: str) -> Function | None:
+    """Like `evaluate` without importing below the root; for properties their getter; None when there is nothing."""
+    root, *parts = name.split(".")
+    value: Any = torch if root == "torch" else _import(root)
+    for part in parts:
+        value = getattr(value, part, None)
+    return value if value is None or callable(value) else getter(value)
+
+
+def getter(descriptor: Any) -> Function:
+    """The function that torch hands over when the property is read."""
+    function: Function = descriptor.__get__
+    return function
+
+
+def printed_name(name: str, style: CallStyle) -> str:
+    """Methods and attributes are printed by their bare name."""
+    return name if style is CallStyle.FUNCTION else name.removeprefix("torch.Tensor.")
+
+
+def function_printed_as(name: str, style: CallStyle) -> Function:
+    """The function that a printed name stands for. Raises LookupError when there is none."""
+    if style is CallStyle.GETITEM:
+        return operator.getitem
+    value = evaluate(name if style is CallStyle.FUNCTION else f"torch.Tensor.{name}")
+    if style is CallStyle.ATTRIBUTE:
+        return getter(value)
+    if not callable(value):
+        raise LookupError(f"{name} is no function")
+    function: Function = value
+    return function
+
+
+def function_name(func: Function) -> str | None:
+    """The dotted name that evaluates to ``func``; None for local functions, lambdas and bound methods."""
+    public = _public_names().get(func)
+    if public is not None:
+        return public
+    module, qualified = getattr(func, "__module__", None), getattr(func, "__qualname__", None)
+    if not module or not qualified or "<" in qualified or module == "__main__":
+        return None
+    name = f"{module}.{qualified}"
+    try:
+        return name if evaluate(name) is func else None
+    except LookupError:
+        return None
+
+
+def method_name(func: Function) -> str | None:
+    """The name of a method of Tensor; None when ``func`` is none."""
+    return _tensor_methods().get(func)
+
+
+def operator_name(func: Any) -> str:
+    """``torch.ops.aten.add.Tensor`` for an overload, ``torch.ops.aten.add`` for a packet."""
+    if isinstance(func, torch._ops.OpOverloadPacket):
+        return "torch.ops." + str(func._qualified_op_name).replace("::", ".")
+    return "torch.ops." + str(func._schema.name).replace("::", ".") + f".{func._overloadname}"
+
+
+@cache
+def _public_names() -> dict[Any, str]:
+    """Callables of the public namespaces, by themselves."""
+    names: dict[Any, str] = {}
+    for namespace in _NAMESPACES:
+        module = evaluate(namespace)
+        for attribute in dir(module):
+            value = getattr(module, attribute)
+            if callable(value) and not attribute.startswith("__") and type(value).__hash__ is not None:
+                names.setdefault(value, f"{namespace}.{attribute}")
+    return names
+
+
+@cache
+def _tensor_methods() -> dict[Any, str]:
+    """Methods of ``torch.Tensor``, by themselves. Of two names of one method the plainer wins."""
+    methods: dict[Any, str] = {}
+    for attribute in sorted(dir(torch.Tensor), key=lambda name: (name.startswith("_"), name)):
+        value = getattr(torch.Tensor, attribute)
+        # static and class methods are builtins that do not take the tensor first
+        if callable(value) and not isinstance(value, BuiltinFunctionType | MethodType | type):
+            methods.setdefault(value, attribute)
+    return methods
