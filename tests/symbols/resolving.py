@@ -16,7 +16,7 @@ from thunder_core.symbols.registry import registry
 class ResolvingMode(TorchFunctionMode):
     """Does each call as its symbol says, and checks what must hold for every call."""
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: ANN001
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         if registry.is_metadata(func):
             return func(*args, **(kwargs or {}))
         symbol, canonical_args, canonical_kwargs = registry.resolve(func, args, kwargs)

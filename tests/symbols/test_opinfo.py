@@ -1,4 +1,4 @@
-"""Every operator of PyTorch's database, as function, method, operator and in place, means the same through its symbol."""
+"""Every operator of PyTorch's database, in each of its spellings, means the same through its symbol."""
 
 import pytest
 

@@ -1,12 +1,76 @@
-"""What autocast does to each symbol, from the operator lists that PyTorch documents."""
+"""What autocast does to each symbol, from PyTorch's operator reference for autocast.
+
+Names are printed names without ``torch.`` (and ``F.`` for ``torch.nn.functional.``). Symbols that are compositions of
+others (``F.cross_entropy``, ``F.interpolate``) have no entry: autocast acts on their parts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from typing import Final
 
 from thunder_core.ir.symbol import Autocast
+from thunder_core.symbols.row import expand
+
+_LOWER_PRECISION: Final = """
+    matmul linalg.vecdot mm bmm addmm baddbmm addbmm F.linear prelu F.scaled_dot_product_attention
+    F.conv1d F.conv2d F.conv3d F.conv_transpose1d F.conv_transpose2d F.conv_transpose3d
+"""
+
+_LOWER_PRECISION_CUDA: Final = """
+    mv addmv addr einsum chain_matmul linalg.multi_dot lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
+"""
+
+_FLOAT32: Final = """
+    prod cdist F.mse_loss F.l1_loss F.smooth_l1_loss F.huber_loss F.binary_cross_entropy_with_logits F.kl_div F.nll_loss
+    F.hinge_embedding_loss F.cosine_embedding_loss F.margin_ranking_loss F.soft_margin_loss F.multilabel_margin_loss
+    F.multi_margin_loss F.triplet_margin_loss F.poisson_nll_loss
+"""
+
+_FLOAT32_CUDA: Final = """
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow F.softplus softmax log_softmax
+    F.layer_norm F.rms_norm F.group_norm sum cumsum cumprod norm linalg.vector_norm linalg.matrix_norm logsumexp dist
+    renorm F.cosine_similarity F.pdist
+"""
+
+_FLOAT32_CPU: Final = """
+    polar quantile nanquantile trace view_as_complex stft F.avg_pool3d F.max_pool3d F.adaptive_avg_pool3d
+    F.adaptive_max_pool3d F.max_unpool2d F.max_unpool3d F.binary_cross_entropy F.ctc_loss cholesky cholesky_inverse
+    cholesky_solve inverse fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 
+    fft.irfft2 fft.fftn fft.ifftn fft.rfftn fft.irfftn linalg.cond linalg.cholesky linalg.cholesky_ex linalg.qr linalg.svd
+    linalg.svdvals linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.solve linalg.inv_ex linalg.lstsq
+    linalg.householder_product linalg.tensorinv linalg.tensorsolve
+"""
+
+_PROMOTE_CUDA: Final = "addcdiv addcmul atan2 F.bilinear cross dot vdot index_put tensordot scatter_add"
+_PROMOTE_CPU: Final = "cat stack index_copy"
+_REFUSE_CUDA: Final = "F.binary_cross_entropy"
+
+_TABLES: Final = (
+    (_LOWER_PRECISION, ("cpu", "cuda"), Autocast.LOWER_PRECISION),
+    (_LOWER_PRECISION_CUDA, ("cuda",), Autocast.LOWER_PRECISION),
+    (_FLOAT32, ("cpu", "cuda"), Autocast.FLOAT32),
+    (_FLOAT32_CUDA, ("cuda",), Autocast.FLOAT32),
+    (_FLOAT32_CPU, ("cpu",), Autocast.FLOAT32),
+    (_PROMOTE_CUDA, ("cuda",), Autocast.PROMOTE),
+    (_PROMOTE_CPU, ("cpu",), Autocast.PROMOTE),
+    (_REFUSE_CUDA, ("cuda",), Autocast.REFUSE),
+)
 
 
 def autocast_of(name: str) -> Mapping[str, Autocast]:
     """Autocast classes by device type, for the symbol that is printed as ``name``."""
-    return {}
+    return autocast_classes().get(name, {})
+
+
+@cache
+def autocast_classes() -> dict[str, dict[str, Autocast]]:
+    """All of them, by printed name."""
+    classes: dict[str, dict[str, Autocast]] = {}
+    for names, device_types, autocast in _TABLES:
+        for short in names.split():
+            name = expand(short)
+            name = name if name.startswith("torch.") else f"torch.{name}"
+            classes.setdefault(name, {}).update(dict.fromkeys(device_types, autocast))
+    return classes
