@@ -37,9 +37,9 @@ _FLOAT32_CUDA: Final = """
 _FLOAT32_CPU: Final = """
     polar quantile nanquantile trace view_as_complex stft F.avg_pool3d F.max_pool3d F.adaptive_avg_pool3d
     F.adaptive_max_pool3d F.max_unpool2d F.max_unpool3d F.binary_cross_entropy F.ctc_loss cholesky cholesky_inverse
-    cholesky_solve inverse fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 
-    fft.irfft2 fft.fftn fft.ifftn fft.rfftn fft.irfftn linalg.cond linalg.cholesky linalg.cholesky_ex linalg.qr linalg.svd
-    linalg.svdvals linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.solve linalg.inv_ex linalg.lstsq
+    cholesky_solve inverse fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2
+    fft.irfft2 fft.fftn fft.ifftn fft.rfftn fft.irfftn linalg.cond linalg.cholesky linalg.cholesky_ex linalg.qr
+    linalg.svd linalg.svdvals linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.solve linalg.inv_ex linalg.lstsq
     linalg.householder_product linalg.tensorinv linalg.tensorsolve
 """
 
