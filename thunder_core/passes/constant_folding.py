@@ -39,12 +39,16 @@ class ConstantFolding(Pass[Folded]):
 
     Attributes:
         limit: the largest tensor that is folded, in bytes.
+        keep: names that may not be folded, with everything that shares their memory (values of storages that
+            `Reinplace` may write).
     """
 
     limit: int = 1 << 20
+    keep: frozenset[str] = frozenset()
 
     def run(self, trace: Trace) -> Folded:
-        folder = _Folder(AliasSets.of(trace), self.limit)
+        kept = {p.storage for bound in trace.symbols for p in bound.outputs() if p.name in self.keep and isinstance(p, TensorProxy)}
+        folder = _Folder(AliasSets.of(trace), self.limit, kept)
         rest = [bound for bound in trace.symbols if not folder.fold(bound)]
         if len(rest) == len(trace.symbols):
             return Folded(trace, ())
@@ -60,6 +64,7 @@ class ConstantFolding(Pass[Folded]):
 class _Folder:
     sets: AliasSets
     limit: int
+    kept: set[int]
     values: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def fold(self, bound: BoundSymbol) -> bool:
@@ -84,7 +89,7 @@ class _Folder:
     def _foldable(self, proxy: Proxy) -> TypeGuard[TensorProxy]:
         if not isinstance(proxy, TensorProxy) or proxy.requires_grad or proxy.device.type == "meta":
             return False
-        if proxy.storage in self.sets.pinned or proxy.storage in self.sets.escaping:
+        if proxy.storage in self.sets.pinned or proxy.storage in self.sets.escaping or proxy.storage in self.kept:
             return False
         if not all(type(size) is int for size in (*proxy.shape, *proxy.stride)):
             return False

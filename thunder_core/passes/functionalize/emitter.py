@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +60,14 @@ class Emitter:
         self.lines.append(
             BoundSymbol(symbol, args, kwargs, output, context=self.context, location=self.location)
         )
+
+    @contextmanager
+    def modes_of(self, line: BoundSymbol | None) -> Iterator[None]:
+        """Lines made meanwhile run under the modes that ``line`` has."""
+        before = self.context
+        self.context = before if line is None else line.context
+        yield
+        self.context = before
 
     @property
     def modes(self) -> Context:

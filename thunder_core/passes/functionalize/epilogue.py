@@ -88,7 +88,7 @@ class EpilogueBuilder:
         if view.parent is None:
             value = replace(view.proxy, name=self.emitter.name())
             arguments = (tuple(view.proxy.shape), tuple(view.proxy.stride), view.relative_offset)
-            self._call(operations.strided_view, (memory.root, *arguments), value)
+            self._call(operations.strided_view, (memory.root, *arguments), value, view.step)
             return value
         step = view.rebased(self.view(view.parent))
         step = replace(step, output=map_leaves(self._renamed, step.output))
@@ -100,9 +100,11 @@ class EpilogueBuilder:
     def _renamed(self, leaf: Any) -> Any:
         return replace(leaf, name=self.emitter.name()) if isinstance(leaf, PROXY_TYPES) else leaf
 
-    def _call(self, function: Any, args: tuple[Any, ...], output: TensorProxy) -> None:
+    def _call(
+        self, function: Any, args: tuple[Any, ...], output: TensorProxy, step: BoundSymbol | None = None
+    ) -> None:
         symbol, args, kwargs = registry.resolve(function, args, {})
-        self._add(BoundSymbol(symbol, args, kwargs, output))
+        self._add(BoundSymbol(symbol, args, kwargs, output, context=step.context if step else None))
 
     def _add(self, bound: BoundSymbol) -> None:
         self.lines.append(bound)

@@ -16,8 +16,8 @@ from thunder_core.passes.functionalize.emitter import Emitter
 from thunder_core.passes.functionalize.memory import Family, View, moved
 from thunder_core.passes.functionalize.metadata import Metadata
 from thunder_core.passes.functionalize.result import Mutation
-from thunder_core.passes.functionalize.roots import RootFinder
-from thunder_core.passes.functionalize.rules import Twin, call_on_copies, call_twin, find_twin
+from thunder_core.passes.functionalize.roots import ADDRESSING_VIEWS, DETACHING_VIEWS, RootFinder
+from thunder_core.passes.functionalize.rules import Twin, call_on_copies, call_twin, find_twin, requires_grad
 from thunder_core.passes.functionalize.state import State, single_view, views_of
 
 
@@ -71,14 +71,18 @@ class Rewriter:
 
     def _outputs(self, bound: BoundSymbol, call: BoundSymbol) -> None:
         """Add ``call``, which is ``bound`` on functional values, and take note of the views among its outputs."""
-        arguments = [self.views[proxy.name] for proxy in bound.inputs() if proxy.name in self.views]
-        parents: dict[str, View] = {}
+        arguments = [
+            (proxy, self.views[proxy.name])
+            for proxy in bound.inputs()
+            if isinstance(proxy, TensorProxy) and proxy.name in self.views
+        ]
+        parents: dict[str, tuple[TensorProxy, View]] = {}
         values: dict[str, TensorProxy] = {}
         for proxy in bound.outputs():
             parent = _parent(proxy, arguments) if isinstance(proxy, TensorProxy) else None
             if isinstance(proxy, TensorProxy) and parent is not None:
                 parents[proxy.name] = parent
-                values[proxy.name] = moved(proxy, parent.proxy, self.state.current(parent))
+                values[proxy.name] = moved(proxy, parent[0], self.state.current(parent[1]))
         line = replace(call, output=map_leaves(lambda leaf: _substitute(leaf, values), call.output))
         self.emitter.lines.append(line)
         fresh: list[TensorProxy] = []
@@ -89,23 +93,29 @@ class Rewriter:
             if parent is None:
                 fresh.append(proxy)
             else:
-                self._view(proxy, parent, line, position, values[proxy.name], bound)
+                self._view(proxy, *parent, line, position, values[proxy.name])
         for view in self.roots.of_outputs(fresh):
             self.views[view.proxy.name] = view
 
     def _view(
-        self, proxy: TensorProxy, parent: View, line: BoundSymbol, position: int, value: TensorProxy, bound: BoundSymbol
+        self,
+        proxy: TensorProxy,
+        argument: TensorProxy,
+        parent: View,
+        line: BoundSymbol,
+        position: int,
+        value: TensorProxy,
     ) -> None:
         memory = parent.memory
-        if bound.effects.external and proxy.geometry == parent.proxy.geometry:
+        if line.effects.external and proxy.geometry == parent.proxy.geometry:
             self._changed_metadata(proxy, parent, value)
             return
-        detached = parent.proxy.requires_grad and not proxy.requires_grad
+        detached = (argument.requires_grad and not proxy.requires_grad) or line.symbol.name in DETACHING_VIEWS
         family = Family(None, -1) if detached else parent.family
         base = self.state.current(parent)
         view = View(proxy, memory, family, parent, line, base, position, value, memory.version)
-        if not single_view(line, base) or self.roots.addresses_memory(bound, parent):
-            view.parent = view.step = view.base = None
+        if not single_view(line, base) or line.symbol.name in ADDRESSING_VIEWS:
+            view.parent = None
         self.views[proxy.name] = view
 
     def _changed_metadata(self, proxy: TensorProxy, view: View, value: TensorProxy) -> None:
@@ -128,7 +138,9 @@ class Rewriter:
         self._check(bound, targets)
         call = bound.map_arguments(self.value)
         before = [self.state.current(view) for view in targets]
-        twin = find_twin(call, before[0], self.metadata, self.emitter) if len(targets) == 1 else None
+        twin = None
+        if len(targets) == 1:
+            twin = find_twin(call, before[0], self.metadata, self.emitter)
         if twin is not None and twin.is_view:
             self._change_geometry(bound, call, targets[0], twin)
             return
@@ -140,7 +152,7 @@ class Rewriter:
         start = len(self.emitter.lines)
         objects = self._objects(bound, targets)
         names = [proxy.name for proxy in bound.outputs()]
-        if twin is not None and names == list(objects):
+        if twin is not None and names == list(objects) and not self._saved(call, targets[0]):
             after = [call_twin(call, before[0], twin, names[0] if names else None, self.emitter)]
         else:
             after = self._copies(bound, call, before, objects)
@@ -175,6 +187,10 @@ class Rewriter:
             return leaf
 
         return call_on_copies(call, before, map_leaves(output, bound.output), self.emitter)
+
+    def _saved(self, call: BoundSymbol, view: View) -> bool:
+        """Whether autograd may save an input that the epilogue writes later: then only a copy of it may be read."""
+        return bool(view.memory.inputs) and not view.memory.version and requires_grad(call, self.emitter)
 
     def _written_family(self, view: View) -> Family:
         """The family that a write belongs to: under ``no_grad`` autograd does not see it."""
@@ -294,12 +310,14 @@ def written_storages(trace: Trace) -> frozenset[int]:
     )
 
 
-def _parent(proxy: TensorProxy, arguments: list[View]) -> View | None:
+def _parent(
+    proxy: TensorProxy, arguments: list[tuple[TensorProxy, View]]
+) -> tuple[TensorProxy, View] | None:
     """The argument whose memory a result shows."""
-    sharing = [view for view in arguments if view.proxy.storage == proxy.storage]
-    if len(sharing) < 2 or all(view.memory is sharing[0].memory for view in sharing):
+    sharing = [item for item in arguments if item[0].storage == proxy.storage]
+    if len(sharing) < 2 or all(view.memory is sharing[0][1].memory for _, view in sharing):
         return sharing[0] if sharing else None
-    return next((view for view in sharing if geometry.covers(view.memory.root, proxy)), sharing[0])
+    return next((item for item in sharing if geometry.covers(item[1].memory.root, proxy)), sharing[0])
 
 
 def _substitute(leaf: Any, values: dict[str, TensorProxy]) -> Any:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.passes.functionalize import geometry
 from thunder_core.passes.functionalize.memory import Family, Memory, View
 
 # Views whose place counts from the start of the storage and not from the tensor that they are called on.
 ADDRESSING_VIEWS = frozenset({"torch.as_strided", "as_strided", "as_strided_", "torch.ops.aten.as_strided.default"})
+
+# Views that share data with their base and no gradients, also when neither has any yet.
+DETACHING_VIEWS = frozenset({"torch.detach", "detach", "data", "torch.ops.aten.detach.default"})
 
 
 class RootFinder:
@@ -37,10 +39,6 @@ class RootFinder:
             if proxy.storage in self.written:
                 by_storage.setdefault(proxy.storage, []).append(proxy)
         return list(chain.from_iterable(map(_memories, by_storage.values())))
-
-    def addresses_memory(self, bound: BoundSymbol, parent: View) -> bool:
-        """Whether the view's place depends on where its base lies in memory."""
-        return bound.symbol.name in ADDRESSING_VIEWS
 
 
 def _memories(proxies: list[TensorProxy]) -> list[View]:

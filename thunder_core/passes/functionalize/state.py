@@ -131,7 +131,8 @@ class State:
             offset=whole.offset + view.relative_offset,
         )
         arguments = (tuple(view.proxy.shape), tuple(view.proxy.stride), view.relative_offset)
-        self.emitter.call(operations.strided_view, (whole, *arguments), value)
+        with self.emitter.modes_of(view.step):
+            self.emitter.call(operations.strided_view, (whole, *arguments), value)
         if view.value is None:
             return value
         self.replays[value.name] = view.value.name
