@@ -6,10 +6,13 @@ check decides. Where a PyTorch lacks them the full check runs in each call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from thunder_core.guards.tensor_guard import TensorGuard
 
 _guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 _GlobalStateGuard = getattr(_guards, "GlobalStateGuard", None)
@@ -34,13 +37,33 @@ class ModesMemo:
             self.check = _GlobalStateGuard().check
 
 
+@functools.cache
+def sees_requires_grad() -> bool:
+    """Whether the combined check of tensors looks at ``requires_grad`` while gradients are off; PyTorch versions differ."""
+    if _TensorGuards is None:
+        return True
+    with torch.no_grad():
+        tensor = torch.empty(1, requires_grad=True)
+        check = _TensorGuards(tensor, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        return not check(tensor.requires_grad_(False))
+
+
 class TensorsMemo:
     """Remembers class, shape, strides, dtype, device, requires_grad and lazy bits of some tensors, not the tensors."""
 
-    __slots__ = ("check",)
+    __slots__ = ("_guards", "check")
 
-    def __init__(self) -> None:
+    def __init__(self, guards: Sequence[TensorGuard]) -> None:
+        self._guards = guards
         self.check: Callable[..., bool] = _unknown
+
+    def recheck(self, *tensors: torch.Tensor) -> bool:
+        """The full check of each tensor; remembers those that pass."""
+        for guard, tensor in zip(self._guards, tensors, strict=True):
+            if not guard.holds(tensor):
+                return False
+        self.remember(*tensors)
+        return True
 
     def remember(self, *tensors: torch.Tensor) -> None:
         """These tensors are right. Not all can be remembered: the combined check refuses repeated objects."""

@@ -19,7 +19,7 @@ from thunder_core.guards.source import (
 )
 
 _DICTIONARY_PREFIXES = {"__dict__": "d", "_parameters": "p", "_buffers": "b", "_modules": "s"}
-_RESERVED = frozenset({"args", "kwargs", "prologue", "v", "torch"})
+_RESERVED = frozenset({"args", "kwargs", "prologue", "d", "v"})
 
 
 class PrologueNames:
@@ -39,6 +39,7 @@ class PrologueNames:
         self._by_value: dict[Source, str] = {}
         self._dictionaries: dict[tuple[str, str], str] = {}
         self._taken: set[str] = set(_RESERVED)
+        self._numbers: dict[str, int] = {}
         self._count = 0
 
     def line(self, text: str) -> None:
@@ -56,13 +57,16 @@ class PrologueNames:
 
     def fresh(self, hint: str) -> str:
         """An unused identifier that resembles ``hint``."""
-        base = "".join(character if character.isalnum() else "_" for character in hint) or "constant"
+        base = hint
+        if not hint.isidentifier():
+            base = "".join(character if character.isalnum() else "_" for character in hint) or "constant"
         if base[0].isdigit() or keyword.iskeyword(base):
             base = "_" + base
-        name, number = base, 1
+        name, number = base, self._numbers.get(base, 1)
         while name in self._taken:
             number += 1
             name = f"{base}_{number}"
+        self._numbers[base] = number
         self._taken.add(name)
         return name
 
@@ -88,7 +92,7 @@ class PrologueNames:
             self.line(f"{name} = {base}.{attribute}")
         return name
 
-    def bind(self, source: Source, name: str | None = None) -> str:
+    def bind(self, source: Source, name: str | None = None, comment: str = "") -> str:
         """A variable for the source's object, bound now together with the path to it."""
         known = self._variables.get(id(source))
         if known is not None:
@@ -101,7 +105,7 @@ class PrologueNames:
             self.bind(source.parent)
         expression = source.expression(self)
         variable = name or self._variable(source)
-        self.line(f"{variable} = {expression}")
+        self.line(f"{variable} = {expression}" + (f"  # {comment}" if comment else ""))
         self._variables[id(source)] = variable
         if not _is_deep(source):
             self._by_value[source] = variable

@@ -18,7 +18,7 @@ Args = Sequence[Any]
 Kwargs = Mapping[str, Any]
 
 # What reading a path may raise when a part of it is gone.
-PATH_ERRORS = (AttributeError, LookupError, TypeError, ValueError)
+PATH_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 
 
 class Names(Protocol):

@@ -80,7 +80,23 @@ class TensorGuard(Guard):
         return same_stride(stride, self.stride, self.shape, self.exact_stride)
 
     def holds(self, value: Any) -> bool:
-        return not self.differences(value)
+        return (
+            type(value) is self.expected
+            and value.dtype is self.dtype
+            and value.shape == self.shape
+            and value.device == self.device
+            and value.requires_grad is self.requires_grad
+            and value.layout is self.layout
+            and value.is_conj() is self.conjugate
+            and value.is_neg() is self.negative
+            and (self.layout is not torch.strided or self._same_stride(value.stride()))
+        )
+
+    def summary(self) -> str:
+        """``Parameter float32 (4, 4) stride (4, 1) cpu requires_grad``."""
+        dtype = str(self.dtype).replace("torch.", "")
+        parts = [self.expected.__name__, dtype, str(self.shape), f"stride {self.stride}", str(self.device)]
+        return " ".join([*parts, *(["requires_grad"] if self.requires_grad else [])])
 
     def reason(self, value: Any) -> str:
         if not isinstance(value, torch.Tensor):
