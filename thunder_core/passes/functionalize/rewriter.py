@@ -160,6 +160,10 @@ class Rewriter:
             self.state.write(view, value, family)
         for name, position in objects.items():
             self.views[name] = targets[position]
+        written = self.roots.written
+        fresh = [p for p in bound.outputs() if isinstance(p, TensorProxy) and p.name not in objects and p.storage in written]
+        for view in self.roots.of_outputs(fresh):
+            self.views[view.proxy.name] = view
         self._remember(call, start, before, after, wholes, families, objects)
 
     def _targets(self, bound: BoundSymbol) -> list[View]:
@@ -240,7 +244,7 @@ class Rewriter:
         )
         mutates = tuple(proxy.name for proxy in before)
         original = replace(call, effects=replace(call.effects, mutates=mutates))
-        self.mutations.append(Mutation(original, lines, written, objects))
+        self.mutations.append(Mutation(original, self.emitter.lines[start].symbol, lines, written, objects))
 
     # ---- what cannot be done ------------------------------------------------------------------------------------
 
