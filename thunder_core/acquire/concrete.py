@@ -30,7 +30,15 @@ def evaluate(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: 
         def real(leaf: Any) -> Any:
             return values[recorder.variable(leaf).proxy.name] if isinstance(leaf, torch.Tensor) else leaf
 
-        return symbol.target(*map_leaves(real, args), **map_leaves(real, kwargs))
+        state = torch.random.get_rng_state()
+        result = symbol.target(*map_leaves(real, args), **map_leaves(real, kwargs))
+        if not torch.equal(state, torch.random.get_rng_state()):
+            torch.random.set_rng_state(state)
+            raise DataDependentError(
+                f"the shape of the random result of {symbol.name} depends on a tensor's values",
+                advice=("pass sizes as Python numbers",),
+            )
+        return result
 
 
 def number(recorder: Recorder, tensor: torch.Tensor) -> Any:

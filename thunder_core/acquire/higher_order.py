@@ -31,6 +31,12 @@ CHECKPOINT = Symbol(
     "torch.utils.checkpoint.checkpoint", torch.utils.checkpoint.checkpoint, tags=frozenset({Tag.HIGHER_ORDER})
 )
 
+# Symbols that draw no numbers themselves but move the state of the generators.
+_STATEFUL = frozenset({Tag.RANDOM})
+MANUAL_SEED = Symbol("torch.manual_seed", torch.manual_seed, tags=_STATEFUL)
+GET_RNG_STATE = Symbol("torch.get_rng_state", torch.get_rng_state, tags=_STATEFUL)
+SET_RNG_STATE = Symbol("torch.set_rng_state", torch.set_rng_state, tags=_STATEFUL)
+
 
 def autograd_function(
     recorder: Recorder, cls: type[torch.autograd.Function], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -42,9 +48,8 @@ def autograd_function(
 
 def manual_seed(recorder: Recorder, seed: int) -> None:
     """Record a seeding of PyTorch's generators, in its place among the random calls."""
-    symbol = callable_symbol(torch.random.manual_seed, "torch.manual_seed")
     recorder.lines.append(
-        BoundSymbol(symbol, (seed,), {}, None, Effects(random=True, external=True), None, user_location(3))
+        BoundSymbol(MANUAL_SEED, (seed,), {}, None, Effects(random=True, external=True), None, user_location(3))
     )
 
 
@@ -61,19 +66,17 @@ def get_rng_state(recorder: Recorder, original: Callable[[], torch.Tensor]) -> t
         False,
         recorder.new_storage(None),
     )
-    symbol = callable_symbol(original, "torch.get_rng_state")
     recorder.lines.append(
-        BoundSymbol(symbol, (), {}, proxy, Effects(random=True, external=True), None, user_location(3))
+        BoundSymbol(GET_RNG_STATE, (), {}, proxy, Effects(random=True, external=True), None, user_location(3))
     )
     return recorder.traced(Variable(proxy, location=user_location(3)))
 
 
 def set_rng_state(recorder: Recorder, original: Callable[..., None], state: torch.Tensor) -> None:
     """Record a restoration of the CPU generator's state."""
-    symbol = callable_symbol(original, "torch.set_rng_state")
     proxy = recorder.variable(state).proxy
     recorder.lines.append(
-        BoundSymbol(symbol, (proxy,), {}, None, Effects(random=True, external=True), None, user_location(3))
+        BoundSymbol(SET_RNG_STATE, (proxy,), {}, None, Effects(random=True, external=True), None, user_location(3))
     )
 
 

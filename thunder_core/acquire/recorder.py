@@ -286,17 +286,23 @@ class Recorder:
         self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, error: Exception
     ) -> Any:
         """A value is needed: compute it when nothing depends on an input, else look for another way or explain."""
-        if all(self.is_constant(variable) for variable in call.variables) and call.foldable:
+        read = isinstance(error, data_dependence.ValueNeeded)
+        if not read:
+            numbers = map_leaves(self._as_number, (args, kwargs))
+            pairs = zip(iterate_leaves(numbers), iterate_leaves((args, kwargs)), strict=True)
+            if any(new is not old for new, old in pairs):
+                try:
+                    return self._call(symbol, *numbers)
+                except TypeError:  # it takes a tensor there
+                    error = error.with_traceback(None)
+        if call.foldable and all(self.is_constant(variable) for variable in call.variables):
             value = concrete.evaluate(self, symbol, args, kwargs)
             return map_leaves(
                 lambda leaf: self.inputs.constant(leaf) if isinstance(leaf, torch.Tensor) else leaf, value
             )
-        numbers = map_leaves(self._as_number, (args, kwargs))
-        if any(new is not old for new, old in zip(iterate_leaves(numbers), iterate_leaves((args, kwargs)), strict=True)):
-            return self._call(symbol, *numbers)
-        if not isinstance(error, data_dependence.ValueNeeded):
-            return self._probe_or_raise(symbol, args, kwargs, call, error)
-        raise data_dependence.error(symbol, call.variables, user_location(4)) from error
+        if read:
+            raise data_dependence.error(symbol, call.variables, user_location(4)) from error
+        return self._probe_or_raise(symbol, args, kwargs, call, error)
 
     def _as_number(self, leaf: Any) -> Any:
         """A constant integer tensor, used as a size or an index, as the number that it is."""

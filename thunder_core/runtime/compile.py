@@ -97,7 +97,7 @@ def _transform(manager: PassManager, acquired: Acquired) -> _Program:
     functional = manager.run(Functionalize(), acquired.trace)
     computation = manager.run(DeadCode(), functional.computation)
     computation = manager.run(CommonSubexpression(functional.donated), computation)
-    folded = manager.run(ConstantFolding(), computation)
+    folded = manager.run(ConstantFolding(keep=functional.donated), computation)
     functional = Reinplace().run(replace(functional, computation=folded.trace))
     claimed = manager.run(Claim(), functional.computation)
     final = manager.run(DeleteLastUse(), claimed.trace)
