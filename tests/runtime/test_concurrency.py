@@ -33,6 +33,7 @@ def _in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
     return errors
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_one_program_in_four_threads(jit: Callable[..., Any]) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
     compiled = jit(model)
@@ -45,7 +46,7 @@ def test_one_program_in_four_threads(jit: Callable[..., Any]) -> None:
 
     assert _in_threads(4, work) == []
     if SUBJECT is not eager:
-        assert thunder.cache_misses(compiled) <= 4 * 2 * 4
+        assert thunder.cache_misses(compiled) == 4 * 2, "one compilation for each of four shapes and two grad modes"
         assert thunder.cache_hits(compiled) + thunder.cache_misses(compiled) == 80
 
 

@@ -105,6 +105,7 @@ DATA_DEPENDENT = {
     "format": lambda x: f"{x.sum():.2f}",
     "equal": lambda x: torch.equal(x, x + 1),
     "allclose": lambda x: torch.allclose(x, x),
+    "index by tensor": lambda x: x[(x[:, 0] > 0).sum()],
     "range": lambda x: [x + i for i in range(x.argmax())],
     "repeat_interleave": lambda x: x.repeat_interleave((x[:, 0] > 0).long(), dim=0),
     "contains": lambda x: 3.0 in x,
@@ -120,7 +121,7 @@ def test_data_dependence_is_refused_with_the_users_line(name: str, jit: Callable
         jit(program)(t())
     error = caught.value
     assert error.location is not None
-    assert error.location.file == __file__ or "test_errors.py" in error.location.describe()
+    assert error.location.filename == __file__
     assert any("torch.where" in advice for advice in error.advice)
 
 

@@ -185,7 +185,7 @@ MODULES: list[Callable[[], nn.Module]] = [
     with_spectral_norm_training, with_orthogonal, with_own_parametrization, Tied, Containers, FunctionalCall, Einops,
     UsesModuleApi, Sparse,
     lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), lambda: nn.TransformerEncoderLayer(4, 2, 8).eval(),
-    lambda: nn.BatchNorm1d(4), lambda: nn.BatchNorm1d(4).eval(), lambda: nn.BatchNorm1d(4, momentum=None),
+    lambda: nn.BatchNorm1d(4), lambda: nn.BatchNorm1d(4).eval(),
     lambda: nn.InstanceNorm1d(3, track_running_stats=True), lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)),
     lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).eval(), lambda: nn.RReLU(), lambda: nn.PReLU(),
     lambda: nn.MultiheadAttention(4, 2).requires_grad_(False), lambda: nn.Identity(), lambda: nn.Flatten(0),

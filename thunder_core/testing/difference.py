@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,12 +21,19 @@ class Comparison:
         atol: absolute tolerance of values; both zero means equal.
         values: whether values are compared at all (not for uninitialised memory).
         gradients: whether a backward pass follows the call and gradients are compared too.
+        gradient_rtol, gradient_atol: tolerance of gradients: contributions may be summed in another order.
     """
 
     rtol: float = 0.0
     atol: float = 0.0
     values: bool = True
     gradients: bool = False
+    gradient_rtol: float = 1e-5
+    gradient_atol: float = 1e-6
+
+    def for_gradients(self) -> Comparison:
+        """How the entries that are gradients are compared."""
+        return replace(self, rtol=max(self.rtol, self.gradient_rtol), atol=max(self.atol, self.gradient_atol))
 
 
 def differences(expected: dict[str, Entry], actual: dict[str, Entry], comparison: Comparison) -> list[str]:
@@ -35,7 +42,8 @@ def differences(expected: dict[str, Entry], actual: dict[str, Entry], comparison
     found += [f"{path}: only in the compiled run" for path in actual if path not in expected]
     shared = [path for path in expected if path in actual]
     for path in shared:
-        found += [f"{path}{line}" for line in _value_differences(expected[path].value, actual[path].value, comparison)]
+        how = comparison.for_gradients() if path.endswith(".grad") else comparison
+        found += [f"{path}{line}" for line in _value_differences(expected[path].value, actual[path].value, how)]
     found += _partition_differences("is the same object as", _identities(expected, shared), _identities(actual, shared))
     found += _partition_differences("shares storage with", _storages(expected, shared), _storages(actual, shared))
     return found
