@@ -67,6 +67,10 @@ class TraceError(ThunderError):
     """A trace is malformed."""
 
 
+class LoweringError(TraceError):
+    """A line of a trace has no core-ATen form."""
+
+
 class VerificationError(TraceError):
     """The verifier found a trace that breaks an invariant of its stage."""
 

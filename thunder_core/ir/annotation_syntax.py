@@ -58,10 +58,14 @@ class AnnotationReader:
 
 
 class Storages:
-    """Hands out storage numbers the way that `thunder_core.ir.annotation.Annotator` leaves them out."""
+    """Hands out storage numbers the way that `thunder_core.ir.annotation.Annotator` leaves them out.
+
+    Attributes:
+        by_owner: the numbers of the tensors so far, by name.
+    """
 
     def __init__(self) -> None:
-        self._by_owner: dict[str, int] = {}
+        self.by_owner: dict[str, int] = {}
         self._next = 0
 
     def number(self, name: str, said: TensorAnnotation | None, known: int | None) -> int:
@@ -72,14 +76,14 @@ class Storages:
             known: the number of the storage that it is known to share.
         """
         if known is None and said is not None and said.shares is not None:
-            if said.shares not in self._by_owner:
+            if said.shares not in self.by_owner:
                 raise ValueError(f"it shares the memory of {said.shares!r}, which is not defined before")
-            known = self._by_owner[said.shares]
+            known = self.by_owner[said.shares]
         if known is None:
             fresh = said.storage if said is not None else None
-            known = fresh if fresh is not None and fresh not in self._by_owner.values() else self._next
+            known = fresh if fresh is not None and fresh not in self.by_owner.values() else self._next
             self._next = known + 1
-        self._by_owner[name] = known
+        self.by_owner[name] = known
         return known
 
 

@@ -169,7 +169,8 @@ def _candidate_paths(value: Any) -> list[tuple[str, str]]:
     module = getattr(value, "__module__", None)
     plain = name.rpartition(".")[2]
     paths = [(module, name)] if isinstance(module, str) else []
-    return [*paths, ("torch", plain), ("torch", f"Tensor.{plain}"), ("torch.nn.functional", plain)]
+    public = [("torch", plain), ("torch", f"Tensor.{plain}"), ("torch.nn.functional", plain)]
+    return [*public, *paths] if isinstance(module, str) and module.startswith("torch.") else [*paths, *public]
 
 
 @cache

@@ -11,7 +11,7 @@ from thunder_core.ir.module_syntax import ModuleSyntax
 from thunder_core.ir.printer import LEAVES
 from thunder_core.ir.proxy import PROXY_TYPES
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
-from thunder_core.saving.fakes import HIGHER_ORDER
+from thunder_core.saving.fakes import SPECIAL_SYMBOLS
 from thunder_core.symbols.registry import registry
 
 CallParts = tuple[Symbol, tuple[Any, ...], dict[str, Any], bool]
@@ -77,7 +77,7 @@ class CallReader:
         if name is None:
             raise self.module.error(f"{ast.unparse(node)!r} is not the name of a function", node)
         if "." in name:
-            return HIGHER_ORDER.get(name) or self._symbol(node, name, CallStyle.FUNCTION)
+            return self._symbol(node, name, CallStyle.FUNCTION)
         if name not in self._local:
             if name not in self.targets:
                 raise self.module.error(f"{name!r} is not a function", node, "functions are named from their module on")
@@ -85,7 +85,11 @@ class CallReader:
         return self._local[name]
 
     def _symbol(self, node: ast.expr, name: str, style: CallStyle) -> Symbol:
+        special = SPECIAL_SYMBOLS.get(name)
+        if special is not None and style is CallStyle.FUNCTION:
+            return special
         try:
             return registry.symbol_named(name, style)
         except LookupError as error:
-            raise self.module.error(str(error.args[0] if error.args else error), node) from error
+            problem = f"there is no function {name}" if style is CallStyle.FUNCTION else f"torch.Tensor has no {name}"
+            raise self.module.error(problem, node) from error

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, Observed, make_alias, make_derived, make_fake
-from thunder_core.acquire.higher_order import CHECKPOINT
+from thunder_core.acquire import data_dependence
+from thunder_core.acquire.fake import AcquisitionFakeMode, make_alias, make_derived, make_fake
+from thunder_core.acquire.higher_order import CHECKPOINT, GET_RNG_STATE, MANUAL_SEED, SET_RNG_STATE
 from thunder_core.acquire.outcome import Outcome, infer
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
+from thunder_core.ir.context import Context
+from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.program import compile_trace
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.symbols.checks import CHECK_METADATA
 from thunder_core.symbols.control_flow import COND
+
+DEPENDS_ON_VALUES = data_dependence.EXCEPTIONS
+"""What calls raise whose results cannot be told from metadata."""
 
 
 class FakeRun:
@@ -39,24 +44,28 @@ class FakeRun:
                     self._fakes[proxy.name] = self._input(proxy, leaves)
 
     def call(self, bound: BoundSymbol, ambient: Context) -> Outcome:
-        """Run ``bound``, whose output is not known yet. Raises whatever the call raises on such arguments."""
+        """Run ``bound``, whose output is not known yet. Raises whatever the call raises on such arguments.
+
+        One of `DEPENDS_ON_VALUES` means that the call needs more than metadata.
+        """
+        self._results: list[torch.Tensor] = []
         target = _STAND_INS.get(bound.symbol, bound.symbol.target)
         tensors = [self._fakes[proxy.name] for proxy in bound.inputs() if isinstance(proxy, TensorProxy)]
         args, kwargs = self._substitute(bound.args), self._substitute(bound.kwargs)
-        with self._mode, self._mode.observing() as observed, _entered(bound.context or ambient):
-            outcome, self._results = self._infer(target, args, kwargs, tensors, observed)
+        with self._mode, self._mode.observing() as observed, modes_for_fakes(bound.context or ambient):
+            outcome, self._results = infer(target, args, kwargs, tensors, observed)
         return outcome
 
-    def name_results(self, names: Sequence[str | None]) -> None:
+    def name_results(self, proxies: Sequence[TensorProxy | None]) -> None:
         """Give the results of the last call, in order, the names that later lines use."""
-        for name, fake in zip(names, self._results, strict=True):
-            if name is not None:
-                self._fakes[name] = fake
-
-    def _infer(
-        self, target: Callable[..., Any], args: Any, kwargs: Any, tensors: list[torch.Tensor], observed: Observed
-    ) -> tuple[Outcome, list[torch.Tensor]]:
-        return infer(target, args, kwargs, tensors, observed)
+        fakes: Sequence[torch.Tensor | None] = self._results or [None] * len(proxies)
+        for proxy, fake in zip(proxies, fakes, strict=True):
+            if proxy is not None:
+                if fake is None:
+                    with self._mode.observing():
+                        fake = self._input(proxy, leaves=False)
+                self._fakes[proxy.name] = fake
+                self._storages.setdefault(proxy.storage, fake)
 
     def _input(self, proxy: TensorProxy, leaves: bool) -> torch.Tensor:
         base = self._storages.get(proxy.storage)
@@ -70,28 +79,17 @@ class FakeRun:
         def leaf(item: Any) -> Any:
             if isinstance(item, TensorProxy):
                 return self._fakes[item.name]
+            if isinstance(item, OpaqueProxy):
+                return _stand_in_object(item)
             return compile_trace(item) if isinstance(item, Trace) else item
 
         return map_leaves(leaf, value)
 
 
-@contextmanager
-def _entered(context: Context) -> Iterator[None]:
-    """The modes of a context, but for inference mode, in which fake tensors are no use."""
-    before = {kind: (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in AUTOCAST_DEVICE_TYPES}
-    grad = context.grad_enabled and not context.inference
-    # not `torch.autocast`: on a machine without that kind of device it stays off
-    with torch.inference_mode(False), torch.set_grad_enabled(grad), torch.autocast("cpu", enabled=False):
-        enabled = dict(context.autocast)
-        try:
-            for kind, (_, dtype) in before.items():
-                torch.set_autocast_enabled(kind, kind in enabled)
-                torch.set_autocast_dtype(kind, enabled.get(kind, dtype))
-            yield
-        finally:
-            for kind, (was_enabled, dtype) in before.items():
-                torch.set_autocast_enabled(kind, was_enabled)
-                torch.set_autocast_dtype(kind, dtype)
+def _stand_in_object(proxy: OpaqueProxy) -> Any:
+    if proxy.type_name == "Generator":
+        return torch.Generator()
+    raise data_dependence.ValueNeeded(f"the object {proxy.name}")
 
 
 def _run_body(body: Callable[..., Any], *operands: Any, **options: Any) -> Any:
@@ -112,9 +110,21 @@ def _lookalike(leaf: Any) -> Any:
     return copy.requires_grad_() if leaf.requires_grad else copy
 
 
-# How symbols that take programs are run on fake tensors, which have no values to decide upon.
-_STAND_INS: dict[Symbol, Callable[..., Any]] = {CHECKPOINT: _run_body, COND: _run_branch}
-HIGHER_ORDER = {symbol.name: symbol for symbol in _STAND_INS}
+def _nothing(*_: Any) -> None:
+    """The state of the random number generators stays as it is while a program is read."""
+
+
+# How symbols are run on fake tensors that take programs, or that change more than tensors.
+_STAND_INS: dict[Symbol, Callable[..., Any]] = {
+    CHECKPOINT: _run_body,
+    COND: _run_branch,
+    MANUAL_SEED: _nothing,
+    SET_RNG_STATE: _nothing,
+    GET_RNG_STATE: lambda: torch.empty(torch.Generator().get_state().shape, dtype=torch.uint8),
+}
+STATEFUL = frozenset({MANUAL_SEED, SET_RNG_STATE, GET_RNG_STATE})
+SPECIAL_SYMBOLS = {symbol.name: symbol for symbol in (*_STAND_INS, CHECK_METADATA)}
+"""Symbols that acquisition makes itself, by name."""
 
 
 def bodies(bound: BoundSymbol) -> list[Trace]:

@@ -29,8 +29,9 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.ir.verifier import verify
+from thunder_core.saving.assumption import assumed_outcome, count_names
 from thunder_core.saving.calls import CallReader
-from thunder_core.saving.fakes import FakeRun, bodies
+from thunder_core.saving.fakes import DEPENDS_ON_VALUES, STATEFUL, FakeRun, bodies
 from thunder_core.saving.targets import bind_target
 
 
@@ -152,8 +153,8 @@ class _FunctionReader:
         bound = BoundSymbol(symbol, args, kwargs, None, PURE, context, syntax.location)
         outcome = self._run(bound, syntax, ambient)
         names = bind_target(self.module, syntax, outcome, flattened)
-        self.fakes.name_results(names)
         proxies = self._results(bound, syntax, outcome, names)
+        self.fakes.name_results(proxies)
         output = None
         if syntax.target is not None:
             structure = outcome.structure
@@ -163,6 +164,9 @@ class _FunctionReader:
     def _run(self, bound: BoundSymbol, syntax: CallSyntax, ambient: Context) -> Outcome:
         try:
             return self.fakes.call(bound, ambient)
+        except DEPENDS_ON_VALUES:
+            annotations = _annotations(syntax.annotation, count_names(syntax.target))
+            return assumed_outcome(self.module, syntax, bound, annotations, self.annotations.storages.by_owner)
         except TraceError:
             raise
         except Exception as error:  # whatever PyTorch says about the arguments
@@ -233,4 +237,6 @@ def _effects(bound: BoundSymbol, outcome: Outcome) -> Effects:
     silent = not outcome.results and not outcome.written
     external = bound.symbol.target in _CHANGES_AUTOGRAD or silent or any(effects.external for effects in inner)
     random = outcome.random or any(effects.random for effects in inner)
+    if bound.symbol in STATEFUL:
+        random = external = True
     return Effects(mutates, random, external) if mutates or random or external else PURE

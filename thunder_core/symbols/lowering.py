@@ -1,0 +1,100 @@
+"""Lower a line of a trace to core ATen, with PyTorch's own decompositions, when somebody needs it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Any, Final
+
+from thunder_core.errors import LoweringError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import map_leaves
+from thunder_core.symbols.renaming import Renaming
+
+_CACHE_SIZE: Final = 1024
+_cache: OrderedDict[Any, tuple[BoundSymbol, tuple[BoundSymbol, ...]]] = OrderedDict()
+
+
+def lower(
+    bound: BoundSymbol, ambient: Context, *, taken: frozenset[str] = frozenset(), first_storage: int | None = None
+) -> tuple[BoundSymbol, ...]:
+    """``bound`` as core-ATen lines, which run in its place under the same context.
+
+    They take its inputs and define its outputs. Values are the same, random numbers are drawn in the same order.
+    Lines with equal symbols and metadata are lowered once.
+
+    Args:
+        ambient: the context of the trace, for lines that have none of their own.
+        taken: names that new values must not have.
+        first_storage: number of the first new storage; by default one that is free in ``bound``.
+
+    Raises:
+        LoweringError: there is no such form; the message says why.
+    """
+    context = bound.context or ambient
+    key = _key(bound, context)
+    known = _cache.get(key) if key is not None else None
+    if known is None:
+        from thunder_core.symbols.fx_lowering import lower_with_fx
+
+        known = (bound, lower_with_fx(bound, context))
+        if key is not None:
+            _cache[key] = known
+            while len(_cache) > _CACHE_SIZE:
+                _cache.popitem(last=False)
+    model, parts = known
+    return Renaming(model, bound, taken, first_storage).apply(parts)
+
+
+def lower_trace(trace: Trace) -> Trace:
+    """The same trace with `BoundSymbol.parts` filled wherever a line has a lower form."""
+    taken = frozenset(trace.names())
+    proxies = [*trace.inputs, *[proxy for bound in trace.symbols for proxy in bound.outputs()]]
+    storage = 1 + max((proxy.storage for proxy in proxies if isinstance(proxy, TensorProxy)), default=-1)
+    lines = []
+    for bound in trace.symbols:
+        try:
+            parts = lower(bound, trace.context, taken=taken, first_storage=storage)
+        except LoweringError:
+            lines.append(bound)
+            continue
+        made = [proxy for part in parts for proxy in part.outputs()]
+        taken |= {proxy.name for proxy in made}
+        storage = max([storage, *[proxy.storage + 1 for proxy in made if isinstance(proxy, TensorProxy)]])
+        lowest = len(parts) == 1 and parts[0].symbol is bound.symbol
+        lines.append(bound if lowest else replace(bound, parts=parts))
+    return replace(trace, symbols=tuple(lines))
+
+
+def substitute_parts(trace: Trace) -> Trace:
+    """The trace with each line's parts in its place."""
+    lines = [part for bound in trace.symbols for part in (bound.parts or (bound,))]
+    return trace.with_symbols(lines, "lowering")
+
+
+def _key(bound: BoundSymbol, context: Context) -> Any:
+    """Everything that the lowered form depends on but names; None when that cannot be a key."""
+    if Tag.LOCAL in bound.symbol.tags:
+        return None  # a key would keep the user's function alive
+    memories: dict[int, int] = {}
+    key: list[Any] = [bound.symbol, context]
+
+    def add(leaf: Any) -> int:
+        if isinstance(leaf, TensorProxy):
+            memory = memories.setdefault(leaf.storage, len(memories))
+            key.append((leaf.geometry, leaf.dtype, leaf.device, leaf.requires_grad, memory))
+        else:
+            key.append((type(leaf), repr(leaf) if isinstance(leaf, float) else leaf))
+        return len(key)
+
+    structure = repr((map_leaves(add, bound.args), map_leaves(add, bound.kwargs)))
+    key.append(structure)
+    try:
+        hash(tuple(key))
+    except TypeError:
+        return None
+    return tuple(key)
