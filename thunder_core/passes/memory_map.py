@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
+from thunder_core.passes import operations
 
 
 class MemoryMap:
@@ -28,7 +30,9 @@ class MemoryMap:
         self._names: dict[str, str] = {}
         self._final: dict[str, Proxy] = {}
         for index, bound in enumerate(trace.symbols):
-            self._read(bound.inputs(), index)
+            # `with_data` takes the gradient of its first argument and does not look at its memory
+            skipped = 1 if bound.symbol.target is operations.with_data else 0
+            self._read(islice(bound.inputs(), skipped, None), index)
             for proxy in bound.outputs():
                 self.proxies[proxy.name] = proxy
                 self.definitions[proxy.name] = index

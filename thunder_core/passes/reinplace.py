@@ -52,12 +52,11 @@ class _Rewriting:
         memory = self.memory
         lines = {memory.definitions[name] for name in mutation.lines if name in memory.definitions}
         position = memory.definitions.get(mutation.lines[0])
-        if position is None or not all(self._dead_after(item, position, lines) for item in mutation.written):
-            return
-        if not all(memory.defined_before(proxy.name, position) for proxy in mutation.original.inputs()):
+        original = None if position is None else _original(self.trace.symbols[position], mutation)
+        if position is None or original is None or not all(self._dead_after(item, position, lines) for item in mutation.written):
             return
         self.dropped |= lines
-        self.restored[position] = mutation.original
+        self.restored[position] = original
         by_position = {index: name for name, index in mutation.objects.items()}
         for index, (old, new, whole_before, whole_after) in enumerate(mutation.written):
             memory.join(new, old)
@@ -67,7 +66,7 @@ class _Rewriting:
                 memory.join(whole_after, whole_before)
                 memory.rename(whole_after, whole_before)
         for name, index in mutation.objects.items():
-            memory.adopt(name, mutation.written[index][0], mutation.original)
+            memory.adopt(name, mutation.written[index][0], original)
 
     def _dead_after(self, written: tuple[str, str, str, str], position: int, lines: set[int]) -> bool:
         old, _, whole, _ = written
@@ -144,3 +143,13 @@ class _Rewriting:
             return False
         target, value = bound.args[:2]
         return isinstance(target, TensorProxy) and self.memory.same_view(value.name, target.name)
+
+
+def _original(line: BoundSymbol, mutation: Mutation) -> BoundSymbol | None:
+    """The in-place call with the arguments that ``line`` has now; None when ``line`` no longer is its functional form."""
+    if line.symbol is not mutation.functional:
+        return None
+    if line.symbol is mutation.original.symbol.functional:
+        return replace(mutation.original, args=line.args, kwargs=line.kwargs)
+    args, kwargs = line.args[-2:]
+    return replace(mutation.original, args=args, kwargs=kwargs)

@@ -116,5 +116,5 @@ def moved(view: TensorProxy, old: TensorProxy, new: TensorProxy) -> TensorProxy:
         view,
         storage=new.storage,
         offset=view.offset + distance // view.dtype.itemsize,
-        requires_grad=differentiable and (view.requires_grad or (new.requires_grad and not old.requires_grad)),
+        requires_grad=differentiable and new.requires_grad and (view.requires_grad or not old.requires_grad),
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 
 
@@ -47,6 +48,8 @@ class Mutation:
     Attributes:
         original: the in-place call on functional values; its outputs are acquired names, of which those in ``objects``
             are the written argument itself.
+        functional: what the first of these lines calls: the twin of the in-place symbol with the same arguments, or
+            `operations.functional_call`, whose last two arguments are those of the in-place call.
         lines: first output names of the functional lines that do its work.
         written: for each written argument: the value before, the value after, the value of the whole memory before, and
             after.
@@ -54,6 +57,7 @@ class Mutation:
     """
 
     original: BoundSymbol
+    functional: Symbol
     lines: tuple[str, ...]
     written: tuple[tuple[str, str, str, str], ...]
     objects: dict[str, int]

@@ -65,7 +65,8 @@ class Rewriter:
             self._mutate(bound)
         else:
             call = bound.map_arguments(self.value)
-            self._outputs(bound, call)
+            if bound.symbol.name not in ADDRESSING_VIEWS or not self._addressing_view(bound, call):
+                self._outputs(bound, call)
 
     # ---- calls that write nothing -------------------------------------------------------------------------------
 
@@ -96,6 +97,17 @@ class Rewriter:
                 self._view(proxy, *parent, line, position, values[proxy.name])
         for view in self.roots.of_outputs(fresh):
             self.views[view.proxy.name] = view
+
+    def _addressing_view(self, bound: BoundSymbol, call: BoundSymbol) -> bool:
+        """A view by its place in memory that was written: the place is in the whole, not in the argument's value."""
+        output, argument = bound.output, bound.args[0]
+        view = self.views.get(argument.name) if isinstance(argument, TensorProxy) else None
+        if view is None or not view.memory.version or not isinstance(output, TensorProxy):
+            return False
+        detached = argument.requires_grad and not output.requires_grad
+        family = Family(None, -1) if detached else view.family
+        self.views[output.name] = View(output, view.memory, family, step=call)
+        return True
 
     def _view(
         self,

@@ -13,7 +13,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.symbol import CallStyle, Symbol
+from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.functionalize.emitter import Emitter
@@ -121,4 +121,4 @@ def _local(symbol: Symbol, positions: tuple[int, ...]) -> Symbol:
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return operations.functional_call(symbol.target, positions, args, kwargs)
 
-    return Symbol(f"functional_{symbol.name.replace('.', '_')}", call, CallStyle.FUNCTION, symbol.tags)
+    return Symbol(f"functional_{symbol.name.replace('.', '_')}", call, CallStyle.FUNCTION, symbol.tags | {Tag.LOCAL})
