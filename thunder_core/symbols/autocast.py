@@ -39,8 +39,8 @@ _FLOAT32_CPU: Final = """
     F.adaptive_max_pool3d F.max_unpool2d F.max_unpool3d F.binary_cross_entropy F.ctc_loss cholesky cholesky_inverse
     cholesky_solve inverse fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2
     fft.irfft2 fft.fftn fft.ifftn fft.rfftn fft.irfftn linalg.cond linalg.cholesky linalg.cholesky_ex linalg.qr
-    linalg.svd linalg.svdvals linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.solve linalg.inv_ex linalg.lstsq
-    linalg.householder_product linalg.tensorinv linalg.tensorsolve
+    linalg.svd linalg.svdvals linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.solve linalg.inv_ex
+    linalg.lstsq linalg.householder_product linalg.tensorinv linalg.tensorsolve
 """
 
 _PROMOTE_CUDA: Final = "addcdiv addcmul atan2 F.bilinear cross dot vdot index_put tensordot scatter_add"
