@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.variable import Variable
-from thunder_core.errors import DataDependentError, UnsupportedError
+from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
@@ -27,7 +27,11 @@ class ValueNeeded(Exception):
     """Raised in place of running a call that reads a tensor's values."""
 
 
-EXCEPTIONS = (DataDependentOutputException, DynamicOutputShapeException, ValueNeeded)
+class MetadataUnknown(Exception):
+    """Raised in place of a meta kernel's failure where the operation itself works."""
+
+
+EXCEPTIONS = (DataDependentOutputException, DynamicOutputShapeException, ValueNeeded, MetadataUnknown)
 
 ADVICE = (
     "choose between tensors with torch.where, or between programs with torch.cond",
@@ -37,8 +41,19 @@ ADVICE = (
 )
 
 
-def error(symbol: Symbol, variables: Sequence[Variable], location: SourceLocation | None) -> DataDependentError:
+def error(
+    symbol: Symbol, variables: Sequence[Variable], location: SourceLocation | None, cause: Exception
+) -> AcquisitionError:
     """The error that names the call, the tensor and the ways out."""
+    if isinstance(cause, MetadataUnknown):
+        return UnsupportedError(
+            f"PyTorch cannot tell the shape of the result of {symbol.name} without running it: {cause}",
+            location=location,
+            advice=(
+                "for an operator of your own, register a fake implementation with torch.library.register_fake",
+                "call it outside of the compiled function",
+            ),
+        )
     described = ", ".join(f"{variable.proxy.name}" for variable in variables) or "its arguments"
     return DataDependentError(
         f"{symbol.name} needs the value of {described}, which depends on the program's inputs "
@@ -54,23 +69,22 @@ _MATERIALIZE_LIMIT = 1 << 26  # bytes
 def as_eager_raises(symbol: Symbol, args: Any, kwargs: Any, raised: Exception) -> Exception:
     """The exception that eager raises for a call that failed on fakes.
 
-    Meta kernels word some errors differently, so a small call to a PyTorch function is tried on zeros.
+    Meta kernels word some errors differently, and a few fail where the operation works, so a small call to a PyTorch
+    function is tried on zeros. `MetadataUnknown` is returned when that works.
     """
-    if isinstance(raised, UnsupportedFakeTensorException | UnsupportedOperatorException):
-        return UnsupportedError(
-            f"PyTorch cannot tell the metadata of {symbol.name} without running it: {raised}",
-            advice=("register a fake implementation with torch.library.register_fake",),
-        )
+    unsupported = isinstance(raised, UnsupportedFakeTensorException | UnsupportedOperatorException)
     module = getattr(symbol.target, "__module__", None) or "torch"
-    if not module.startswith("torch") or not is_small(args, kwargs):
-        return raised
-    with _disable_current_modes(), torch._C.DisableTorchFunction():
-        real_args, real_kwargs = map_leaves(_zeros, args), map_leaves(_zeros, kwargs)
-        try:
-            symbol.target(*real_args, **real_kwargs)
-        except Exception as eager:
-            return eager.with_traceback(None)
-    return raised
+    if module.startswith("torch") and is_small(args, kwargs):
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            state = torch.random.get_rng_state()
+            try:
+                symbol.target(*map_leaves(_zeros, args), **map_leaves(_zeros, kwargs))
+            except Exception as eager:
+                return eager.with_traceback(None)
+            finally:
+                torch.random.set_rng_state(state)
+        return MetadataUnknown(str(raised))
+    return MetadataUnknown(str(raised)) if unsupported else raised
 
 
 def is_small(args: Any, kwargs: Any) -> bool:

@@ -40,6 +40,8 @@ _FAST: dict[Any, Callable[[Variable], Any]] = {
 _SIZE = Tensor.size
 # Where the memory is: not a value that could be computed, and nothing that a trace could hold.
 _MEMORY = frozenset({Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.is_set_to, Tensor.__reduce_ex__})
+# Their result is a bool that a program may return; only using it needs its value.
+_DEFERRED = frozenset({torch.equal, Tensor.equal, torch.allclose, Tensor.allclose})
 _value_reads = value_readers() - _MEMORY
 # They make tensors of Python data, below the level where batching rules and the fake mode would see it.
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
@@ -91,6 +93,8 @@ class AcquisitionMode(TorchFunctionMode):
             )
         if registry.is_metadata(func):
             return self._metadata(func, args, kwargs)
+        if func in _DEFERRED:
+            return self.recorder.defer(func, args, kwargs)
         if func in _value_reads:
             return self.recorder.read_value(func, args, kwargs)
         intercept = _INTERCEPTS.get(func)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.fake import Observed, storage_address
-from thunder_core.ir.tree import map_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,9 @@ def infer(
     Returns the outcome and the fake of each result. Must run inside the fake mode with ``observed`` active.
     """
     value = target(*args, **kwargs)
+    for leaf in iterate_leaves(kwargs.get("out")):  # some meta kernels return it without a write
+        if isinstance(leaf, torch.Tensor):
+            observed.written.add(storage_address(leaf))
     arguments = {id(fake): index for index, fake in reversed(list(enumerate(fakes)))}
     storages: dict[int, int] = {}
     for index, fake in reversed(list(enumerate(fakes))):

@@ -8,6 +8,7 @@ agree, that is what the program is recorded with, and a check of the real result
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,8 +22,21 @@ from thunder_core.ir.tree import iterate_leaves, map_leaves
 _GENERIC = frozenset({torch.linalg.lstsq})
 
 
-def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result on sample values as meta tensors, or None when metadata depends on values or cannot be tried.
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What the probes agree on.
+
+    Attributes:
+        result: the result with tensors on the meta device.
+        views: it shows memory of the arguments, at a place that depends on values.
+    """
+
+    result: Any
+    views: bool
+
+
+def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Probed | None:
+    """The metadata of a result, or None when it depends on values or cannot be tried.
 
     Args:
         args, kwargs: with fake tensors.
@@ -30,43 +44,49 @@ def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     if not is_small(args, kwargs):
         return None
     fills = (_random, _random) if target in _GENERIC else (_zeros, _ones, _random, _random)
-    results: list[Any] = []
+    results: list[Probed] = []
     with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
         state = torch.random.get_rng_state()
         try:
-            for fill in fills:
-                result = _attempt(target, args, kwargs, fill)
-                if result is not None:
-                    results.append(result)
+            results = [found for fill in fills if (found := _attempt(target, args, kwargs, fill)) is not None]
         finally:
             torch.random.set_rng_state(state)
-    if len(results) < 2 or any(_describe(result) != _describe(results[0]) for result in results):
+    if len(results) < 2 or any(_describe(found) != _describe(results[0]) for found in results):
         return None
-    return map_leaves(lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, results[0])
+    return results[0]
 
 
 def _attempt(
     target: Callable[..., Any], args: Any, kwargs: Any, fill: Callable[[FakeTensor], torch.Tensor]
-) -> Any:
-    """The result for one way of filling tensors; None when the values are not accepted, or it is no fresh tensor."""
+) -> Probed | None:
+    """The result for one way of filling tensors; None when the values are not accepted, or it is not a new tensor."""
 
     def real(leaf: Any) -> Any:
         return fill(leaf) if isinstance(leaf, FakeTensor) else leaf
 
     given = map_leaves(real, args), map_leaves(real, kwargs)
+    tensors = [leaf for leaf in iterate_leaves(given) if isinstance(leaf, torch.Tensor)]
+    versions = [tensor._version for tensor in tensors]
     try:
         result = target(*given[0], **given[1])
     except (RuntimeError, ValueError, IndexError):
         return None
-    addresses = {leaf.untyped_storage()._cdata for leaf in iterate_leaves(given) if isinstance(leaf, torch.Tensor)}
-    for leaf in iterate_leaves(result):
-        if not isinstance(leaf, torch.Tensor) or leaf.untyped_storage()._cdata in addresses:
-            return None
-    return result
+    leaves = list(iterate_leaves(result))
+    if not all(isinstance(leaf, torch.Tensor) and all(leaf is not t for t in tensors) for leaf in leaves):
+        return None
+    if versions != [tensor._version for tensor in tensors]:
+        return None
+    addresses = {tensor.untyped_storage()._cdata for tensor in tensors}
+    views = any(leaf.untyped_storage()._cdata in addresses for leaf in leaves)
+    return Probed(map_leaves(_to_meta, result), views)
 
 
-def _describe(result: Any) -> Any:
-    return [(tuple(leaf.shape), leaf.stride(), leaf.dtype) for leaf in iterate_leaves(result)]
+def _to_meta(leaf: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+
+
+def _describe(found: Probed) -> Any:
+    return found.views, [(tuple(leaf.shape), leaf.stride(), leaf.dtype) for leaf in iterate_leaves(found.result)]
 
 
 def _fill(leaf: FakeTensor, flat: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.proxy import Proxy
@@ -94,6 +95,8 @@ class Rebuilder:
             return repr(value)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
+        if isinstance(value, TracedNumber):
+            return self._output(value.proxy)
         known = self._built.get(id(value))
         if known is not None:
             return known
@@ -109,6 +112,9 @@ class Rebuilder:
             proxy = tensor.variable.proxy
         else:
             proxy = self._recorder.inputs.object_proxy(tensor)
+        return self._output(proxy)
+
+    def _output(self, proxy: Proxy) -> str:
         position = self._positions.get(proxy.name)
         if position is None:
             position = self._positions[proxy.name] = len(self._outputs)

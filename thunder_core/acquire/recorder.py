@@ -17,14 +17,16 @@ from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.naming import Names
 from thunder_core.acquire.probe import probe
 from thunder_core.acquire.outcome import Outcome, Result, Slot, infer
+from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable, metadata_key
+from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context, current_context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.ir.symbol import CallStyle, Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.symbols import functions
@@ -66,6 +68,7 @@ class Recorder:
         self.busy = False
         self.saw_strides = False
         self._outcomes: dict[Any, Outcome] = {}
+        self._entangled: set[int] = set()
         self._storage_numbers: dict[int, int] = {}
         self._storages_alive: list[Any] = []
         self._next_storage = 0
@@ -158,6 +161,12 @@ class Recorder:
         written = [call.variables[index].proxy.storage for index in outcome.written]
         if not constant:
             self.constant_storages.difference_update(written)
+        if not self._entangled.isdisjoint(written):
+            raise UnsupportedError(
+                f"{symbol.name} writes to memory of which another tensor shows a part that depends on values",
+                location=location,
+                advice=("clone() the result of the call whose position is a tensor (torch.narrow, say)",),
+            )
         effects = self._effects(symbol, outcome, call, args, kwargs)
         output = map_leaves(lambda leaf: proxies[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
         if not outcome.results:
@@ -183,6 +192,23 @@ class Recorder:
             call = Call(self)
             convert(args, call), convert(kwargs, call)
             return self._evaluate_or_raise(symbol, args, kwargs, call, data_dependence.ValueNeeded(symbol.name))
+        finally:
+            self.busy = outer
+
+    def defer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a comparison whose result is a Python bool that only the running program knows."""
+        outer, self.busy = self.busy, True
+        try:
+            symbol, args, kwargs = registry.resolve(func, args, kwargs)
+            call = Call(self)
+            recorded = convert(args, call), convert(kwargs, call)
+            if call.foldable and all(self.is_constant(variable) for variable in call.variables):
+                return concrete.evaluate(self, symbol, args, kwargs)
+            proxy = NumberProxy(self.names.intermediate(), bool)
+            context = current_context()
+            shown = context if context != self.ambient else None
+            self.lines.append(BoundSymbol(symbol, *recorded, proxy, PURE, shown, user_location(3)))
+            return TracedNumber(proxy, symbol, tuple(call.variables))
         finally:
             self.busy = outer
 
@@ -301,7 +327,7 @@ class Recorder:
                 lambda leaf: self.inputs.constant(leaf) if isinstance(leaf, torch.Tensor) else leaf, value
             )
         if read:
-            raise data_dependence.error(symbol, call.variables, user_location(4)) from error
+            raise data_dependence.error(symbol, call.variables, user_location(4), error) from error
         return self._probe_or_raise(symbol, args, kwargs, call, error)
 
     def _as_number(self, leaf: Any) -> Any:
@@ -318,24 +344,25 @@ class Recorder:
         with self.mode.observing():
             found = probe(symbol.target, self._fakes(args), self._fakes(kwargs))
         if found is None:
-            raise data_dependence.error(symbol, call.variables, user_location(5)) from error
-        requires_grad = torch.is_grad_enabled() and any(v.proxy.requires_grad for v in call.variables)
+            raise data_dependence.error(symbol, call.variables, user_location(5), error) from error
         with self.mode.observing() as observed:
             device = call.proxies[0].device if call.proxies else torch.device("cpu")
-            made = map_leaves(lambda leaf: FakeTensor(self.mode, leaf, device), found)
+            made = map_leaves(lambda leaf: FakeTensor(self.mode, leaf, device), found.result)
             outcome, fakes = infer(lambda: made, (), {}, [], observed)
-        if requires_grad:
-            marked = tuple(replace(r, requires_grad=r.dtype.is_floating_point or r.dtype.is_complex) for r in outcome.results)
-            outcome, fakes = replace(outcome, results=marked), []
-        context = current_context()
+        if torch.is_grad_enabled() and any(variable.proxy.requires_grad for variable in call.variables):
+            marked = [replace(r, requires_grad=r.dtype.is_floating_point or r.dtype.is_complex) for r in outcome.results]
+            outcome, fakes = replace(outcome, results=tuple(marked)), []
         recorded = convert(args, Call(self)), convert(kwargs, Call(self))
-        result = self._record(symbol, *recorded, call, outcome, fakes or None, context)
-        for proxy in list(self.lines[-1].outputs()):
-            line = BoundSymbol(
-                CHECK_METADATA, (proxy, proxy.shape, proxy.stride, proxy.dtype), {}, None,  # type: ignore[union-attr]
-                Effects(external=True), None, self.lines[-1].location,
+        result = self._record(symbol, *recorded, call, outcome, fakes or None, current_context())
+        line = self.lines[-1]
+        for proxy in line.outputs():
+            assert isinstance(proxy, TensorProxy)
+            checked = (proxy, proxy.shape, proxy.stride, proxy.dtype)
+            self.lines.append(
+                BoundSymbol(CHECK_METADATA, checked, {}, None, Effects(external=True), line.context, line.location)
             )
-            self.lines.append(line)
+            if found.views:
+                self._entangled.update((proxy.storage, *(other.storage for other in call.proxies)))
         return result
 
     def is_constant(self, variable: Variable) -> bool:
