@@ -63,6 +63,11 @@ def _fitting(function: Callable[[torch.Tensor, torch.Tensor, int], Any]) -> Call
     return apply
 
 
+def _in_place(function: Callable[[torch.Tensor, torch.Tensor], Any]) -> Callable[..., Any]:
+    """In-place with a second operand that does not overlap the first, which would be undefined in eager."""
+    return _fitting(lambda x, y, n: function(x, y if y is x else y.clone()))
+
+
 def _whole(function: Callable[[torch.Tensor, int], Any]) -> Callable[..., Any]:
     return lambda x, _, n: function(x, n)
 
@@ -132,9 +137,9 @@ OPERATIONS: list[Callable[..., Any]] = [
     _whole(lambda x, n: x.sum()),
     _fitting(lambda x, y, n: x + y),
     _fitting(lambda x, y, n: x * y),
-    _fitting(lambda x, y, n: x.add_(y)),
-    _fitting(lambda x, y, n: x.mul_(y)),
-    _fitting(lambda x, y, n: x.copy_(y)),
+    _in_place(lambda x, y: x.add_(y)),
+    _in_place(lambda x, y: x.mul_(y)),
+    _in_place(lambda x, y: x.copy_(y)),
     _whole(lambda x, n: x.add_(n)),
     _whole(lambda x, n: x.mul_(0.5)),
     _whole(lambda x, n: x.sin_()),

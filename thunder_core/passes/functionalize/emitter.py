@@ -21,6 +21,7 @@ class Emitter:
 
     Attributes:
         lines: the lines so far.
+        may_record: whether autograd records any line of the trace.
         context, location: given to the lines that are made here; those of the user's line under treatment.
     """
 
@@ -29,6 +30,9 @@ class Emitter:
         self.ambient = trace.context
         self.context: Context | None = None
         self.location: SourceLocation | None = None
+        self.may_record = trace.context.grad_enabled or any(
+            bound.context is not None and bound.context.grad_enabled for bound in trace.symbols
+        )
         tensors = [proxy for proxy in _defined(trace) if isinstance(proxy, TensorProxy)]
         self._next_storage = max((proxy.storage for proxy in tensors), default=-1) + 1
         numbers = [int(match[1]) for name in trace.names() if (match := re.fullmatch(r"t(\d+)", name))]

@@ -49,7 +49,8 @@ def find_twin(call: BoundSymbol, target: TensorProxy, metadata: Metadata, emitte
         target, shape=result.shape, stride=result.stride, dtype=result.dtype, requires_grad=result.requires_grad
     )
     if result.shares >= 0:
-        return Twin(symbol, replace(like, offset=result.offset), True) if result.shares == 0 else None
+        rearranged = result.shares == 0 and like.numel == target.numel
+        return Twin(symbol, replace(like, offset=result.offset), True) if rearranged else None
     return Twin(symbol, like, False) if result.shape == target.shape else None
 
 

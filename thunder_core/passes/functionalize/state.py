@@ -57,14 +57,14 @@ class State:
             return family.value
         latest = memory.latest.value
         assert latest is not None
-        if family.value is not None and family.value.requires_grad:
-            value = self.emitter.fresh(latest, requires_grad=True, storage=latest.storage)
+        if not self.emitter.may_record:
+            value = latest
+        elif family.value is not None:
+            value = self.emitter.fresh(latest, requires_grad=family.value.requires_grad, storage=latest.storage)
             self.emitter.call(operations.with_data, (family.value, latest), value)
-        elif latest.requires_grad:
+        else:
             value = self.emitter.fresh(latest, requires_grad=False, storage=latest.storage)
             self.emitter.call(torch.Tensor.detach, (latest,), value)
-        else:
-            value = latest
         family.value, family.version = value, memory.version
         return value
 
