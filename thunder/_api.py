@@ -111,15 +111,15 @@ def explain(jitted: Any) -> CompileReport:
 
 def save_trace(jitted: Any, path: Any) -> None:
     """Write the latest compilation's program to ``path`` as a Python module that runs by itself."""
-    from thunder_core.ir.serialization import save_trace as save
+    from thunder_core.saving.files import save_trace as save
 
     entry = _last(jitted)
-    save(entry.traces[0], path)
+    save(entry.traces[0], path, entry.constants)
 
 
 def load_trace(path: Any) -> Callable[..., Any]:
     """Read a program that `save_trace` wrote, possibly edited since; the result is callable and has a ``trace``."""
-    from thunder_core.ir.serialization import load_trace as load
+    from thunder_core.saving.files import load_trace as load
 
     program: Callable[..., Any] = load(path)
     return program

@@ -70,7 +70,12 @@ def compile_program(
         program.executors,
         acquired.recipe.writes,
     )
-    return Entry(prologue, run, program.traces, epilogue, report, acquired.random_states)
+    constants = {
+        proxy.name: source.value
+        for proxy, source in zip(acquired.trace.inputs, acquired.sources, strict=True)
+        if isinstance(source, ConstantSource)
+    }
+    return Entry(prologue, run, program.traces, epilogue, report, constants, acquired.random_states)
 
 
 @dataclass(frozen=True)

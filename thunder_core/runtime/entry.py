@@ -30,6 +30,7 @@ class Entry:
         traces: the program at each stage, as acquired first, as executed last.
         epilogue: copies into mutated inputs, as a trace; None when there are none.
         report: how it was made.
+        constants: values of the acquired program's inputs that are the same in every run, by name.
         random_states: generators outside of PyTorch that the program consumed; such an entry is not reused.
     """
 
@@ -38,6 +39,7 @@ class Entry:
     traces: tuple[Trace, ...]
     epilogue: Trace | None
     report: EntryReport
+    constants: dict[str, Any]
     random_states: tuple[str, ...]
 
 

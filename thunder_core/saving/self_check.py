@@ -1,0 +1,106 @@
+"""What ``python program.py`` does with a saved program: show how to call it, and try it on random inputs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import torch
+
+from thunder_core.errors import ThunderError
+from thunder_core.ir.annotation import Annotator
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.saving.files import load_trace
+
+
+def main(path: str) -> None:
+    """Load the program at ``path``, run it on random inputs of the annotated types and print what it returns.
+
+    Exits with status 1 when the program cannot be read or does not run.
+    """
+    try:
+        program = load_trace(path)
+    except ThunderError as error:
+        sys.exit(str(error))
+    annotator = Annotator()
+    write = sys.stdout.write
+    write(f"{program.trace.name} takes:\n")
+    for proxy in program.trace.inputs:
+        note = "  (stored in this file)" if proxy.name in program.constants else ""
+        write(f"    {proxy.name}: {annotator.annotate(proxy)}{note}\n")
+    missing = _cannot_be_made(program.inputs)
+    if missing:
+        write(f"Not tried: {missing}.\n")
+        return
+    result = program(*random_inputs(program.inputs))
+    write("On random inputs it returns:\n")
+    for leaf in iterate_leaves(result):
+        write(f"    {describe(leaf)}\n")
+
+
+def random_inputs(proxies: Sequence[Proxy], seed: int = 0) -> list[object]:
+    """Inputs with the metadata of ``proxies``: normal floats, integers 0 and 1; those that share memory share it."""
+    generator = torch.Generator().manual_seed(seed)
+    memories: dict[int, torch.Tensor] = {}
+    return [
+        _random_tensor(proxy, proxies, memories, generator) if isinstance(proxy, TensorProxy) else _number(proxy)
+        for proxy in proxies
+    ]
+
+
+def describe(leaf: object) -> str:
+    """One line about a value: a tensor's type and the range of its values."""
+    if not isinstance(leaf, torch.Tensor):
+        return repr(leaf)
+    shape = ", ".join(map(str, leaf.shape))
+    text = f"{str(leaf.dtype).removeprefix('torch.')}[{shape}]"
+    if leaf.numel() == 0 or leaf.is_complex() or leaf.dtype is torch.bool:
+        return text
+    values = leaf.detach().double()
+    return f"{text}, values from {values.min().item():.4g} to {values.max().item():.4g}"
+
+
+def _random_tensor(
+    proxy: TensorProxy, proxies: Sequence[Proxy], memories: dict[int, torch.Tensor], generator: torch.Generator
+) -> torch.Tensor:
+    if proxy.storage not in memories:
+        sharing = [item for item in proxies if isinstance(item, TensorProxy) and item.storage == proxy.storage]
+        memories[proxy.storage] = _random_memory(sharing, generator)
+    memory = memories[proxy.storage].view(proxy.dtype)
+    tensor = memory.as_strided(proxy.shape, proxy.stride, proxy.offset)
+    return tensor.requires_grad_(proxy.requires_grad)
+
+
+def _random_memory(sharing: Sequence[TensorProxy], generator: torch.Generator) -> torch.Tensor:
+    """A flat tensor with room for all of ``sharing``, with values of the type of the first."""
+    dtype = sharing[0].dtype
+    size = max(_extent(proxy) * proxy.dtype.itemsize for proxy in sharing)
+    count = -(-size // 16) * 16 // dtype.itemsize  # a multiple of every element size
+    if dtype.is_floating_point or dtype.is_complex:
+        values = torch.randn(count, generator=generator)
+    else:
+        values = torch.randint(0, 2, (count,), generator=generator)
+    return values.to(sharing[0].device, dtype)
+
+
+def _extent(proxy: TensorProxy) -> int:
+    if 0 in proxy.shape:
+        return 1
+    steps = zip(proxy.shape, proxy.stride, strict=True)
+    return int(proxy.offset + sum((size - 1) * step for size, step in steps) + 1)
+
+
+def _number(proxy: Proxy) -> object:
+    assert isinstance(proxy, NumberProxy)
+    return proxy.python_type(1)
+
+
+def _cannot_be_made(proxies: Sequence[Proxy]) -> str:
+    """Why random inputs cannot be made; empty when they can."""
+    for proxy in proxies:
+        if not isinstance(proxy, TensorProxy | NumberProxy):
+            return f"{proxy.name} is an object of type {proxy.type_name}"
+        if isinstance(proxy, TensorProxy) and proxy.device.type == "cuda" and not torch.cuda.is_available():
+            return f"{proxy.name} is on {proxy.device}, and there is no such device"
+    return ""
