@@ -17,7 +17,7 @@ from thunder_core.testing import Arguments, Comparison, assert_same_behaviour
 from thunder_core.testing.outcome import Outcome, outcome_of
 
 Case = Callable[[Compile], None]
-TRAINED = ("bert", "gpt2", "llama", "t5", "vit", "resnet", "wav2vec2", "mixtral")
+TRAINED = ("bert", "gpt2", "llama", "t5", "vit", "resnet", "wav2vec2", "mixtral", "swin", "albert")
 DECODED = ("gpt2", "llama", "gemma2", "t5", "mamba")
 STEPS = 4
 
@@ -29,10 +29,11 @@ def run_case(name: str, compile: Compile) -> Outcome:
         return outcome_of(functools.partial(CASES[name], compile), seconds=90)
 
 
-def _forward(model: torch.nn.Module, inputs: Callable[[], dict[str, Any]], compile: Compile) -> None:
-    """Evaluation without gradients, twice on inputs of the same metadata."""
+def _forward(model: torch.nn.Module, inputs: Callable[[], dict[str, Any]], compile: Compile, calls: int = 2) -> None:
+    """Evaluation without gradients, more than once on inputs of the same metadata."""
     with torch.no_grad():
-        assert_same_behaviour(model, lambda: Arguments(**inputs()), compile, cache_hits=hit_counter(compile))
+        make = lambda: Arguments(**inputs())  # noqa: E731
+        assert_same_behaviour(model, make, compile, rounds=calls, cache_hits=hit_counter(compile))
 
 
 def _training(model: torch.nn.Module, inputs: Callable[[], dict[str, Any]], compile: Compile) -> None:
@@ -109,7 +110,10 @@ def _cases() -> Iterator[tuple[str, Case]]:
         yield f"litgpt/{name}/training", functools.partial(_lit_gpt, lit_row, _training)
         yield f"litgpt/{name}/decode", functools.partial(_lit_gpt_decode, lit_row)
     for name, row in hugging_face.ROWS.items():
-        yield f"transformers/{name}", functools.partial(_hugging_face, row, _forward)
+        yield (
+            f"transformers/{name}",
+            functools.partial(_hugging_face, row, functools.partial(_forward, calls=row.calls)),
+        )
         if name in TRAINED:
             yield f"transformers/{name}/training", functools.partial(_hugging_face, row, _training)
         if name in DECODED:
@@ -118,5 +122,9 @@ def _cases() -> Iterator[tuple[str, Case]]:
 
 CASES: dict[str, Case] = dict(_cases())
 MAY_REFUSE = frozenset(
-    name for name in CASES if name.startswith("litgpt/") and lit_gpt.ROWS[name.split("/")[1]].may_refuse
+    f"{family}/{name}" if case == "forward" else f"{family}/{name}/{case}"
+    for family, rows in (("litgpt", lit_gpt.ROWS), ("transformers", hugging_face.ROWS))
+    for name, row in rows.items()  # type: ignore[attr-defined]
+    for case in row.may_refuse
 )
+"""Cases that a DataDependentError is a right answer to."""

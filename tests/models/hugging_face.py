@@ -51,6 +51,8 @@ class Row:
         inputs: kind of input, see ``tests.models.inputs``.
         options: arguments of the configuration.
         nested: configuration classes of the options that are configurations themselves.
+        calls: number of calls, the last a cache hit; more for models that change themselves in their first call.
+        may_refuse: cases in which the program branches on values of tensors, so that a DataDependentError is right too.
     """
 
     model: str
@@ -58,6 +60,8 @@ class Row:
     inputs: str
     options: dict[str, Any]
     nested: dict[str, str] = field(default_factory=dict)
+    calls: int = 2
+    may_refuse: tuple[str, ...] = ()
 
     def build(self, **overrides: Any) -> torch.nn.Module:
         """The model with random weights from a fixed seed, in evaluation mode."""
@@ -99,7 +103,8 @@ ROWS: dict[str, Row] = {
     "fnet": Row("FNetModel", "FNetConfig", "text", _COMMON),
     "modernbert": Row("ModernBertModel", "ModernBertConfig", "masked_text", {**_COMMON, "cls_token_id": 1,
                                                                                "sep_token_id": 2}),
-    "longformer": Row("LongformerModel", "LongformerConfig", "long_text", {**_COMMON, "attention_window": 4}),
+    "longformer": Row("LongformerModel", "LongformerConfig", "long_text", {**_COMMON, "attention_window": 4},
+                      may_refuse=("forward",)),
     "big_bird": Row("BigBirdModel", "BigBirdConfig", "long_text", {**_COMMON, "attention_type": "original_full"}),
     "funnel": Row("FunnelBaseModel", "FunnelConfig", "masked_text",
                   {"vocab_size": VOCABULARY, "d_model": 32, "block_sizes": [1, 1], "n_head": 4, "d_head": 8,
@@ -144,7 +149,7 @@ ROWS: dict[str, Row] = {
                   {**_MAMBA, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 4}),
     "rwkv": Row("RwkvForCausalLM", "RwkvConfig", "text",
                 {"vocab_size": VOCABULARY, "hidden_size": 32, "attention_hidden_size": 32, "num_hidden_layers": 2,
-                 "intermediate_size": 37, "context_length": 64}),
+                 "intermediate_size": 37, "context_length": 64}, calls=3),
     # mixtures of experts
     "mixtral": Row("MixtralForCausalLM", "MixtralConfig", "text", {**_DECODER, "num_local_experts": 4}),
     "qwen2_moe": Row("Qwen2MoeForCausalLM", "Qwen2MoeConfig", "text",
@@ -212,7 +217,7 @@ ROWS: dict[str, Row] = {
     "whisper": Row("WhisperForConditionalGeneration", "WhisperConfig", "spectrogram",
                    {**{name: value for name, value in _BART.items() if name != "max_position_embeddings"},
                     "num_mel_bins": 16, "max_source_positions": 20, "max_target_positions": 20}),
-    "wav2vec2": Row("Wav2Vec2ForCTC", "Wav2Vec2Config", "waveform", _SPEECH),
+    "wav2vec2": Row("Wav2Vec2ForCTC", "Wav2Vec2Config", "waveform", _SPEECH, may_refuse=("training",)),
     "hubert": Row("HubertModel", "HubertConfig", "waveform", _SPEECH),
     "wavlm": Row("WavLMModel", "WavLMConfig", "waveform", _SPEECH),
     "sew": Row("SEWModel", "SEWConfig", "waveform", {**_SPEECH, "squeeze_factor": 2}),

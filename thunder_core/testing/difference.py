@@ -28,8 +28,8 @@ class Comparison:
     atol: float = 0.0
     values: bool = True
     gradients: bool = False
-    gradient_rtol: float = 1e-5
-    gradient_atol: float = 1e-6
+    gradient_rtol: float = 1e-4
+    gradient_atol: float = 1e-5
 
     def for_gradients(self) -> Comparison:
         """How the entries that are gradients are compared."""

@@ -76,17 +76,24 @@ def _programs(operator: Any) -> Iterator[Program]:
         "function": _spelling(operator.op),
         "method": _spelling(operator.method_variant),
         "operator": _spelling(operator.operator_variant),
+    }
+    in_place = {
         "in place": _spelling(operator.inplace_variant),
         "in-place operator": _spelling(operator.inplace_operator_variant),
     }
     for index in range(SAMPLES_PER_OPERATOR):
 
-        def make_arguments(index: int = index) -> Arguments:
+        def make_sample(index: int = index) -> Any:
             samples = operator.sample_inputs("cpu", _dtype(operator), requires_grad=False)
-            sample = next(itertools.islice(samples, index, None))
+            return next(itertools.islice(samples, index, None), None)
+
+        def make_arguments(make_sample: Callable[[], Any] = make_sample) -> Arguments:
+            sample = make_sample()
             return Arguments(sample.input, *sample.args, **sample.kwargs)
 
-        for variant, call in calls.items():
+        if (sample := make_sample()) is None:
+            return
+        for variant, call in (calls if sample.broadcasts_input else calls | in_place).items():
             if call is not None:
                 yield Program(variant, index, call, make_arguments)
         if operator.supports_out:
