@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
 
-_NAMED_OTHERWISE: Final = {"normal_": "normal_functional"}
+from thunder_core.symbols.naming import Function, existing_function
+
+# Twins whose names or schemas differ in form only.
+_GIVEN: Final = {
+    "normal_": "torch.ops.aten.normal_functional",
+    "copy_": "torch.ops.aten.copy",
+    "polygamma_": "torch.Tensor.polygamma",
+    "__ilshift__": "torch.Tensor.__lshift__",
+    "__irshift__": "torch.Tensor.__rshift__",
+}
+
+# These change the memory of a tensor itself, which no value expresses.
+_WITHOUT_TWIN: Final = frozenset({"resize_", "resize_as_", "resize_as_sparse_", "set_", "sparse_resize_"})
 
 
-def functional_twin(method: Callable[..., Any]) -> Callable[..., Any] | None:
+def functional_twin(method: Function) -> Function | None:
     """For the method ``Tensor.foo_`` the function that computes its result from the same arguments; None if unknown.
 
     That is ``Tensor.foo``, or the functional variant among the ATen operators, where its schemas agree.
     """
     name = getattr(method, "__name__", "")
-    if not name.endswith("_") or name.endswith("__"):
-        return None
+    if name in _GIVEN:
+        return existing_function(_GIVEN[name])
     base = name[:-1]
-    base = _NAMED_OTHERWISE.get(name, name[:-1])
-    if not _schemas_agree(name, base):
+    if name in _WITHOUT_TWIN or not name.endswith("_") or name.endswith("__") or not _schemas_agree(name, base):
         return None
-    twin: Callable[..., Any] | None = getattr(torch.Tensor, base, None)
-    return twin or torch.ops.aten.__getattr__(base)
+    return existing_function(f"torch.Tensor.{base}") or existing_function(f"torch.ops.aten.{base}")
 
 
 def _schemas_agree(inplace: str, functional: str) -> bool:

@@ -67,8 +67,16 @@ ROWS: list[Row] = [
     row("torch.binomial(count, prob, generator=None)", method=False, tags=_RANDOM),
     row(
         "torch.bernoulli(input, *, generator=None)",
+        "Tensor.bernoulli",
         overloads=("input, p, *, generator=None",),
+        method=False,
+        tags=_RANDOM,
+    ),
+    # the probabilities of the in-place variant are an argument, never the tensor
+    row(
+        "torch.ops.aten.bernoulli(input, p, *, generator=None)",
         inplace="Tensor.bernoulli_(input, p=0.5, *, generator=None)",
+        method=False,
         tags=_RANDOM,
     ),
     row("torch.multinomial(input, num_samples, replacement=False, *, generator=None)", tags=_RANDOM),
