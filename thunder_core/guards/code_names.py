@@ -34,6 +34,7 @@ _ENVIRONMENT = frozenset({"environ", "getenv"})
 _ACCESSORS = frozenset({"getattr", "hasattr", "setattr", "delattr"})
 _CALLS = frozenset({"CALL", "PRECALL", "CALL_FUNCTION_EX", "CALL_KW"})
 _STRING_BUILDERS = frozenset({"BUILD_STRING", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "BINARY_OP"})
+_LOOKUPS = frozenset({"__getattr__", "__getattribute__"})
 _ERRORS = frozenset({"AttributeError", "Exception", "BaseException"})
 
 
@@ -121,7 +122,8 @@ def _collect(code: CodeType) -> CodeNames:
         free=code.co_freevars,
         attributes=frozenset(collector.attributes | (probes & strings) | collector.matched),
         probes=frozenset(probes),
-        whole=collector.whole or bool(named & _WHOLE),
+        # lookup of one attribute for somebody else, whose own names say which
+        whole=code.co_name not in _LOOKUPS and (collector.whole or bool(named & _WHOLE)),
         chains=tuple(collector.chains),
         stored_globals=frozenset(collector.stored_globals),
         stored_cells=frozenset(collector.stored_cells),
@@ -150,11 +152,13 @@ class _Collector:
         chain: tuple[str, ...] = ()
         probing = False  # between the load of getattr and its call
         constant_name = False  # and a constant string was seen since
+        previous = ""
         for operation, argument in _instructions(code):
             name = ""
             if operation in _NAME_OPERATIONS:
                 name = code.co_names[argument >> _NAME_SHIFT.get(operation, 0)]
             if operation in _ATTRIBUTE_LOADS:
+                previous = operation
                 self.attributes.add(name)
                 if chain:
                     chain = (*chain, name)
@@ -170,20 +174,21 @@ class _Collector:
                 self.whole |= operation in _STRING_BUILDERS or not constant_name
                 probing = False
             else:
-                self._scan_other(code, operation, argument, name)
+                self._scan_other(code, operation, argument, name, previous)
+            previous = operation
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
                 self.scan(constant)
             elif isinstance(constant, str) and constant.isidentifier():
                 self.strings.add(constant)
 
-    def _scan_other(self, code: CodeType, operation: str, argument: int, name: str) -> None:
+    def _scan_other(self, code: CodeType, operation: str, argument: int, name: str, previous: str) -> None:
         if operation in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             self.stored_globals.add(name)
         elif operation in ("STORE_DEREF", "DELETE_DEREF"):
             self.stored_cells.add(_cell_name(code, argument))
         elif operation == "IS_OP":
-            self.compares_identity = True
+            self.compares_identity |= previous != "LOAD_CONST"  # ``is None`` asks nothing about other objects
         elif operation == "MATCH_CLASS":
             tuples = (constant for constant in code.co_consts if isinstance(constant, tuple))
             self.matched.update(item for constant in tuples for item in constant if isinstance(item, str))

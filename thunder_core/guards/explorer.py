@@ -25,6 +25,7 @@ from thunder_core.guards.guard import (
     AbsentGuard,
     ArrayGuard,
     CodeGuard,
+    DistinctGuard,
     EqualGuard,
     Guard,
     IdentityGuard,
@@ -39,7 +40,9 @@ from thunder_core.guards.guard import (
 )
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, make_node, node_kind
 from thunder_core.guards.plain import ATOM_TYPES, copy_content, is_plain, is_plain_content
+from thunder_core.guards.random_state import RandomStates
 from thunder_core.guards.source import (
+    ArgumentSource,
     AttributeSource,
     BufferSource,
     ClosureSource,
@@ -49,7 +52,9 @@ from thunder_core.guards.source import (
     GlobalSource,
     InstanceAttributeSource,
     ItemSource,
+    KeywordSource,
     ParameterSource,
+    ReferentSource,
     Source,
     SubmoduleSource,
 )
@@ -62,6 +67,8 @@ _MODULE_INTERNALS = frozenset(
 )
 _CONTAINER_MODULES = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 _BUILTINS = frozenset(vars(builtins))
+_MUTABLE_KINDS = (NodeKind.OBJECT, NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET, NodeKind.MODULE)
+_MOST_DISTINCT = 8
 _DEEPEST_FRESH = 4
 _MOST_FRESH_ITEMS = 64
 
@@ -81,6 +88,9 @@ class Explorer:
         self.guards: list[Guard] = []
         self.tensors = TensorIndex(self)
         self.late: list[Source] = []
+        self.random_states = RandomStates()
+        self.compares_identity = False
+        self.wrote_arguments = False
         self.arrays: list[Node] = []
         self.stored_globals: dict[tuple[int, str], tuple[GlobalSource, Any]] = {}
         self.stored_cells: dict[int, tuple[ClosureSource, Any, Any]] = {}
@@ -224,7 +234,12 @@ class Explorer:
         if numpy is not None and isinstance(value, numpy.ndarray):
             self.arrays.append(node)  # whether its content counts depends on how the program uses it
             return
-        if kind.__eq__ is not object.__eq__ and kind.__hash__ not in (None, object.__hash__):
+        self.random_states.watch(value, source.describe())
+        if isinstance(value, weakref.ref):
+            self.guards.append(TypeGuard(source, kind))
+            self.meet(value(), ReferentSource(source))
+            return
+        if has_equality(value):
             self.guards.append(EqualGuard(source, value))
             return
         try:
@@ -529,6 +544,7 @@ class Explorer:
         if key in self._globals_seen:
             return
         self._globals_seen.add(key)
+        self.compares_identity |= names.compares_identity
         self._kept.append(code)
         module = str(namespace.get("__name__", ""))
         for name in names.stored_globals:
@@ -617,8 +633,27 @@ class Explorer:
                 for name in own.keys() if names.whole else own.keys() & names.attributes:
                     self.value_reached(own[name], names, depth + 1)
 
+    def _guard_distinct(self) -> None:
+        """Objects among the arguments that the program compares by identity, or writes to, must stay different ones."""
+        groups: dict[type, list[Source]] = {}
+        for node in self.nodes.values():
+            if node.kind in _MUTABLE_KINDS and _is_argument(node.source):
+                groups.setdefault(type(node.object), []).append(node.source)
+        if self.compares_identity:
+            for tensor, source in self.tensors.arguments():
+                groups.setdefault(type(tensor), []).append(source)
+        for sources in groups.values():
+            self.guards.extend(
+                DistinctGuard(source, other)
+                for position, source in enumerate(sources[:_MOST_DISTINCT])
+                for other in sources[:position]
+            )
+
     def finish(self) -> None:
         """Guards that could not be made while the program ran."""
+        if self.compares_identity or self.wrote_arguments:
+            self._guard_distinct()
+            self.compares_identity = self.wrote_arguments = False
         for source in self.late:
             value = source.read((), {})
             kind = node_kind(value) if callable(value) else None
@@ -627,3 +662,18 @@ class Explorer:
         for node in self.arrays:
             self.guards.append(ArrayGuard.of(node.source, node.object, content=id(node.object) not in self.tensors.asked))
         self.arrays.clear()
+
+
+def has_equality(value: Any) -> bool:
+    """True for a hashable object whose class defines what equality means, as a truth value."""
+    kind = type(value)
+    if kind.__eq__ is object.__eq__ or kind.__hash__ is None or kind.__hash__ is object.__hash__:
+        return False
+    try:
+        return (value == value) is True
+    except (TypeError, ValueError, RuntimeError):
+        return False
+
+
+def _is_argument(source: Source) -> bool:
+    return isinstance(source.root, ArgumentSource | KeywordSource)

@@ -36,20 +36,22 @@ class ProfileHook:
             elif event == "return":
                 on_return(frame, value)
 
-        def chained(frame: FrameType, event: str, value: Any) -> None:
-            self._previous(frame, event, value)
-            hook(frame, event, value)
-
-        self._plain, self._chained = hook, chained
+        self._own_hook: Callable[[FrameType, str, Any], None] = hook
         self._hook = hook
 
     def start(self) -> None:
-        self._previous = sys.getprofile()
-        self._hook = self._chained if callable(self._previous) else self._plain
+        previous, own_hook = sys.getprofile(), self._own_hook
+
+        def chained(frame: FrameType, event: str, value: Any) -> None:
+            previous(frame, event, value)
+            own_hook(frame, event, value)
+
+        self._previous = previous
+        self._hook = chained if callable(previous) else own_hook
         sys.setprofile(self._hook)
 
     def stop(self) -> None:
-        previous, self._previous = self._previous, None
+        previous = self._previous
         if callable(previous) or previous is None:
             sys.setprofile(previous)
         else:  # cProfile installs itself from C and answers getprofile() with the profiler object

@@ -10,7 +10,6 @@ from torch.nn.modules import module as _module
 
 from thunder_core.guards.source import Names
 
-_AUTOCAST_DEVICES = ("cpu", "cuda")
 _GLOBAL_HOOKS = (
     "_global_forward_hooks",
     "_global_forward_pre_hooks",
@@ -87,9 +86,8 @@ def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
     """Device type and element type of each autocast that is on."""
     if not torch._C._is_any_autocast_enabled():
         return ()
-    return tuple(
-        (device, torch.get_autocast_dtype(device)) for device in _AUTOCAST_DEVICES if torch.is_autocast_enabled(device)
-    )
+    devices = torch._C._autocast_supported_devices()
+    return tuple((device, torch.get_autocast_dtype(device)) for device in devices if torch.is_autocast_enabled(device))
 
 
 def functorch_level() -> int:
@@ -166,6 +164,9 @@ def always_checked(state: GlobalState, names: Names) -> list[str]:
     if state.function_modes:
         device = names.constant(state.default_device, "default_device")
         conditions.append(f"{names.constant(torch.get_default_device, 'get_default_device')}() != {device}")
+    if state.deterministic:
+        module = names.constant(torch.utils.deterministic, "deterministic")
+        conditions.append(f"{module}.fill_uninitialized_memory is not {state.fill_uninitialized_memory}")
     if state.module_hooks:
         hooks = names.constant(global_module_hooks, "global_module_hooks")
         conditions.append(f"{hooks}() != {state.module_hooks!r}")
@@ -188,9 +189,6 @@ def remaining(state: GlobalState, names: Names) -> list[str]:
     conditions.append(f"{names.constant(torch.get_default_dtype, 'get_default_dtype')}() is not {dtype}")
     precision = names.constant(torch._C._get_float32_matmul_precision, "float32_matmul_precision")
     conditions.append(f"{precision}() != {state.matmul_precision!r}")
-    if state.deterministic:
-        module = names.constant(torch.utils.deterministic, "deterministic")
-        conditions.append(f"{module}.fill_uninitialized_memory is not {state.fill_uninitialized_memory}")
     return conditions
 
 

@@ -150,13 +150,14 @@ class WeakIdentityGuard(Guard):
     kind: ClassVar[str] = "identity"
 
     def holds(self, value: Any) -> bool:
-        return value is self.expected()
+        return value is not None and value is self.expected()
 
     def reason(self, value: Any) -> str:
         return f"{self.source.describe()}: is another object than before ({self.name})"
 
     def failure(self, value: str, names: Names) -> str:
-        return f"{value} is not {names.constant(self.expected, 'the_' + self.name)}()"
+        # a reference to an object that is gone answers None
+        return f"{value} is None or {value} is not {names.constant(self.expected, 'the_' + self.name)}()"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import FunctionType, MemberDescriptorType, MethodType
 from typing import Any
@@ -109,7 +110,7 @@ def slot_names(kind: type) -> tuple[str, ...]:
         name
         for base in kind.__mro__
         for name, member in base.__dict__.items()
-        if type(member) is MemberDescriptorType and base.__module__ != "builtins"
+        if type(member) is MemberDescriptorType and "__slots__" in base.__dict__
     )
 
 
@@ -126,6 +127,11 @@ def own_attributes(value: Any) -> dict[str, Any]:
     return attributes
 
 
+def entries(value: dict[Any, Any]) -> Iterable[tuple[Any, Any]]:
+    """Keys and values as the builtin class under ``value`` keeps them, whatever its own class overrides."""
+    return collections.OrderedDict.items(value) if isinstance(value, collections.OrderedDict) else dict.items(value)
+
+
 def make_node(value: Any, source: Source, kind: NodeKind) -> Node:
     """A node with a shallow snapshot of ``value`` as it is now."""
     node = Node(value, source, kind)
@@ -134,7 +140,7 @@ def make_node(value: Any, source: Source, kind: NodeKind) -> Node:
         # A module whose __init__ has not run (or a scripted one) may lack them.
         node.content = tuple(dict(attributes.pop(name, ()) or ()) for name in MODULE_DICTIONARIES)
     elif kind is NodeKind.DICTIONARY:
-        node.content = dict(dict.items(value))
+        node.content = dict(entries(value))
         node.attributes = own_attributes(value)
     elif kind is NodeKind.SEQUENCE or kind is NodeKind.SET:
         node.content = tuple(value)

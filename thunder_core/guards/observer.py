@@ -15,7 +15,6 @@ from thunder_core.guards.frame_hook import frame_hook
 from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.plain import ATOM_TYPES
-from thunder_core.guards.random_state import RandomStates, is_generator
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.writes import Write, WriteKind, contains_tensor, find_writes, undo_writes
 
@@ -39,7 +38,6 @@ class Observer:
     ) -> None:
         self.global_state = GlobalState.current()
         self._explorer = Explorer()
-        self._random = RandomStates()
         self._depth = 0
         self._hook = frame_hook(self._entered, self._left)
         self._codes: dict[int, tuple[CodeType, CodeKind, CodeNames]] = {}
@@ -92,10 +90,7 @@ class Observer:
 
     def consumed_python_rng(self) -> list[str]:
         """Generators outside of PyTorch whose state the run changed; ask before `undo`."""
-        for node in self._explorer.nodes.values():
-            if is_generator(node.object):
-                self._random.watch(node.object, node.source.describe())
-        return self._random.consumed()
+        return self._explorer.random_states.consumed()
 
     # ------------------------------------------------------------ roots
 

@@ -40,6 +40,9 @@ class Prologue:
         """The prologue as Python."""
         return self.source
 
+    def __str__(self) -> str:
+        return self.source
+
     def why(self, args: Args, kwargs: Kwargs) -> str | None:
         """The first reason why this entry does not serve a call, or None when it does."""
         differences = self.state.differences(GlobalState.current())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 
@@ -34,26 +33,6 @@ class RandomStates:
         found.extend(name for generator, name, state in self._objects.values() if not _equal(_state(generator), state))
         return found
 
-    def restore(self) -> None:
-        """Give the generators their states back."""
-        if random.getstate() != self._python:
-            random.setstate(self._python)
-        numpy = sys.modules.get("numpy")
-        if self._numpy is not None and numpy is not None:
-            numpy.random.set_state(self._numpy)
-        for generator, _, state in self._objects.values():
-            if isinstance(generator, random.Random):
-                generator.setstate(state)
-            elif hasattr(generator, "bit_generator"):
-                generator.bit_generator.state = state
-            else:
-                generator.set_state(state)
-
-
-def is_generator(value: Any) -> bool:
-    """True for the generator objects that can be watched."""
-    return _state(value) is not None
-
 
 def _state(value: Any) -> Any:
     if isinstance(value, random.Random):
@@ -73,11 +52,5 @@ def _equal(left: Any, right: Any) -> bool:
         return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
     if isinstance(left, tuple | list):
         return len(left) == len(right) and all(map(_equal, left, right))
-    same = left == right
-    return bool(same.all()) if isinstance(same, _array_types()) else bool(same)
-
-
-def _array_types() -> tuple[type, ...] | type:
-    numpy = sys.modules.get("numpy")
-    empty: Iterable[type] = () if numpy is None else (numpy.ndarray,)
-    return tuple(empty)
+    same: Any = left == right
+    return bool(same.all()) if hasattr(same, "all") else bool(same)

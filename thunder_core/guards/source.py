@@ -270,6 +270,20 @@ class TypeSource(StepSource):
 
 
 @dataclass(frozen=True, slots=True)
+class ReferentSource(StepSource):
+    """``base()``, what a weak reference refers to."""
+
+    def describe(self) -> str:
+        return f"{self.base.describe()}()"
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return self.base.read(args, kwargs)()
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{base}()"
+
+
+@dataclass(frozen=True, slots=True)
 class ClosureSource(StepSource):
     """The variable ``name`` that the function ``base`` closes over, its cell number ``index``."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,10 +12,12 @@ from thunder_core.guards.guard import SameGuard, TypeGuard
 from thunder_core.guards.node import Node, NodeKind, node_kind, own_attributes
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
+    ArgumentSource,
     AttributeSource,
     DictionarySource,
     InstanceAttributeSource,
     ItemSource,
+    KeywordSource,
     Source,
     StepSource,
 )
@@ -66,6 +69,13 @@ class TensorIndex:
         if key not in self._guarded:
             self._guarded.add(key)
             self._explorer.guards.append(TypeGuard(known, type(tensor)))
+
+    def arguments(self) -> Iterator[tuple[Any, Source]]:
+        """Tensors that were met and arrive as, or in, arguments."""
+        for tensor in self._kept:
+            source = self._sources[id(tensor)]
+            if id(tensor) in self._guarded and isinstance(source.root, ArgumentSource | KeywordSource):
+                yield tensor, source
 
     def find(self, value: Any) -> Source | None:
         """The path to an object that existed before the program ran, or None."""

@@ -11,15 +11,17 @@ from typing import Any
 import torch
 
 from thunder_core.guards.explorer import MISSING, Explorer
-from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, own_attributes
+from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, entries, own_attributes
 from thunder_core.guards.source import (
     Args,
+    ArgumentSource,
     AttributeSource,
     BufferSource,
     ClosureSource,
     GlobalSource,
     InstanceAttributeSource,
     ItemSource,
+    KeywordSource,
     Kwargs,
     Names,
     ParameterSource,
@@ -27,6 +29,8 @@ from thunder_core.guards.source import (
     SubmoduleSource,
 )
 
+_BARE_CONTAINERS = frozenset({list, dict, tuple, set, frozenset, collections.deque, collections.OrderedDict})
+_CONTAINERS = (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET)
 _STEPS = (ParameterSource, BufferSource, SubmoduleSource)
 
 
@@ -104,6 +108,7 @@ def find_writes(explorer: Explorer) -> tuple[Write, ...]:
         leak = _is_outside(explorer, node)
         for target, kind, value in _changes(node):
             writes.append(Write(target, kind, value, leak))
+            explorer.wrote_arguments |= isinstance(target.root, ArgumentSource | KeywordSource)
     for variable, before in explorer.stored_globals.values():
         now = variable.namespace.get(variable.name, MISSING)
         if now is not before and not (now is MISSING and before is MISSING):
@@ -162,8 +167,9 @@ def _changes(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
         for before, name, step in zip(node.content, MODULE_DICTIONARIES, _STEPS, strict=True):
             yield from _changed_entries(before, own.get(name, {}), lambda key, step=step: step(node.source, key))
         return
-    if kind is NodeKind.OBJECT or node.attributes:
-        yield from _changed_entries(node.attributes, own_attributes(value), lambda name: AttributeSource(node.source, name))
+    if _keeps_attributes(node):
+        now = own_attributes(value)
+        yield from _changed_entries(node.attributes, now, lambda name: AttributeSource(node.source, name))
     if kind is NodeKind.DICTIONARY:
         yield from _changed_dictionary(node)
     elif kind is NodeKind.SEQUENCE and not isinstance(value, tuple):
@@ -177,8 +183,15 @@ def _changes(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
         yield node.source, WriteKind.REPLACE, set(value)
 
 
+def _keeps_attributes(node: Node) -> bool:
+    """True for objects with attributes of their own, classes derived from containers included."""
+    if node.kind in _CONTAINERS:
+        return type(node.object) not in _BARE_CONTAINERS
+    return node.kind is NodeKind.OBJECT or node.kind is NodeKind.FUNCTION
+
+
 def _changed_dictionary(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
-    before, now = node.content, dict(dict.items(node.object))
+    before, now = node.content, dict(entries(node.object))
     kept = [key for key in before if key in now]
     if list(now)[: len(kept)] != kept:
         yield node.source, WriteKind.REPLACE, now
@@ -211,7 +224,7 @@ def _restore(node: Node) -> None:
         kept = {name: own[name] for name in MODULE_DICTIONARIES if name in own}
         _restore_dictionary(own, {**node.attributes, **kept}, ordered=False)
         return
-    if kind is NodeKind.OBJECT or node.attributes:
+    if _keeps_attributes(node):
         _restore_attributes(node)
     if kind is NodeKind.DICTIONARY:
         if not _same_entries(value, node.content):
@@ -241,7 +254,8 @@ def _restore_attributes(node: Node) -> None:
 
 
 def _same_entries(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
-    return list(dict.keys(now)) == list(before) and all(item is before[key] for key, item in dict.items(now))
+    items = list(entries(now))
+    return [key for key, _ in items] == list(before) and all(item is before[key] for key, item in items)
 
 
 def _restore_dictionary(now: dict[Any, Any], before: dict[Any, Any], *, ordered: bool = True) -> None:

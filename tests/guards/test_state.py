@@ -1,0 +1,131 @@
+"""PyTorch's modes and flags; random states outside of PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from thunder_core.guards.global_state import GlobalState
+
+
+@contextlib.contextmanager
+def setting(change, restore):
+    change()
+    try:
+        yield
+    finally:
+        restore()
+
+
+CASES = {
+    "grad_enabled": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "default_dtype": lambda: setting(
+        lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)
+    ),
+    "default_device": lambda: torch.device("meta"),
+    "deterministic": lambda: setting(
+        lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)
+    ),
+    "deterministic, warning only": lambda: setting(
+        lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+        lambda: torch.use_deterministic_algorithms(False),
+    ),
+    "matmul_precision": lambda: setting(
+        lambda: torch.set_float32_matmul_precision("high"), lambda: torch.set_float32_matmul_precision("highest")
+    ),
+    "sdpa_backends": lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_modes(observe, x, name):
+    entry = observe(lambda x: x + 1, x)
+    with CASES[name]():
+        assert not entry.hits(x)
+        assert entry.reason(x).startswith("torch ")
+        inside = observe(lambda x: x + 1, x)
+        assert inside.hits(x), inside.reason(x)
+    assert entry.hits(x), entry.reason(x)
+    assert not inside.hits(x)
+
+
+def test_autocast_dtype_and_cache(observe, x):
+    with torch.autocast("cpu", torch.bfloat16):
+        entry = observe(lambda x: x + 1, x)
+    with torch.autocast("cpu", torch.float16):
+        assert not entry.hits(x)
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        assert not entry.hits(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert entry.hits(x)
+
+
+def test_fill_uninitialized_memory(observe, x):
+    torch.use_deterministic_algorithms(True)
+    try:
+        entry = observe(lambda x: x + 1, x)
+        torch.utils.deterministic.fill_uninitialized_memory = False
+        assert not entry.hits(x)
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = True
+        torch.use_deterministic_algorithms(False)
+
+
+def test_functorch_level(observe, x):
+    entry = observe(lambda x: x + 1, x)
+    seen = []
+
+    def inside(row):
+        seen.append(entry.prologue.why((row,), {}))
+        return row
+
+    torch.vmap(inside)(x)
+    assert seen[0].startswith("torch functorch_level")
+
+
+def test_function_modes_bypass(observe, x):
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    entry = observe(lambda x: x + 1, x)
+    assert GlobalState.current().bypass_reason() is None
+    with Mode():
+        assert not entry.hits(x)
+        assert "Mode" in GlobalState.current().bypass_reason()
+    with torch.device("meta"):
+        assert GlobalState.current().bypass_reason() is None
+
+
+def test_other_threads_have_their_own_modes(observe, x):
+    import threading
+
+    entry = observe(lambda x: x + 1, x)
+    found = []
+    with torch.no_grad():
+        assert not entry.hits(x)
+        thread = threading.Thread(target=lambda: found.append(entry.hits(x)))
+        thread.start()
+        thread.join()
+    assert found == [True]
+
+
+def test_random_state_of_python(observe, x):
+    assert observe(lambda x: x * 2, x).random == []
+    assert observe(lambda x: x * random.random(), x).random == ["random"]
+    generator = random.Random(0)
+    assert observe(lambda x: x * generator.random(), x).random == ["generator"]
+
+
+def test_random_state_of_numpy(observe, x):
+    numpy = pytest.importorskip("numpy")
+    assert observe(lambda x: x * float(numpy.random.rand()), x).random == ["numpy.random"]
+    generator = numpy.random.default_rng(0)
+    assert observe(lambda x: x * float(generator.random()), x).random == ["generator"]
+    assert observe(lambda x: x * 2 if generator is not None else x, x).random == []
