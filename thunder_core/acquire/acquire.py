@@ -74,7 +74,9 @@ def acquire(
         "acquisition",
         recorder.ambient,
     )
-    return Acquired(trace, tuple(recorder.inputs.sources), tuple(recorder.inputs.objects), observer, recipe, random_states, recorder.saw_strides)
+    sources, objects = tuple(recorder.inputs.sources), tuple(recorder.inputs.objects)
+    recorder.close()
+    return Acquired(trace, sources, objects, observer, recipe, random_states, recorder.saw_strides)
 
 
 def _run(

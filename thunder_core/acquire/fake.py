@@ -9,6 +9,7 @@ may) and is handed to the recorder.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 
+from thunder_core.acquire.active import active_recorder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves
 
@@ -29,6 +31,14 @@ _UNANNOTATED_WRITES = {
     "aten::miopen_batch_norm": ((3, 4), 5),
     "aten::_batch_norm_impl_index": ((3, 4), 5),
 }
+
+
+def _expected_failure(record: logging.LogRecord) -> bool:
+    """Failures of meta kernels reach the user as exceptions; PyTorch also logs them with their whole traceback."""
+    return active_recorder() is None or not str(record.msg).startswith("failed while attempting to run meta")
+
+
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(_expected_failure)
 
 
 @dataclass(slots=True)

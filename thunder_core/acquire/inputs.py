@@ -38,6 +38,13 @@ class Inputs:
         self._by_storage: dict[int, Variable] = {}
         self._originals: dict[int, TensorProxy] = {}
 
+    def close(self) -> None:
+        """Forget every object."""
+        self.objects = []
+        self._variables.clear()
+        self._by_storage.clear()
+        self._source_of = lambda _: None
+
     def lift(self, tensor: torch.Tensor) -> Variable:
         """The variable of a real tensor; the first time, an input is made for it."""
         variable = self._variables.get(id(tensor))

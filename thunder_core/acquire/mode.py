@@ -45,7 +45,6 @@ _DEFERRED = frozenset({torch.equal, Tensor.equal, torch.allclose, Tensor.allclos
 _value_reads = value_readers() - _MEMORY
 # They make tensors of Python data, below the level where batching rules and the fake mode would see it.
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
-_REPRESENT = frozenset({Tensor.__repr__, Tensor.__format__})
 
 
 def _no_length() -> int:
@@ -83,7 +82,7 @@ class AcquisitionMode(TorchFunctionMode):
                     return self.recorder.call(func, args, kwargs)
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)  # batching rules turn it into ATen calls, recorded as they come out
-        if func in _REPRESENT and type(args[0]) is TracedTensor and not self.recorder.is_constant(args[0].variable):
+        if func is Tensor.__repr__ and type(args[0]) is TracedTensor and not self.recorder.is_constant(args[0].variable):
             return describe(args[0])
         if func in _MEMORY and _known(self.recorder, args[0]):
             raise UnsupportedError(

@@ -73,6 +73,13 @@ class Recorder:
         self._storages_alive: list[Any] = []
         self._next_storage = 0
 
+    def close(self) -> None:
+        """Let go of the user's objects at once instead of when reference cycles are collected."""
+        self.mode.on_escape = None
+        self.inputs.close()
+        self._outcomes.clear()
+        self.made.clear()
+
     # ---- recording ----------------------------------------------------------------------------------------------
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -149,6 +156,7 @@ class Recorder:
         made: list[Variable] = []
         for index, result in enumerate(outcome.results):
             if result.same_as >= 0:
+                self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None, location)
                 objects.append(call.objects[result.same_as])
                 variable = call.variables[result.same_as]
                 proxy = self._rename(variable, result, result.same_as in outcome.written)
@@ -263,6 +271,18 @@ class Recorder:
         if base is None and constant:
             self.constant_storages.add(storage)
         return Variable(proxy, fake=fake, base=base, constant=constant, location=location)
+
+    def _check_storage(
+        self, symbol: Symbol, variable: Variable, fake: torch.Tensor | None, location: SourceLocation | None
+    ) -> None:
+        if fake is None or fake.layout is not torch.strided:
+            return
+        if self._storage_numbers.get(storage_address(fake)) != variable.proxy.storage:
+            raise UnsupportedError(
+                f"{symbol.name} gives {variable.proxy.name} other memory",
+                location=location,
+                advice=("rebind the variable to the other tensor instead",),
+            )
 
     def _rename(self, variable: Variable, result: Result, written: bool) -> TensorProxy:
         """A new name for a tensor object that a call wrote or whose metadata it changed."""

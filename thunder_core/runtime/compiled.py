@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from thunder_core.acquire.active import active_recorder
 from thunder_core.errors import RecompileWarning, ThunderError, UncacheableError, UncacheableWarning
 from thunder_core.guards.dispatch import Dispatcher
@@ -59,9 +61,15 @@ class Compiled:
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         reason = GlobalState.current().bypass_reason()
+        if reason is None and torch._C._functorch.peek_interpreter_stack() is not None:
+            reason = "a torch.func transformation (vmap, grad, ...) is active"
         if reason is not None:
             return self._eager(reason, args, kwargs)
         with self._lock:
+            found = self._dispatcher.find(args, kwargs)
+            if found is not None:  # another thread compiled it meanwhile
+                self.hits += 1
+                return found[0].run(found[1], args, kwargs)
             self.misses += 1
             reason = self._reason(args, kwargs)
             if len(self.entries) >= self.options.recompile_limit and self.options.cache != "no caching":
