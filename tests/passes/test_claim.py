@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tests.passes.programs import acquire_program, functionalize
+from thunder_core.executors.executor import Claimed, Decision, Declined
+from thunder_core.executors.reference import REFERENCE
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.program import compile_trace
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.trace import Stage
+from thunder_core.passes.claim import Claim
+
+
+def slow_exp(x: torch.Tensor) -> torch.Tensor:
+    return x.double().exp().float()
+
+
+@dataclass(frozen=True)
+class OnlyExp:
+    name: str = "only-exp"
+
+    def claim(self, bound: BoundSymbol) -> Decision:
+        if bound.symbol.target is torch.exp:
+            return Claimed(self.name, Symbol("slow_exp", slow_exp, tags=frozenset({Tag.OPAQUE})))
+        return Declined(self.name, "only exp is implemented")
+
+
+def test_reference_runs_everything_as_it_is():
+    program = acquire_program(lambda x: x.exp() + 1, torch.ones(3))
+    trace = functionalize(program.trace).computation
+    result = Claim().run(trace)
+    assert result.trace.stage is Stage.EXECUTABLE
+    assert result.trace.symbols == trace.symbols
+    assert result.decisions == ((Claimed("reference"),),) * 2
+
+
+def test_first_claim_wins_and_all_answers_are_kept():
+    program = acquire_program(lambda x: x.exp() + 1, torch.ones(3))
+    result = Claim((OnlyExp(),)).run(functionalize(program.trace).computation)
+    assert [bound.symbol.name for bound in result.trace.symbols] == ["slow_exp", "torch.add"]
+    assert result.decisions[0][-1].executor == "only-exp"
+    assert result.decisions[1] == (Declined("only-exp", "only exp is implemented"), Claimed("reference"))
+    (value,) = compile_trace(result.trace)(*program.inputs)
+    torch.testing.assert_close(value, torch.ones(3).exp() + 1)
+
+
+def test_claims_are_pure():
+    bound = acquire_program(lambda x: x.exp(), torch.ones(3)).trace.symbols[0]
+    assert REFERENCE.claim(bound) == REFERENCE.claim(bound)

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.passes.programs import acquire_program
+from thunder_core.ir.program import compile_trace
+from thunder_core.ir.verifier import verify
+from thunder_core.passes.common_subexpression import CommonSubexpression, literal_key
+
+
+def merge(function, *args):
+    """The merged trace, the number of merged lines, and its results."""
+    program = acquire_program(function, *args)
+    merged = CommonSubexpression().run(program.trace)
+    verify(merged)
+    return merged, len(program.trace.symbols) - len(merged.symbols), compile_trace(merged)(*program.inputs)
+
+
+def test_equal_calls_are_merged():
+    _, merged, (result,) = merge(lambda x: x.exp() * 2 + x.exp() * 2, torch.ones(3))
+    assert merged == 2
+    torch.testing.assert_close(result, torch.ones(3).exp() * 4)
+
+
+def test_views_of_merged_values_show_the_merged_memory():
+    def program(x):
+        return (x.exp()[0] + x.exp()[0]).sum()
+
+    assert merge(program, torch.ones(3, 2))[1] == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(1, 1.0), (1, True), (0, False), (0.0, -0.0), ((1,), [1]), (1.0, complex(1)), (torch.float16, torch.bfloat16)],
+)
+def test_literals_of_another_type_differ(one, other):
+    assert literal_key(one) != literal_key(other)
+
+
+@pytest.mark.parametrize("value", [float("nan"), -0.0, (1, [2.0, None]), slice(1, None), {"a": 1}, Ellipsis, 1j])
+def test_equal_literals_agree(value):
+    assert literal_key(value) == literal_key(value)
+    assert hash(literal_key(value)) == hash(literal_key(value))
+
+
+def test_results_that_are_both_returned_stay_distinct():
+    _, merged, (one, other) = merge(lambda x: (x.exp(), x.exp()), torch.ones(3))
+    assert merged == 0
+    assert one is not other
+    assert one.data_ptr() != other.data_ptr()
+
+
+def test_views_that_are_both_returned_stay_distinct_objects():
+    _, merged, (one, other) = merge(lambda x: (x[0], x[0]), torch.ones(3, 2))
+    assert merged == 0
+    assert one is not other
+
+
+def test_one_of_three_is_not_returned():
+    _, merged, (one, other, total) = merge(lambda x: (x.exp(), x.exp(), x.exp().sum()), torch.ones(3))
+    assert merged == 1
+    assert one.data_ptr() != other.data_ptr()
+    assert total == one.sum()
+
+
+def test_a_returned_result_serves_an_inner_use():
+    _, merged, (result, total) = merge(lambda x: ((y := x.exp()), (x.exp() + 0 * y).sum()), torch.ones(3))
+    assert merged == 1
+    assert total == result.sum()
+
+
+def test_merging_into_an_inner_value_makes_that_one_escape():
+    def program(x):
+        inner = x.exp().sum()
+        return inner, x.exp(), x.exp()
+
+    _, merged, (_, one, other) = merge(program, torch.ones(3))
+    assert merged == 1
+    assert one.data_ptr() != other.data_ptr()
+
+
+def test_random_calls_stay():
+    _, merged, _ = merge(lambda x: x + torch.rand(3) + torch.rand(3), torch.ones(3))
+    assert merged == 0
+
+
+def test_written_memory_stays():
+    def program(x):
+        one, other = x * 2, x * 2
+        one.add_(1)
+        return one + other
+
+    _, merged, (result,) = merge(program, torch.ones(3))
+    assert merged == 0
+    assert result.tolist() == [5, 5, 5]
+
+
+def test_reads_around_a_write_stay():
+    def program(x):
+        y = x * 1
+        before = y.exp()
+        y.add_(1)
+        return before + y.exp()
+
+    assert merge(program, torch.ones(3))[1] == 0
+
+
+def test_modes_tell_calls_apart():
+    def program(x):
+        with torch.no_grad():
+            y = x * 2
+        return y + x * 2
+
+    assert merge(program, torch.ones(3, requires_grad=True))[1] == 0
+
+
+def test_kept_names_are_not_merged():
+    trace = acquire_program(lambda x: x.exp() + x.exp(), torch.ones(3)).trace
+    name = trace.symbols[0].output.name
+    assert len(CommonSubexpression(frozenset({name})).run(trace).symbols) == 3

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+import torch
+
+from tests.passes.programs import acquire_program
+from thunder_core.errors import VerificationError
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes.claim import Claim
+from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.functionalize import Functionalize
+from thunder_core.passes.pass_manager import PassManager, TracePass, verification_requested
+
+
+@dataclass(frozen=True)
+class Break(TracePass):
+    """Removes the first line."""
+
+    def run(self, trace: Trace) -> Trace:
+        return trace.with_symbols(trace.symbols[1:], self.name)
+
+
+@dataclass(frozen=True)
+class WrongStage(TracePass):
+    """Says one stage and makes another."""
+
+    produces: ClassVar[Stage | None] = Stage.FUNCTIONAL
+
+    def run(self, trace: Trace) -> Trace:
+        return replace(trace, stage=Stage.EXECUTABLE)
+
+
+@pytest.fixture
+def trace() -> Trace:
+    return acquire_program(lambda x: x.exp() + 1, torch.ones(3)).trace
+
+
+def test_runs_are_recorded(trace):
+    manager = PassManager(verify=True)
+    functional = manager.run(Functionalize(), trace)
+    manager.run_all([DeadCode(), DeadCode()], functional.computation)
+    manager.run(Claim(), functional.computation)
+    assert [record.name for record in manager.records] == ["Functionalize", "DeadCode", "DeadCode", "Claim"]
+    assert all(record.seconds >= 0 and record.traces for record in manager.records)
+    assert manager.records[-1].traces[0].stage is Stage.EXECUTABLE
+
+
+def test_broken_trace_is_found(trace):
+    with pytest.raises(VerificationError, match="not defined"):
+        PassManager(verify=True).run(Break(), trace)
+    PassManager(verify=False).run(Break(), trace)
+
+
+def test_wrong_stage_is_found(trace):
+    with pytest.raises(VerificationError, match="executable"):
+        PassManager(verify=True).run(WrongStage(), trace)
+
+
+def test_pass_refuses_another_stage(trace):
+    manager = PassManager(verify=False)
+    functional = manager.run(Functionalize(), trace)
+    with pytest.raises(VerificationError, match="takes a trace of stage acquired"):
+        manager.run(Functionalize(), functional.computation)
+
+
+@pytest.mark.parametrize(("value", "wanted"), [("1", True), ("0", False), ("", False)])
+def test_environment_asks_for_verification(monkeypatch, value, wanted):
+    monkeypatch.setenv("THUNDER_VERIFY", value)
+    assert verification_requested() is wanted
+    assert PassManager().verify is wanted

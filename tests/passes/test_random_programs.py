@@ -1,0 +1,74 @@
+"""Random programs: eager, acquired, functional and with in-place calls put back must look the same to a caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.passes.compare_runs import assert_same, observe
+from tests.passes.programs import acquire_program, functionalize, run_functionalized
+from tests.passes.random_programs import OPERATIONS, Step, make_inputs, make_program
+from thunder_core.errors import ThunderError
+from thunder_core.ir.program import compile_trace
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.verifier import verify
+from thunder_core.passes.common_subexpression import CommonSubexpression
+from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.reinplace import Reinplace
+
+steps = st.lists(
+    st.tuples(st.integers(0, len(OPERATIONS) - 1), st.integers(0, 20), st.integers(0, 20), st.integers(0, 4)),
+    min_size=1,
+    max_size=8,
+)
+Run = Callable[[list[Any]], tuple[Any, ...]]
+
+
+def stages(trace: Trace) -> Iterator[tuple[str, Run]]:
+    """The program at each stage, as a function of the trace's inputs."""
+    yield "acquired", lambda inputs: compile_trace(trace)(*inputs)
+    cleaned = CommonSubexpression().run(DeadCode().run(trace))
+    verify(cleaned)
+    yield "cleaned", lambda inputs: compile_trace(cleaned)(*inputs)
+    functional = functionalize(trace)
+    yield "functional", lambda inputs: run_functionalized(functional, inputs)
+    computation = CommonSubexpression(functional.donated).run(DeadCode().run(functional.computation))
+    verify(computation)
+    restored = Reinplace().run(replace(functional, computation=computation))
+    verify(restored.computation)
+    yield "reinplaced", lambda inputs: run_functionalized(restored, inputs)
+
+
+def check(kind: int, program_steps: list[Step], results: list[int], grad: bool) -> None:
+    program = make_program(program_steps, results, grad)
+    try:
+        expected = observe(lambda inputs: program(*inputs), make_inputs(kind))
+    except (RuntimeError, IndexError, TypeError):
+        assume(False)
+    originals = make_inputs(kind)
+    places = {id(tensor): index for index, tensor in enumerate(originals)}
+    try:
+        acquired = acquire_program(program, *originals)
+        runs = list(stages(acquired.trace))
+    except (ThunderError, RuntimeError):
+        assume(False)  # refused with an error, which other tests look at
+    for name, run in runs:
+
+        def call(inputs: list[Any], run: Run = run) -> tuple[Any, ...]:
+            return run([inputs[places[id(item)]] if id(item) in places else item for item in acquired.inputs])
+
+        assert_same(expected, observe(call, make_inputs(kind)), f"{name}\n{acquired.trace}")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 11), steps, st.lists(st.integers(0, 20), min_size=1, max_size=3), st.booleans())
+@pytest.mark.filterwarnings("ignore")
+def test_random_program(kind: int, program_steps: list[Step], results: list[int], grad: bool) -> None:
+    torch.manual_seed(0)
+    check(kind, program_steps, results, grad)
