@@ -9,7 +9,7 @@ from tests.ir import build
 from thunder_core.acquire.higher_order import CHECKPOINT
 from thunder_core.errors import TraceError, TraceSyntaxError
 from thunder_core.ir.annotation import Annotator
-from thunder_core.ir.annotation_syntax import AnnotationReader
+from thunder_core.ir.annotation_syntax import Storages, read_input, read_storages
 from thunder_core.ir.context import Context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.printer import print_trace
@@ -72,10 +72,18 @@ INPUTS = [
 
 
 def test_annotations():
-    annotate, read = Annotator(), AnnotationReader()
-    for proxy in INPUTS:
-        text = annotate.annotate(proxy)
-        assert read.proxy(proxy.name, text) == proxy, text
+    annotator = Annotator()
+    texts = [annotator.annotate(proxy) for proxy in INPUTS]
+    storages = Storages(read_storages(annotator.storages()))
+    assert [read_input(proxy.name, text, storages) for proxy, text in zip(INPUTS, texts, strict=True)] == INPUTS
+
+
+def test_memories():
+    annotator = Annotator()
+    for number in (0, 1, 2, 7, 4, 5):
+        annotator.annotate(build.tensor(f"t{number}", (), number))
+    assert annotator.storages() == "0-2 7 4-5"
+    assert read_storages("0-2 7 4-5") == (0, 1, 2, 7, 4, 5)
 
 
 def test_a_leaf_of_autograd_may_be_written_without_grad_and_others_with():

@@ -1,7 +1,6 @@
 """Type annotations of proxies: ``f32[2, 16] cuda:0 strides[1, 2] offset 3 shares x grad``.
 
-Parts that are as one expects are left out: the CPU, contiguous strides, offset zero, a memory of its own whose number
-is the next one, no gradient.
+Parts that are as one expects are left out: the CPU, contiguous strides, offset zero, a memory of its own, no gradient.
 """
 
 from __future__ import annotations
@@ -26,7 +25,19 @@ class Annotator:
 
     def __init__(self) -> None:
         self._owners: dict[int, str] = {}
-        self._next_storage = 0
+
+    def storages(self) -> str:
+        """The numbers of the memories in the order of their first tensors, ``0-3 7``; empty when they just count up."""
+        numbers = list(self._owners)
+        if numbers == list(range(len(numbers))):
+            return ""
+        runs: list[list[int]] = []
+        for number in numbers:
+            if runs and runs[-1][1] == number - 1:
+                runs[-1][1] = number
+            else:
+                runs.append([number, number])
+        return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
     def annotate(self, proxy: Proxy) -> str:
         """The annotation of ``proxy``, whose definition comes after those annotated so far."""
@@ -44,10 +55,7 @@ class Annotator:
         if owner is not None:
             text += f" shares {owner}"
         else:
-            if proxy.storage != self._next_storage:
-                text += f" storage {proxy.storage}"
             self._owners[proxy.storage] = proxy.name
-            self._next_storage = proxy.storage + 1
         return text + " grad" if proxy.requires_grad else text
 
 

@@ -14,18 +14,17 @@ from thunder_core.ir.proxy import Dimension, NumberProxy, OpaqueProxy, Proxy, Te
 _LONG_DTYPES = {short: dtype for dtype, short in SHORT_DTYPES.items()}
 _TENSOR = re.compile(
     r"(?P<dtype>\w+)\[(?P<shape>[^\]]*)\]"
-    r"(?: (?P<device>(?!strides|offset|shares|storage|grad)[a-z]+(?::\d+)?)(?![\w\[]))?"
+    r"(?: (?P<device>(?!strides|offset|shares|grad)[a-z]+(?::\d+)?)(?![\w\[]))?"
     r"(?: strides\[(?P<stride>[^\]]*)\])?"
     r"(?: offset (?P<offset>\d+))?"
     r"(?: shares (?P<shares>\w+))?"
-    r"(?: storage (?P<storage>\d+))?"
     r"(?P<grad> grad)?"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TensorAnnotation:
-    """What is written about a tensor; ``shares`` and ``storage`` are None where nothing is said."""
+    """What is written about a tensor; ``shares`` names another one whose memory it shares."""
 
     shape: tuple[int, ...]
     stride: tuple[Dimension, ...]
@@ -34,57 +33,53 @@ class TensorAnnotation:
     requires_grad: bool
     offset: int
     shares: str | None
-    storage: int | None
-
-
-class AnnotationReader:
-    """Turns the annotations of one function's inputs, in order, into proxies."""
-
-    def __init__(self) -> None:
-        self.storages = Storages()
-
-    def proxy(self, name: str, text: str) -> Proxy:
-        """The input ``name``. Raises ValueError when the annotation is not understood."""
-        if text.startswith("object "):
-            return OpaqueProxy(name, text.removeprefix("object "))
-        python_type = getattr(builtins, text, None)
-        if isinstance(python_type, type):
-            return NumberProxy(name, python_type)
-        said = read_tensor_annotation(text)
-        number = self.storages.number(name, said, None)
-        return TensorProxy(
-            name, said.shape, said.stride, said.dtype, said.device, said.requires_grad, number, said.offset
-        )
 
 
 class Storages:
-    """Hands out storage numbers the way that `thunder_core.ir.annotation.Annotator` leaves them out.
+    """Hands out storage numbers.
+
+    Args:
+        numbers: those of new memories in order of appearance; after them, or without them, numbers count up.
 
     Attributes:
         by_owner: the numbers of the tensors so far, by name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: tuple[int, ...] = ()) -> None:
         self.by_owner: dict[str, int] = {}
-        self._next = 0
+        self._numbers = iter(numbers)
+        self._next = max(numbers, default=-1) + 1
 
-    def number(self, name: str, said: TensorAnnotation | None, known: int | None) -> int:
-        """The storage number of the tensor ``name``.
-
-        Args:
-            said: its annotation; followed for the number of a new storage, and for sharing when ``known`` is None.
-            known: the number of the storage that it is known to share.
-        """
-        if known is None and said is not None and said.shares is not None:
-            if said.shares not in self.by_owner:
-                raise ValueError(f"it shares the memory of {said.shares!r}, which is not defined before")
-            known = self.by_owner[said.shares]
+    def number(self, name: str, known: int | None) -> int:
+        """The number of the memory of the tensor ``name``; ``known`` when it shares one."""
         if known is None:
-            fresh = said.storage if said is not None else None
-            known = fresh if fresh is not None and fresh not in self.by_owner.values() else self._next
-            self._next = known + 1
+            known = next(self._numbers, self._next)
+            self._next = max(self._next, known + 1)
         self.by_owner[name] = known
         return known
+
+
+def read_storages(text: str) -> tuple[int, ...]:
+    """The numbers in the header ``# memories: 0-3 7``. Raises ValueError."""
+    numbers: list[int] = []
+    for part in text.split():
+        first, _, last = part.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return tuple(numbers)
+
+
+def read_input(name: str, text: str, storages: Storages) -> Proxy:
+    """The input ``name`` with the annotation ``text``. Raises ValueError when that is not understood."""
+    if text.startswith("object "):
+        return OpaqueProxy(name, text.removeprefix("object "))
+    python_type = getattr(builtins, text, None)
+    if isinstance(python_type, type):
+        return NumberProxy(name, python_type)
+    said = read_tensor_annotation(text)
+    if said.shares is not None and said.shares not in storages.by_owner:
+        raise ValueError(f"it shares the memory of {said.shares!r}, which is not defined before")
+    number = storages.number(name, None if said.shares is None else storages.by_owner[said.shares])
+    return TensorProxy(name, said.shape, said.stride, said.dtype, said.device, said.requires_grad, number, said.offset)
 
 
 def read_tensor_annotation(text: str) -> TensorAnnotation:
@@ -101,7 +96,6 @@ def read_tensor_annotation(text: str) -> TensorAnnotation:
         match["grad"] is not None,
         int(match["offset"] or 0),
         match["shares"],
-        int(match["storage"]) if match["storage"] else None,
     )
 
 

@@ -13,7 +13,7 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.printer import NO_LOCATION
 
 _LOCATION = re.compile(r"# (?P<file>.+?):(?P<line>\d+) in (?P<function>[^\s:]+)(?:: .*)?")
-_HEADER = re.compile(r"# (trace|stage|provenance|context): (.*)")
+_HEADER = re.compile(r"# (trace|stage|provenance|context|memories): (.*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,22 +68,23 @@ class _ModulePrinter:
     def render(self, trace: Trace) -> PrintedTrace:
         self.function_names.add(trace.name)
         self._function(trace, trace.name)
-        lines = _header(trace) if self.comments else []
+        main = self.functions[-1]
+        lines = main.header() if self.comments else []
         lines.extend(f"import {module}" for module in sorted(self.speller.modules, key=_import_order) if module)
         if self.speller.constants:
             lines.append(f"from math import {', '.join(sorted(self.speller.constants))}")
-        locations = {}
+        locations: dict[int, SourceLocation] = {}
         for function in self.functions:
             if self.comments:
-                lines += ["", ""]
+                lines += ["", ""] if function is main else ["", "", *function.header()]
             start = len(lines) + 1
             locations.update({start + index: location for index, location in function.locations})
             lines += function.lines
         lines.append("")
         return PrintedTrace("\n".join(lines), locations, self.speller.local_targets)
 
-    def _function(self, trace: Trace, name: str, header: tuple[str, ...] = ()) -> None:
-        function = FunctionPrinter(self.speller, self.lowered, self.comments, header)
+    def _function(self, trace: Trace, name: str) -> None:
+        function = FunctionPrinter(self.speller, lowered=self.lowered, comments=self.comments)
         self.traces.append(trace)
         function.print_function(trace, name)
         self.functions.append(function)
@@ -100,22 +101,24 @@ class _ModulePrinter:
             name, number = f"{body.name}_{number}", number + 1
         self.function_names.add(name)
         self.bodies.append((body, name))
-        self._function(body, name, tuple(_header(body)) if self.comments else ())
+        self._function(body, name)
         return name
 
 
 class FunctionPrinter:
     """Prints one function, line by line."""
 
-    def __init__(self, speller: Speller, lowered: bool, comments: bool, header: tuple[str, ...] = ()) -> None:
+    def __init__(self, speller: Speller, *, lowered: bool, comments: bool) -> None:
         self.speller = speller
         self.lowered = lowered
         self.comments = comments
-        self.lines: list[str] = list(header)
+        self.lines: list[str] = []
         self.locations: list[tuple[int, SourceLocation]] = []
         self.annotator = Annotator()
 
     def print_function(self, trace: Trace, name: str) -> None:
+        """Append the lines of ``trace`` as the function ``name``."""
+        self.trace = trace
         self._signature(trace, name)
         deletions = trace.deletions
         self._delete(deletions.get(-1, ()), "    ")
@@ -139,12 +142,23 @@ class FunctionPrinter:
                 self._delete(deletions[index], indent)
         self.lines.append(f"    return {self.speller.spell(trace.output)}")
 
+    def header(self) -> list[str]:
+        """Comments with what the code of the function does not say about its trace."""
+        trace, storages = self.trace, self.annotator.storages()
+        lines = [
+            f"# trace: {trace.name}",
+            f"# stage: {trace.stage.value}",
+            f"# provenance: {trace.provenance}",
+            f"# context: {describe_context(trace.context)}",
+        ]
+        return [*lines, f"# memories: {storages}"] if storages else lines
+
     def line(self, bound: BoundSymbol) -> str:
         """One bound symbol as one line."""
         text = call_text(self.speller, bound)
         output = bound.output
         if output is None:
-            return text
+            return f"{text}{self._comment(bound)}" if self.comments else text
         if isinstance(output, PROXY_TYPES):
             text = f"{output.name} = {text}"
         elif _is_target(output):
@@ -152,9 +166,14 @@ class FunctionPrinter:
         else:
             self.speller.modules.add("thunder_core.ir.tree")
             text = f"{_outer_target(tuple(iterate_leaves(output)))} = {LEAVES}({text})"
-        if self.comments and not text.startswith(("_ =", "() =", "[] =")):
-            text += f"  # {', '.join([self.annotator.annotate(proxy) for proxy in bound.outputs()])}"
-        return text
+        return f"{text}{self._comment(bound)}" if self.comments else text
+
+    def _comment(self, bound: BoundSymbol) -> str:
+        """The types of the outputs, and the effects that the call does not show by itself."""
+        text = ", ".join([self.annotator.annotate(proxy) for proxy in bound.outputs()])
+        if not bound.effects.pure:
+            text = "; ".join([text, *_effects(bound)] if text else _effects(bound))
+        return f"  # {text}" if text else ""
 
     def _signature(self, trace: Trace, name: str) -> None:
         if not self.comments or not trace.inputs:
@@ -176,7 +195,7 @@ class FunctionPrinter:
 
     def _parts(self, parts: tuple[BoundSymbol, ...], indent: str) -> None:
         if parts:
-            printer = FunctionPrinter(self.speller, False, False)
+            printer = FunctionPrinter(self.speller, lowered=False, comments=False)
             self.lines.extend(f"{indent}#   {printer.line(part)}" for part in parts)
 
 
@@ -219,13 +238,18 @@ def _target(output: Any) -> str:
     return f"({items},)" if len(output) == 1 else f"({items})"
 
 
-def _header(trace: Trace) -> list[str]:
-    return [
-        f"# trace: {trace.name}",
-        f"# stage: {trace.stage.value}",
-        f"# provenance: {trace.provenance}",
-        f"# context: {describe_context(trace.context)}",
-    ]
+def _effects(bound: BoundSymbol) -> list[str]:
+    """Effects in words; an in-place method says by itself that it writes its receiver."""
+    effects = bound.effects
+    words = []
+    itself = bound.symbol.style is CallStyle.METHOD and effects.mutates == (getattr(bound.args[0], "name", ""),)
+    if effects.mutates and not itself:
+        words.append(f"writes {', '.join(effects.mutates)}")
+    if effects.random:
+        words.append("random")
+    if effects.external:
+        words.append("external")
+    return words
 
 
 def _location_comment(location: SourceLocation | None) -> str:

@@ -14,8 +14,10 @@ from thunder_core.acquire.outcome import Outcome, Slot
 from thunder_core.acquire.recorder import _CHANGES_AUTOGRAD
 from thunder_core.errors import TraceError
 from thunder_core.ir.annotation_syntax import (
-    AnnotationReader,
+    Storages,
     TensorAnnotation,
+    read_input,
+    read_storages,
     read_tensor_annotation,
     split_annotations,
 )
@@ -93,10 +95,10 @@ class _FunctionReader:
         self.names: dict[str, Any] = dict(traces)
         self.expressions = ExpressionReader(module, self.names)
         self.calls = CallReader(module, self.expressions, targets)
-        self.annotations = AnnotationReader()
 
     def read(self) -> Trace:
         header = self.function.header
+        self.storages = self._storages(header.get("memories", ""))
         context = self._header_context(header.get("context"))
         inputs = tuple(self._input(argument) for argument in self._parameters())
         self.fakes = FakeRun(inputs, leaves=self.leaves)
@@ -129,11 +131,17 @@ class _FunctionReader:
                 f"the input {parameter.arg!r} has no annotation", annotation, f'write {parameter.arg}: "f32[2, 3]"'
             )
         try:
-            proxy = self.annotations.proxy(parameter.arg, annotation.value)
+            proxy = read_input(parameter.arg, annotation.value, self.storages)
         except ValueError as error:
             raise self.module.error(f"the annotation of {parameter.arg!r}: {error}", annotation) from error
         self.names[proxy.name] = proxy
         return proxy
+
+    def _storages(self, text: str) -> Storages:
+        try:
+            return Storages(read_storages(text))
+        except ValueError as error:
+            raise self.module.error(f"the header '# memories: {text}' is not understood") from error
 
     def _stage(self, text: str | None) -> Stage:
         try:
@@ -166,7 +174,7 @@ class _FunctionReader:
             return self.fakes.call(bound, ambient)
         except DEPENDS_ON_VALUES:
             annotations = _annotations(syntax.annotation, count_names(syntax.target))
-            return assumed_outcome(self.module, syntax, bound, annotations, self.annotations.storages.by_owner)
+            return assumed_outcome(self.module, syntax, bound, annotations, self.storages.by_owner)
         except TraceError:
             raise
         except Exception as error:  # whatever PyTorch says about the arguments
@@ -178,7 +186,6 @@ class _FunctionReader:
         self, bound: BoundSymbol, syntax: CallSyntax, outcome: Outcome, names: tuple[str | None, ...]
     ) -> list[TensorProxy | None]:
         arguments = [proxy for proxy in bound.inputs() if isinstance(proxy, TensorProxy)]
-        said = iter(_annotations(syntax.annotation, len(names) - names.count(None)))
         proxies: list[TensorProxy | None] = []
         numbers: list[int | None] = []  # storages of the results so far
         for name, result in zip(names, outcome.results, strict=True):
@@ -186,7 +193,6 @@ class _FunctionReader:
                 proxies.append(None)
                 numbers.append(None)
                 continue
-            annotation = next(said)
             if name in self.names:
                 raise self.module.error(f"{name!r} is defined twice", syntax.target or syntax.value)
             known = None
@@ -194,7 +200,7 @@ class _FunctionReader:
                 known = arguments[result.same_as if result.same_as >= 0 else result.shares].storage
             elif result.shares_result >= 0:
                 known = numbers[result.shares_result]
-            number = self.annotations.storages.number(name, _only_number(annotation), known)
+            number = self.storages.number(name, known)
             proxy = TensorProxy(
                 name,
                 result.shape,
@@ -213,7 +219,7 @@ class _FunctionReader:
 
 def _annotations(text: str, count: int) -> list[TensorAnnotation | None]:
     """The annotations behind a line; None for each when there are not as many as outputs."""
-    parts = split_annotations(text) if text else []
+    parts = split_annotations(text.partition(";")[0]) if text else []
     if len(parts) != count:
         return [None] * count
     found: list[TensorAnnotation | None] = []
@@ -223,11 +229,6 @@ def _annotations(text: str, count: int) -> list[TensorAnnotation | None]:
         except ValueError:  # a comment of the user's own
             found.append(None)
     return found
-
-
-def _only_number(said: TensorAnnotation | None) -> TensorAnnotation | None:
-    """Of an output's annotation only the number of a new storage counts."""
-    return None if said is None else replace(said, shares=None)
 
 
 def _effects(bound: BoundSymbol, outcome: Outcome) -> Effects:

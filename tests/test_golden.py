@@ -1,0 +1,106 @@
+"""Golden traces: what three small programs look like as acquired and as executed, in ``tests/golden``.
+
+``UPDATE_GOLDEN=1 pytest tests/test_golden.py`` rewrites them; look at the difference before committing it.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from tests.golden_programs import programs
+from thunder_core.acquire.acquire import acquire
+from thunder_core.ir.printer import print_trace
+from thunder_core.ir.program import compile_trace
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.verifier import verify
+from thunder_core.passes.functionalize import Functionalize
+from thunder_core.saving.reader import read_trace
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "tests" / "golden"
+NAMES = ("mlp", "mutation", "attention")
+
+
+def relative(trace: Trace) -> Trace:
+    """The trace with file names relative to the repository."""
+    lines = []
+    for bound in trace.symbols:
+        location = bound.location
+        if location is not None:
+            path = Path(location.filename)
+            location = replace(location, filename=path.relative_to(ROOT).as_posix())
+        lines.append(replace(bound, location=location))
+    return replace(trace, symbols=tuple(lines))
+
+
+def acquired(name: str) -> tuple[Trace, tuple[Any, ...]]:
+    program, args = programs()[name]
+    result = acquire(program, args, {})
+    return relative(result.trace), result.inputs
+
+
+def functional(name: str) -> tuple[Trace, tuple[Any, ...]]:
+    trace, inputs = acquired(name)
+    return Functionalize().run(trace).computation, inputs
+
+
+def executed(name: str) -> tuple[Trace, tuple[Any, ...]]:
+    program, args = programs()[name]
+    compiled = thunder.jit(program, executors=[])
+    compiled(*copy.deepcopy(args))
+    trace = thunder.last_traces(compiled)[-1]
+    _, inputs = acquired(name)
+    assert [proxy.name for proxy in trace.inputs] == [proxy.name for proxy in acquired(name)[0].inputs]
+    return relative(trace), inputs
+
+
+STAGES = {"acquired": acquired, "functional": functional, "executed": executed}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("name", NAMES)
+def test_golden(name: str, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # where the relative file names of the user's lines are found
+    trace, inputs = STAGES[stage](name)
+    text = print_trace(trace)
+    path = FOLDER / f"{name}_{stage}.py"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8"), "run UPDATE_GOLDEN=1 pytest tests/test_golden.py to accept"
+    verify(trace)
+    again = read_trace(text, filename=str(path))
+    assert again == trace
+    check_execution(text, trace, inputs)
+
+
+def check_execution(text: str, trace: Trace, inputs: tuple[Any, ...]) -> None:
+    """The printed module, executed, and the compiled trace do the same to equal inputs."""
+    namespace: dict[str, Any] = {}
+    exec(compile(text, "golden", "exec"), namespace)
+    results = []
+    for function in (namespace[trace.name], compile_trace(trace)):
+        copies = [copy.deepcopy(value.detach()) for value in inputs]
+        torch.manual_seed(1)
+        with torch.no_grad():
+            results.append((function(*copies), copies))
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_acquired_programs_compute_what_eager_does(name: str) -> None:
+    program, args = programs()[name]
+    trace, inputs = acquired(name)
+    torch.manual_seed(1)
+    results = compile_trace(trace)(*copy.deepcopy(inputs))
+    torch.manual_seed(1)
+    expected = program(*args)
+    expected = tuple(expected.values()) if isinstance(expected, dict) else (expected,)
+    torch.testing.assert_close(results, expected, rtol=0, atol=0)
