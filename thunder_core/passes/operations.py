@@ -78,7 +78,7 @@ class _WithData(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-        return data.detach()
+        return data.detach()  # shares memory, and is no view to autograd: it may be written later
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -91,4 +91,4 @@ def with_data(tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
     The result shares the memory of ``data``; its gradient is the gradient of ``tensor``.
     """
     with torch.enable_grad():
-        return _WithData.apply(tensor, data)  # type: ignore[no-any-return, no-untyped-call]
+        return _WithData.apply(tensor, data.detach())  # type: ignore[no-any-return, no-untyped-call]

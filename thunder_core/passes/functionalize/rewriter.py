@@ -10,7 +10,7 @@ from thunder_core.errors import FunctionalizationError, UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import map_leaves
+from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes.functionalize import geometry
 from thunder_core.passes.functionalize.emitter import Emitter
 from thunder_core.passes.functionalize.memory import Family, View, moved
@@ -181,12 +181,14 @@ class Rewriter:
     def _targets(self, bound: BoundSymbol) -> list[View]:
         """The arguments that are written.
 
-        Effects name every argument whose memory is written. Of several that show one memory those are written which the
-        call returns; where it returns none of them, all.
+        Effects name every argument whose memory is written. Of several that show one memory those are written which are
+        given as ``out``, or else those which the call returns, or else all.
         """
         names = set(bound.effects.mutates)
+        out = [proxy.name for proxy in iterate_proxies(bound.kwargs.get("out")) if proxy.name in names]
         candidates = views_of(self.views[proxy.name] for proxy in bound.inputs() if proxy.name in names)
-        returned = [candidates[index] for index in self._objects(bound, candidates).values()]
+        returned = [self.views[name] for name in out]
+        returned = returned or [candidates[index] for index in self._objects(bound, candidates).values()]
         return [
             view
             for view in candidates

@@ -20,6 +20,8 @@ from thunder_core.passes.functionalize.emitter import Emitter
 from thunder_core.passes.functionalize.metadata import Metadata
 from thunder_core.symbols.registry import registry
 
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
 
 @dataclass(frozen=True, slots=True)
 class Twin:
@@ -34,12 +36,15 @@ def find_twin(call: BoundSymbol, target: TensorProxy, metadata: Metadata, emitte
     """The functional symbol that gives the value which the in-place ``call`` leaves in its first argument.
 
     None unless it surely does: not for random calls (the twin might draw differently), not under autocast (which treats
-    the two differently), and not when the twin returns another number of elements or shares unwritten memory.
+    the two differently), not with gradients for functional variants of ATen operators (most have no derivative), and not
+    when the twin returns another number of elements or shares unwritten memory.
     """
     symbol = call.symbol.functional
     if symbol is None or call.effects.random or call.effects.external or emitter.modes.autocast:
         return None
     if not call.args or call.args[0] != target:
+        return None
+    if isinstance(symbol.target, _OPERATORS) and requires_grad(call, emitter):
         return None
     outcome = metadata.outcome(symbol, call.args, call.kwargs, emitter.modes)
     if outcome is None or outcome.written or outcome.random or outcome.structure != Slot(0):
