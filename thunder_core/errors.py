@@ -20,9 +20,7 @@ class ThunderError(Exception):
         advice: what to do about it, one item a line.
     """
 
-    def __init__(
-        self, problem: str, *, location: SourceLocation | None = None, advice: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, problem: str, *, location: SourceLocation | None = None, advice: tuple[str, ...] = ()) -> None:
         self.problem = problem
         self.location = location
         self.advice = advice

@@ -166,9 +166,7 @@ def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], op
     body = region.body("checkpoint_body", free, tuple(variable.proxy for variable in live))
     output = tuple(_fresh(recorder, variable) for variable in live)
     shown = current_context() if current_context() != recorder.ambient else None
-    recorder.lines.append(
-        BoundSymbol(CHECKPOINT, (body, *free), options, output, effects, shown, user_location(4))
-    )
+    recorder.lines.append(BoundSymbol(CHECKPOINT, (body, *free), options, output, effects, shown, user_location(4)))
 
 
 def cond(
@@ -202,9 +200,7 @@ def cond(
     _check_agreement(*proxies)
     free = tuple({p.name: p for region in bodies for p in region.free()}.values())
     outside = {p.name: p for side in proxies for p in iterate_leaves(side) if isinstance(p, TensorProxy)}
-    free += tuple(
-        p for name, p in outside.items() if not any(name in r.defined() for r in bodies) and p not in free
-    )
+    free += tuple(p for name, p in outside.items() if not any(name in r.defined() for r in bodies) and p not in free)
     traces = [
         region.body(f"{side}_branch", free, output)
         for region, side, output in zip(bodies, ("true", "false"), proxies, strict=True)
@@ -233,7 +229,9 @@ def cond(
             user_location(3),
         )
     )
-    return map_leaves(lambda leaf: recorder.traced(variables[leaf.index]) if isinstance(leaf, Slot) else leaf, structure)
+    return map_leaves(
+        lambda leaf: recorder.traced(variables[leaf.index]) if isinstance(leaf, Slot) else leaf, structure
+    )
 
 
 def _proxy_of(recorder: Recorder, leaf: Any) -> Any:

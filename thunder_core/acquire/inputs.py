@@ -109,7 +109,9 @@ class Inputs:
                 variable.fake = make_alias(recorder.fake(sibling), proxy, leaf=tensor.is_leaf)
             else:
                 size = tensor.untyped_storage().nbytes() // max(tensor.element_size(), 1)
-                variable.fake = make_fake(recorder.mode, proxy, storage_size=size if _shows_part(tensor, size) else None)
+                variable.fake = make_fake(
+                    recorder.mode, proxy, storage_size=size if _shows_part(tensor, size) else None
+                )
                 if tensor.requires_grad and not tensor.is_leaf:
                     variable.fake = variable.fake.view_as(variable.fake)  # type: ignore[assignment]
                 recorder.bind_storage(variable.fake, storage)

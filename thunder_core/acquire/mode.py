@@ -82,7 +82,11 @@ class AcquisitionMode(TorchFunctionMode):
                     return self.recorder.call(func, args, kwargs)
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)  # batching rules turn it into ATen calls, recorded as they come out
-        if func is Tensor.__repr__ and type(args[0]) is TracedTensor and not self.recorder.is_constant(args[0].variable):
+        if (
+            func is Tensor.__repr__
+            and type(args[0]) is TracedTensor
+            and not self.recorder.is_constant(args[0].variable)
+        ):
             return describe(args[0])
         if func in _MEMORY and _known(self.recorder, args[0]):
             raise UnsupportedError(

@@ -15,8 +15,8 @@ from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.fake import AcquisitionFakeMode, make_alias, make_derived, storage_address
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.naming import Names
-from thunder_core.acquire.probe import probe
 from thunder_core.acquire.outcome import Outcome, Result, Slot, infer
+from thunder_core.acquire.probe import probe
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.user_frames import user_location
@@ -147,7 +147,9 @@ class Recorder:
         identical = all(result.same_as >= 0 for result in outcome.results)
         if identical and outcome.results and not outcome.written and not outcome.random:
             # `contiguous()` and the like returned their argument, or metadata of it changed
-            if not symbol.target in _CHANGES_AUTOGRAD:
+            if symbol.target not in _CHANGES_AUTOGRAD:
+                for index, result in enumerate(outcome.results):
+                    self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None)
                 return map_leaves(lambda leaf: _pick(leaf, outcome, call.objects), outcome.structure)
         location = user_location(4)
         constant = all(v.constant for v in call.variables) and not outcome.random and call.foldable
@@ -156,7 +158,7 @@ class Recorder:
         made: list[Variable] = []
         for index, result in enumerate(outcome.results):
             if result.same_as >= 0:
-                self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None, location)
+                self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None)
                 objects.append(call.objects[result.same_as])
                 variable = call.variables[result.same_as]
                 proxy = self._rename(variable, result, result.same_as in outcome.written)
@@ -272,15 +274,14 @@ class Recorder:
             self.constant_storages.add(storage)
         return Variable(proxy, fake=fake, base=base, constant=constant, location=location)
 
-    def _check_storage(
-        self, symbol: Symbol, variable: Variable, fake: torch.Tensor | None, location: SourceLocation | None
-    ) -> None:
+    def _check_storage(self, symbol: Symbol, variable: Variable, fake: torch.Tensor | None) -> None:
+        """Refuse a call that gave its argument other memory (``set_``, assignment to ``data``)."""
         if fake is None or fake.layout is not torch.strided:
             return
         if self._storage_numbers.get(storage_address(fake)) != variable.proxy.storage:
             raise UnsupportedError(
                 f"{symbol.name} gives {variable.proxy.name} other memory",
-                location=location,
+                location=user_location(5),
                 advice=("rebind the variable to the other tensor instead",),
             )
 
@@ -370,7 +371,9 @@ class Recorder:
             made = map_leaves(lambda leaf: FakeTensor(self.mode, leaf, device), found.result)
             outcome, fakes = infer(lambda: made, (), {}, [], observed)
         if torch.is_grad_enabled() and any(variable.proxy.requires_grad for variable in call.variables):
-            marked = [replace(r, requires_grad=r.dtype.is_floating_point or r.dtype.is_complex) for r in outcome.results]
+            marked = [
+                replace(r, requires_grad=r.dtype.is_floating_point or r.dtype.is_complex) for r in outcome.results
+            ]
             outcome, fakes = replace(outcome, results=tuple(marked)), []
         recorded = convert(args, Call(self)), convert(kwargs, Call(self))
         result = self._record(symbol, *recorded, call, outcome, fakes or None, current_context())

@@ -103,6 +103,10 @@ class Explorer:
         self._functions: dict[int, list[Node]] = {}
         self._kept: list[Any] = []
 
+    def close(self) -> None:
+        """Let go of everything."""
+        self.__dict__.clear()
+
     # ------------------------------------------------------------ meeting a value on a path
 
     def meet(self, value: Any, source: Source) -> Node | None:

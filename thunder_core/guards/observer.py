@@ -92,6 +92,11 @@ class Observer:
         """Generators outside of PyTorch whose state the run changed; ask before `undo`."""
         return self._explorer.random_states.consumed()
 
+    def close(self) -> None:
+        """Let go of the program's objects at once instead of when reference cycles are collected."""
+        del self._hook
+        self._explorer.close()
+
     # ------------------------------------------------------------ roots
 
     def _meet_roots(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

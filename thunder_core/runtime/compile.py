@@ -52,6 +52,7 @@ def compile_program(
         non_overlapping=_must_not_overlap(acquired.trace),
         exact_stride=acquired.saw_strides,
     )
+    acquired.observer.close()
     stages.append(StageReport("prologue", time.perf_counter() - start, None))
 
     start = time.perf_counter()

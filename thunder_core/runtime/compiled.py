@@ -107,7 +107,9 @@ class Compiled:
     def _limit(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         why = f"the recompile limit of {self.options.recompile_limit} is reached"
         if why not in self.fallbacks:
-            warnings.warn(f"{self.name}: {why}; eager PyTorch runs it from now on ({reason})", RecompileWarning, stacklevel=5)
+            warnings.warn(
+                f"{self.name}: {why}; eager PyTorch runs it from now on ({reason})", RecompileWarning, stacklevel=5
+            )
         return self._eager(why, args, kwargs)
 
     def _eager(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

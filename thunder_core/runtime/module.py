@@ -12,7 +12,17 @@ from thunder_core.runtime.options import Options
 _OWN = frozenset({"_original", "_compiled"})
 # Part of being a module of its own; everything else that nn.Module defines acts on the original.
 _NOT_FORWARDED = frozenset(
-    {"__init__", "__call__", "__getattr__", "__setattr__", "__delattr__", "__dir__", "__repr__", "__setstate__", "forward"}
+    {
+        "__init__",
+        "__call__",
+        "__getattr__",
+        "__setattr__",
+        "__delattr__",
+        "__dir__",
+        "__repr__",
+        "__setstate__",
+        "forward",
+    }
 )
 
 

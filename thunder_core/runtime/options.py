@@ -71,7 +71,9 @@ class Options:
 
 def _one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
     if value not in allowed:
-        raise OptionError(f"{name}={value!r} is not accepted{_nearest(str(value), allowed)}", advice=(f"one of {allowed}",))
+        raise OptionError(
+            f"{name}={value!r} is not accepted{_nearest(str(value), allowed)}", advice=(f"one of {allowed}",)
+        )
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

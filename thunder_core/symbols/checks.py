@@ -8,9 +8,7 @@ from thunder_core.errors import DataDependentError
 from thunder_core.ir.symbol import Symbol
 
 
-def check_metadata(
-    tensor: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
-) -> None:
+def check_metadata(tensor: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> None:
     """Check that a tensor has the metadata that the rest of the program was recorded with.
 
     Follows a call whose metadata could depend on values but did not when it was tried on sample values.
