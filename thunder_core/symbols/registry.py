@@ -122,7 +122,11 @@ class Registry:
         return None
 
     def _opaque(self, func: Function) -> Symbol:
-        """The opaque symbol of ``func``, or what its printed name stands for if that has a row."""
+        """The opaque symbol of ``func``, or what its printed name stands for if that is in the tables."""
+        entry = self.catalogue.entries.get(func)
+        inplace = self._inplace_symbol(entry.row) if entry is not None and entry.inplace else None
+        if inplace is not None and inplace.target == func:
+            return inplace
         symbol = opaque.opaque_symbol(func)
         if Tag.LOCAL in symbol.tags:
             return symbol

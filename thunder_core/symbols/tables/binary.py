@@ -25,13 +25,17 @@ def _reflected_division(tensor: torch.Tensor, other: Any) -> torch.Tensor:
 ROWS: list[Row] = [
     row(
         "torch.add(input, other, *, alpha=1)",
-        "Tensor.__add__",
-        "Tensor.__radd__",
-        inplace="Tensor.__iadd__",
+        "Tensor.__add__(input, other)",
+        "Tensor.__radd__(input, other)",
+        inplace="Tensor.__iadd__(input, other)",
         tags=_TAGS,
     ),
     row(
-        "torch.sub(input, other, *, alpha=1)", "torch.subtract", "Tensor.__sub__", inplace="Tensor.__isub__", tags=_TAGS
+        "torch.sub(input, other, *, alpha=1)",
+        "torch.subtract",
+        "Tensor.__sub__(input, other)",
+        inplace="Tensor.__isub__(input, other)",
+        tags=_TAGS,
     ),
     row("torch.rsub(input, other, *, alpha=1)", "Tensor.__rsub__(input, other)", tags=_TAGS),
     row(
@@ -55,9 +59,9 @@ ROWS: list[Row] = [
     row("Tensor.__rtruediv__(input, other)", "Tensor.__rdiv__", tags=_TAGS, decomposition=_reflected_division),
     row(
         "torch.pow(input, exponent)",
-        "Tensor.__pow__",
+        "Tensor.__pow__(input, exponent/other)",
         Spelling("torch.Tensor.__rpow__", adapter=reflected),
-        inplace="Tensor.__ipow__",
+        inplace="Tensor.__ipow__(input, exponent/other)",
         tags=_TAGS,
     ),
     row(

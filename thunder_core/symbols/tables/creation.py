@@ -17,10 +17,14 @@ ROWS: list[Row] = [
     row(
         f"torch.arange(end, *, {_OPTIONS})", overloads=(f"start, end, step=1, *, {_OPTIONS}",), method=False, tags=_TAGS
     ),
-    row(f"torch.range(start, end, step=1, *, {_OPTIONS})", method=False, tags=_TAGS),
+    row(
+        "torch.range(start, end, step=1, *, dtype=None, device=None, requires_grad=False, pin_memory=False)",
+        method=False,
+        tags=_TAGS,
+    ),
     row(f"torch.linspace(start, end, steps, *, {_OPTIONS})", method=False, tags=_TAGS),
     row(f"torch.logspace(start, end, steps, base=10.0, *, {_OPTIONS})", method=False, tags=_TAGS),
-    row(f"torch.eye(n, m=None, *, {_OPTIONS})", overloads=(f"n, *, {_OPTIONS}",), method=False, tags=_TAGS),
+    row(f"torch.eye(n, *, {_OPTIONS})", overloads=(f"n, m, *, {_OPTIONS}",), method=False, tags=_TAGS),
     row(f"torch.scalar_tensor(s, *, {_OPTIONS})", method=False, tags=_TAGS),
     row(f"torch.tril_indices(row, col, offset=0, *, {_OPTIONS})", method=False, tags=_TAGS),
     row(f"torch.triu_indices(row, col, offset=0, *, {_OPTIONS})", method=False, tags=_TAGS),

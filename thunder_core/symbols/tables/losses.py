@@ -57,7 +57,7 @@ ROWS: list[Row] = [
         F.gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction='mean')
         F.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction='mean', zero_infinity=False)
         F.cosine_similarity(x1, x2, dim=1, eps=1e-08)
-        F.pairwise_distance(x1, x2, p=2.0, eps=1e-06, keepdim=False)
+        F.pairwise_distance(x1, x2, p=2, eps=1e-06, keepdim=False)
         F.pdist(input, p=2)
         """,
         method=False,

@@ -6,20 +6,21 @@ from thunder_core.symbols.row import Row, row, rows
 _TAGS = (Tag.REDUCTION,)
 
 _BY_DIM = ("input, dim, keepdim=False",)
-_MOMENTS = ("input, dim=None, *, correction, keepdim=False", "input, unbiased")
+_MOMENTS = ("input, unbiased=True", "input, dim=None, *, correction, keepdim=False")
+_STABLE = ("input, *, stable, dim=-1, descending=False",)
 
 ROWS: list[Row] = [
     row("torch.max(input)", overloads=(*_BY_DIM, "input, other"), tags=_TAGS),
     row("torch.min(input)", overloads=(*_BY_DIM, "input, other"), tags=_TAGS),
     row("torch.median(input)", overloads=_BY_DIM, tags=_TAGS),
     row("torch.nanmedian(input)", overloads=_BY_DIM, tags=_TAGS),
-    row("torch.var(input, dim=None, unbiased=True, keepdim=False)", overloads=_MOMENTS, tags=_TAGS),
-    row("torch.std(input, dim=None, unbiased=True, keepdim=False)", overloads=_MOMENTS, tags=_TAGS),
-    row("torch.var_mean(input, dim=None, unbiased=True, keepdim=False)", overloads=_MOMENTS, tags=_TAGS),
-    row("torch.std_mean(input, dim=None, unbiased=True, keepdim=False)", overloads=_MOMENTS, tags=_TAGS),
+    row("torch.var(input, dim, unbiased=True, keepdim=False)", overloads=_MOMENTS, tags=_TAGS),
+    row("torch.std(input, dim, unbiased=True, keepdim=False)", overloads=_MOMENTS, tags=_TAGS),
+    row("torch.var_mean(input, dim, unbiased=True, keepdim=False)", overloads=_MOMENTS, tags=_TAGS),
+    row("torch.std_mean(input, dim, unbiased=True, keepdim=False)", overloads=_MOMENTS, tags=_TAGS),
     row("torch.prod(input, *, dtype=None)", overloads=("input, dim, keepdim=False, *, dtype=None",), tags=_TAGS),
-    row("torch.sort(input, dim=-1, descending=False, *, stable=None)", tags=()),
-    row("torch.argsort(input, dim=-1, descending=False, *, stable=False)", tags=()),
+    row("torch.sort(input, dim=-1, descending=False)", overloads=_STABLE),
+    row("torch.argsort(input, dim=-1, descending=False)", overloads=_STABLE),
     row(
         "torch.norm(input, p='fro', dim=None, keepdim=False, *, dtype=None)",
         "torch.norm(input, p='fro', dim=None, keepdim=False, out=None, dtype=None)",

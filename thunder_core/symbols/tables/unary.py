@@ -1,11 +1,12 @@
 """Elementwise functions of one tensor."""
 
 from thunder_core.ir.symbol import Tag
-from thunder_core.symbols.row import Row, rows
+from thunder_core.symbols.row import Row, row, rows
 
 _TAGS = (Tag.ELEMENTWISE,)
 
 ROWS: list[Row] = [
+    row("torch.round(input)", "special.round", overloads=("input, *, decimals",), tags=_TAGS),
     *rows(
         """
         torch.abs(input) | torch.absolute | Tensor.__abs__
@@ -50,7 +51,6 @@ ROWS: list[Row] = [
         torch.positive(input) | Tensor.__pos__
         torch.rad2deg(input)
         torch.reciprocal(input)
-        torch.round(input, *, decimals=0) | special.round
         torch.rsqrt(input)
         torch.sgn(input)
         torch.sigmoid(input) | special.expit | F.sigmoid
