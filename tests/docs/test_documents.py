@@ -1,16 +1,23 @@
-"""The documents: their Python blocks run, their links lead somewhere, the names of files they mention exist."""
+"""The documents: their Python blocks run, the outputs they show are the real ones, their links lead somewhere.
+
+A block of text under ``<!-- output: EXPRESSION -->`` is the value of the expression after the Python blocks before it.
+``UPDATE_DOCUMENTS=1 pytest tests/docs`` rewrites these blocks; look at the difference before committing it.
+"""
 
 import os
 import re
-import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PIECE = re.compile(
+    r"^```python\n(?P<code>.*?)^```|^<!-- output: (?P<expression>.*?) -->\n```text\n(?P<text>.*?)^```",
+    re.MULTILINE | re.DOTALL,
+)
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 PATH = re.compile(r"`((?:thunder|thunder_core|tests|docs|scripts|benchmarks|examples)/[\w./-]*)`")
 # What the README's first block takes for granted.
@@ -25,16 +32,39 @@ def _identifier(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """A module for a document's blocks, whose sources are files in the working directory."""
+    module = types.ModuleType("program")
+    monkeypatch.setitem(sys.modules, "program", module)
+    monkeypatch.chdir(tmp_path)
+    return module
+
+
+def _run(program: types.ModuleType, code: str, number: int) -> None:
+    path = Path("program.py" if number == 1 else f"program_{number}.py")
+    path.write_text(code)
+    exec(compile(code, str(path), "exec"), program.__dict__)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=_identifier)
-def test_python_blocks_run(document, tmp_path):
-    blocks = BLOCK.findall(document.read_text())
-    if not blocks:
-        pytest.skip("no Python in it")
-    program = tmp_path / "blocks.py"
-    program.write_text(PREAMBLE + "\n".join(blocks))
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, program], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_python_blocks_run_and_give_what_is_shown(document, program, capsys):
+    text = document.read_text()
+    exec(PREAMBLE, program.__dict__)
+    blocks = 0
+    rewritten = text
+    for piece in PIECE.finditer(text):
+        if piece["code"] is not None:
+            blocks += 1
+            _run(program, piece["code"], blocks)
+            continue
+        value = str(eval(piece["expression"], program.__dict__)).strip("\n") + "\n"
+        if os.environ.get("UPDATE_DOCUMENTS"):
+            rewritten = rewritten.replace(piece[0], piece[0].replace(f"```text\n{piece['text']}", f"```text\n{value}"))
+        else:
+            assert piece["text"] == value, "run UPDATE_DOCUMENTS=1 pytest tests/docs to accept"
+    if rewritten != text:
+        document.write_text(rewritten)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=_identifier)
