@@ -24,6 +24,7 @@ class Inputs:
     Attributes:
         proxies: the inputs.
         sources: access path of each, or a constant.
+        reshaped: variables of real tensors whose shape or strides the program changed in place, by id.
         objects: the real object of each, kept alive during acquisition (identity is by ``id``).
     """
 
@@ -33,6 +34,7 @@ class Inputs:
         self.proxies: list[Proxy] = []
         self.sources: list[Any] = []
         self.objects: list[Any] = []
+        self.reshaped: dict[int, Variable] = {}
         self._variables: dict[int, Variable] = {}
         self._opaque: dict[int, OpaqueProxy] = {}
         self._by_storage: dict[int, Variable] = {}
@@ -60,6 +62,10 @@ class Inputs:
         """The input that *is* a real tensor object, whatever the program wrote into it since."""
         self.lift(tensor)
         return self._originals[id(tensor)]
+
+    def reshaped_objects(self) -> list[tuple[TensorProxy, TensorProxy]]:
+        """For each input whose shape or strides were changed in place: the input, and what it shows at the end."""
+        return [(self._originals[key], variable.proxy) for key, variable in self.reshaped.items()]
 
     def constant(self, value: torch.Tensor) -> torch.Tensor:
         """A computed constant as a traced tensor: the program gets a copy of it in each run."""

@@ -84,6 +84,8 @@ class Rebuilder:
     def recipe(self, result: Any, writes: Sequence[Write]) -> Recipe:
         """The recipe for one run of the program."""
         # values of writes are built before any write happens: a write may replace what another refers to
+        for original, final in self._recorder.inputs.reshaped_objects():
+            self._lines.append(f"{self._output(original)}.as_strided_({final.shape}, {final.stride}, {final.offset})")
         values = [self._expression(write.value) for write in writes]
         expression = self._expression(result)
         for write, value in zip(writes, values, strict=True):

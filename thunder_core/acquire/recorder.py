@@ -109,7 +109,39 @@ class Recorder:
                 return self._evaluate_or_raise(symbol, args, kwargs, call, error)
             if outcome.cacheable and call.hashable:
                 self._outcomes[key] = outcome
+        if any(_reshaped(result, call) for result in outcome.results):
+            return self._reshape(symbol, args, kwargs, call, outcome)
         return self._record(symbol, recorded_args, recorded_kwargs, call, outcome, fakes, context)
+
+    def _reshape(
+        self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, outcome: Outcome
+    ) -> Any:
+        """``x.t_()`` and ``out=`` of another size: the object stands for another view, or another tensor, from here on."""
+        index = outcome.results[0].same_as
+        variable, tensor = call.variables[index], call.objects[index]
+        if kwargs.get("out") is tensor and type(tensor) is TracedTensor and not variable.proxy.numel:
+            value = self._call(symbol, args, {name: item for name, item in kwargs.items() if name != "out"})
+        elif symbol.functional is not None and len(outcome.results) == 1:
+            assert variable.fake is not None
+            with self.mode.observing():
+                variable.fake = make_alias(variable.fake, variable.proxy)  # as it was before the call
+            value = self._call(symbol.functional, args, kwargs)
+            if value.variable.proxy.storage != variable.proxy.storage:
+                raise self._resized(symbol, variable)
+            if type(tensor) is not TracedTensor:
+                self.inputs.reshaped[id(tensor)] = variable
+        else:
+            raise self._resized(symbol, variable)
+        made: Variable = value.variable
+        variable.proxy, variable.key, variable.fake, variable.base = made.proxy, made.key, made.fake, made.base
+        return tensor
+
+    def _resized(self, symbol: Symbol, variable: Variable) -> UnsupportedError:
+        return UnsupportedError(
+            f"{symbol.name} changes the size of {variable.proxy.name} in place",
+            location=user_location(5),
+            advice=("use the out-of-place function and rebind the variable",),
+        )
 
     def _infer(
         self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call
@@ -391,6 +423,12 @@ class Recorder:
     def is_constant(self, variable: Variable) -> bool:
         """Whether a tensor's value is the same in every run."""
         return variable.constant and variable.proxy.storage in self.constant_storages
+
+
+def _reshaped(result: Result, call: Call) -> bool:
+    if result.same_as < 0:
+        return False
+    return (result.shape, result.stride, result.offset) != call.proxies[result.same_as].geometry
 
 
 def _pick(leaf: Any, outcome: Outcome, objects: list[Any]) -> Any:
