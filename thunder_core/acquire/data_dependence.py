@@ -90,7 +90,7 @@ def as_eager_raises(symbol: Symbol, args: Any, kwargs: Any, raised: Exception) -
 def is_small(args: Any, kwargs: Any) -> bool:
     """Whether a call on fakes may be tried on real tensors: on the CPU, and of limited size."""
     tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
-    return all(t.device.type == "cpu" for t in tensors) and (
+    return all(t.device.type == "cpu" and t.layout is torch.strided for t in tensors) and (
         builtins.sum(t.untyped_storage().nbytes() for t in tensors) < _MATERIALIZE_LIMIT
     )
 

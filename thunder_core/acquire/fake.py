@@ -73,8 +73,11 @@ def operator_effects(func: torch._ops.OpOverload) -> OperatorEffects:
 
 
 def storage_address(tensor: torch.Tensor) -> int:
-    """Identity of a tensor's storage while that storage is alive."""
-    return tensor.untyped_storage()._cdata
+    """Identity of a tensor's memory while the tensor is alive; a sparse tensor is a memory of its own."""
+    if tensor.layout is not torch.strided:
+        return -id(tensor)
+    address: int = tensor.untyped_storage()._cdata
+    return address
 
 
 class AcquisitionFakeMode(FakeTensorMode):

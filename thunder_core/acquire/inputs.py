@@ -96,6 +96,8 @@ class Inputs:
     def _add(self, tensor: torch.Tensor, source: Any, *, constant: bool) -> Variable:
         recorder = self._recorder
         _check_supported(tensor, source)
+        if tensor.layout is not torch.strided:
+            return self._add_sparse(tensor, source, constant)
         address = storage_address(tensor)
         sibling = self._by_storage.get(address)
         storage = sibling.proxy.storage if sibling is not None else recorder.new_storage(None)
@@ -132,6 +134,26 @@ class Inputs:
         self._append(proxy, source, tensor)
         return variable
 
+    def _add_sparse(self, tensor: torch.Tensor, source: Any, constant: bool) -> Variable:
+        recorder = self._recorder
+        proxy = TensorProxy(
+            recorder.names.for_input(source.describe()),
+            tuple(tensor.shape),
+            (),
+            tensor.dtype,
+            tensor.device,
+            tensor.requires_grad,
+            recorder.new_storage(None),
+            layout=tensor.layout,
+        )
+        with recorder.mode.observing():
+            fake = recorder.mode.from_tensor(tensor)
+        if constant:
+            recorder.constant_storages.add(proxy.storage)
+        self._originals[id(tensor)] = proxy
+        self._append(proxy, source, tensor)
+        return Variable(proxy, fake=fake, constant=constant, location=user_location(4))
+
     def _append(self, proxy: Proxy, source: Any, value: Any) -> None:
         self.proxies.append(proxy)
         self.sources.append(source)
@@ -149,10 +171,10 @@ def _constant_source(value: Any) -> Any:
 
 
 def _check_supported(tensor: torch.Tensor, source: Any) -> None:
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
-        kind = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else str(tensor.layout)
+    if tensor.is_quantized or tensor.is_nested:
+        kind = "quantized" if tensor.is_quantized else "nested"
         raise UnsupportedError(
-            f"{source.describe()} is a {kind} tensor; only dense strided tensors can be traced",
+            f"{source.describe()} is a {kind} tensor; only dense and sparse tensors can be traced",
             location=user_location(3),
             advice=("convert it with .to_dense() or .dequantize() before the compiled function",),
         )

@@ -32,8 +32,8 @@ _FAST: dict[Any, Callable[[Variable], Any]] = {
     Tensor.numel: lambda variable: variable.proxy.numel,
     Tensor.is_cuda.__get__: lambda variable: variable.proxy.device.type == "cuda",
     Tensor.is_nested.__get__: lambda variable: False,
-    Tensor.is_sparse.__get__: lambda variable: False,
-    Tensor.layout.__get__: lambda variable: torch.strided,
+    Tensor.is_sparse.__get__: lambda variable: variable.proxy.layout is torch.sparse_coo,
+    Tensor.layout.__get__: lambda variable: variable.proxy.layout,
     Tensor.is_floating_point: lambda variable: variable.proxy.dtype.is_floating_point,
     Tensor.__len__: lambda variable: variable.proxy.shape[0] if variable.proxy.shape else _no_length(),
 }

@@ -27,7 +27,7 @@ class Result:
         same_as: index of the tensor argument that the result *is* (in-place calls, ``contiguous()``), or -1.
         shares: index of the tensor argument whose storage the result shares, or -1.
         shares_result: index of an earlier result whose storage it shares, or -1.
-        shape, stride, offset, dtype, device, requires_grad: metadata.
+        shape, stride, offset, dtype, device, requires_grad, layout: metadata.
     """
 
     same_as: int
@@ -39,6 +39,7 @@ class Result:
     dtype: torch.dtype
     device: torch.device
     requires_grad: bool
+    layout: torch.layout = torch.strided
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,7 @@ def infer(
     arguments = {id(fake): index for index, fake in reversed(list(enumerate(fakes)))}
     storages: dict[int, int] = {}
     for index, fake in reversed(list(enumerate(fakes))):
-        if fake.layout is torch.strided:
-            storages[storage_address(fake)] = index
+        storages[storage_address(fake)] = index
     results: list[Result] = []
     tensors: list[torch.Tensor] = []
     result_storages: dict[int, int] = {}
@@ -93,7 +93,7 @@ def infer(
         if leaf.layout is not torch.strided or leaf.is_conj() or leaf.is_neg():
             cacheable = False
         same_as = arguments.get(id(leaf), -1)
-        address = storage_address(leaf) if leaf.layout is torch.strided else -index - 1
+        address = storage_address(leaf)
         results.append(
             Result(
                 same_as,
@@ -105,6 +105,7 @@ def infer(
                 leaf.dtype,
                 leaf.device,
                 leaf.requires_grad,
+                leaf.layout,
             )
         )
         tensors.append(leaf)
@@ -115,7 +116,7 @@ def infer(
     written = tuple(
         index
         for index, fake in enumerate(fakes)
-        if fake.layout is torch.strided and storage_address(fake) in observed.written
+        if storage_address(fake) in observed.written
     )
     cacheable = cacheable and not written and bool(results)
     return Outcome(structure, tuple(results), written, observed.random, cacheable), tensors

@@ -72,7 +72,9 @@ def _attempt(
     except (RuntimeError, ValueError, IndexError):
         return None
     leaves = list(iterate_leaves(result))
-    if not all(isinstance(leaf, torch.Tensor) and all(leaf is not t for t in tensors) for leaf in leaves):
+    if not all(isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided for leaf in leaves):
+        return None
+    if any(leaf is tensor for leaf in leaves for tensor in tensors):
         return None
     if versions != [tensor._version for tensor in tensors]:
         return None

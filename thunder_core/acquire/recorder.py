@@ -203,6 +203,12 @@ class Recorder:
         written = [call.variables[index].proxy.storage for index in outcome.written]
         if not constant:
             self.constant_storages.difference_update(written)
+        if any(call.proxies[index].layout is not torch.strided for index in outcome.written):
+            raise UnsupportedError(
+                f"{symbol.name} writes to a sparse tensor",
+                location=location,
+                advice=("use the out-of-place function and rebind the variable",),
+            )
         if not self._entangled.isdisjoint(written):
             raise UnsupportedError(
                 f"{symbol.name} writes to memory of which another tensor shows a part that depends on values",
@@ -301,6 +307,7 @@ class Recorder:
             result.requires_grad,
             storage,
             result.offset,
+            result.layout,
         )
         if base is None and constant:
             self.constant_storages.add(storage)

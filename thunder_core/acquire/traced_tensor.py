@@ -24,7 +24,14 @@ class TracedTensor(torch.Tensor):
     @staticmethod
     def __new__(cls, variable: Variable) -> TracedTensor:
         proxy = variable.proxy
-        tensor: TracedTensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        if proxy.layout is not torch.strided:
+            # a wrapper cannot have a sparse layout; the mode answers questions about it from the proxy and the fake
+            tensor: TracedTensor = torch.Tensor._make_wrapper_subclass(
+                cls, proxy.shape, dtype=proxy.dtype, device=proxy.device
+            )
+            tensor.variable = variable
+            return tensor
+        tensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls, proxy.shape, strides=proxy.stride, dtype=proxy.dtype, device=proxy.device
         )
         tensor.variable = variable

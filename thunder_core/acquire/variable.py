@@ -45,4 +45,4 @@ class Variable:
 
 def metadata_key(proxy: TensorProxy) -> MetadataKey:
     """Everything about a tensor that may decide the metadata of a call's results."""
-    return (proxy.shape, proxy.stride, proxy.offset, proxy.dtype, proxy.device, proxy.requires_grad)
+    return (proxy.shape, proxy.stride, proxy.offset, proxy.dtype, proxy.device, proxy.requires_grad, proxy.layout)

@@ -49,6 +49,8 @@ class Annotator:
         text = geometry(proxy.shape, proxy.stride, proxy.dtype)
         if proxy.device != _CPU:
             text = text.replace("]", f"] {proxy.device}", 1)
+        if proxy.layout is not torch.strided:
+            text = f"{dtype_name(proxy.dtype)}[{_join(proxy.shape)}] {str(proxy.layout).removeprefix('torch.')}"
         if type(proxy.offset) is not int or proxy.offset:
             text += f" offset {proxy.offset}"
         owner = self._owners.get(proxy.storage)

@@ -23,6 +23,7 @@ class TensorProxy:
         requires_grad: as PyTorch reports it at this point of the program.
         storage: identity of the memory; proxies of a trace with equal numbers share memory.
         offset: first element's position in that memory, in elements.
+        layout: dense, or one of PyTorch's sparse layouts; sparse tensors have no strides (an empty tuple) and no views.
     """
 
     name: str
@@ -33,6 +34,7 @@ class TensorProxy:
     requires_grad: bool
     storage: int
     offset: Dimension = 0
+    layout: torch.layout = torch.strided
 
     @property
     def ndim(self) -> int:
