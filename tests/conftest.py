@@ -37,3 +37,10 @@ def _modes() -> dict[str, object]:
         "inference": torch.is_inference_mode_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"),
     }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every process has to collect the same ids, so an address in one is an error of the test."""
+    for item in items:
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid}: the id holds an address; leave `ids` to pytest or give names")

@@ -100,7 +100,7 @@ LITERALS = [
 ]
 
 
-@pytest.mark.parametrize("value", LITERALS, ids=repr)
+@pytest.mark.parametrize("value", LITERALS)
 def test_spelling_evaluates_to_an_equal_value(value):
     result = evaluate(value)
     assert type(result) is type(value)
@@ -129,7 +129,7 @@ def local():
     return inner
 
 
-@pytest.mark.parametrize("value", [local(), lambda: 1, object(), torch.Generator(), torch.zeros(2), {1, 2}], ids=repr)
+@pytest.mark.parametrize("value", [local(), lambda: 1, object(), torch.Generator(), torch.zeros(2), {1, 2}])
 def test_what_cannot_be_imported_is_no_literal(value):
     assert import_path(value) is None
     with pytest.raises(TraceError, match="Make it an input"):

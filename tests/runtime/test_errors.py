@@ -54,7 +54,6 @@ def test_user_exception_arrives_unchanged(jit: Callable[..., Any]) -> None:
      lambda x: torch.stack([]), lambda x: x.expand(7, 7), lambda x: {}["missing"], lambda x: x + "text",
      lambda x: torch.nn.functional.linear(x, x[:, :2]), lambda x: 1 // 0, lambda x: x.sum(5), lambda x: x.to("nowhere"),
      lambda x: nn.Linear(3, 3)(x), lambda x: torch.zeros(-1), lambda x: x.reshape(7, -1), lambda x: next(iter([]))],
-    ids=str,
 )  # fmt: skip
 def test_exception_is_what_eager_raises(program: Callable[..., Any], jit: Callable[..., Any]) -> None:
     with pytest.raises(Exception) as expected:

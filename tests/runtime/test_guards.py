@@ -238,7 +238,7 @@ ARGUMENTS: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("first", "second"), ARGUMENTS, ids=repr)
+@pytest.mark.parametrize(("first", "second"), ARGUMENTS)
 def test_change_of_python_argument_is_seen(first: Any, second: Any, jit: Callable[..., Any]) -> None:
     def program(x: torch.Tensor, value: Any) -> Any:
         return x + len(repr(value)), repr(value), value

@@ -303,7 +303,6 @@ def test_match(what: Any, check: Callable[..., None]) -> None:
     "argument",
     [None, 3, 2.5, True, 1j, "text", b"bytes", torch.float64, torch.device("cpu"), torch.Size([2]), Color.BLUE,
      slice(1), Ellipsis, range(3), (), [], {}, {1, 2}, (1, [2, {"a": None}]), int, torch.add, float("inf"), -0.0],
-    ids=repr,
 )  # fmt: skip
 def test_argument_kinds(argument: Any, check: Callable[..., None]) -> None:
     def program(x: torch.Tensor, value: Any, *, named: Any = None) -> Any:
@@ -342,7 +341,7 @@ def test_partial(check: Callable[..., None]) -> None:
     check(functools.partial(takes_defaults, flag=True), lambda: (t(), 3.0))
 
 
-@pytest.mark.parametrize("function", [torch.sin, torch.nn.functional.gelu, torch.Tensor.relu], ids=str)
+@pytest.mark.parametrize("function", [torch.sin, torch.nn.functional.gelu, torch.Tensor.relu])
 def test_builtin_function(function: Callable[..., Any], check: Callable[..., None]) -> None:
     check(function, lambda: (t(),))
 
