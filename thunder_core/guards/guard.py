@@ -243,7 +243,12 @@ class LengthGuard(Guard):
 
 @dataclass(frozen=True, slots=True)
 class KeysGuard(Guard):
-    """The keys of a dictionary, in order. ``dictionary`` names the attribute of the object that holds it, if any."""
+    """The keys of a dictionary, in order.
+
+    Attributes:
+        dictionary: the attribute of the object that holds it, if the object is not the dictionary itself. The order of the
+            attributes in a ``__dict__`` does not count.
+    """
 
     expected: tuple[Any, ...]
     dictionary: str = ""
@@ -253,6 +258,8 @@ class KeysGuard(Guard):
         return tuple(getattr(value, self.dictionary) if self.dictionary else value)
 
     def holds(self, value: Any) -> bool:
+        if self.dictionary == "__dict__":
+            return set(self._keys(value)) == set(self.expected)
         return identical(self._keys(value), self.expected)
 
     def reason(self, value: Any) -> str:
@@ -260,6 +267,9 @@ class KeysGuard(Guard):
         return f"{path}: expected the keys {show(self.expected)}, got {show(self._keys(value))}"
 
     def failure(self, value: str, names: Names) -> str:
+        if self.dictionary == "__dict__":
+            own = dictionary_expression(value, self.dictionary, names)
+            return f"{own}.keys() != {names.constant(frozenset(self.expected), 'attributes')}"
         if not self.expected:
             return dictionary_expression(value, self.dictionary, names) if self.dictionary else value
         keys = f"tuple({dictionary_expression(value, self.dictionary, names) if self.dictionary else value})"

@@ -44,7 +44,9 @@ class Node:
         content: its items when it was first met (containers), or the three dictionaries (modules).
         followed: code objects (by their names) that were followed from here.
         edges: names that were already guarded.
+        asked: code objects (by their names) with labels that asked for attributes by computed names or absence.
         called: it is a module or a function whose call was seen.
+        reached: it is a module whose path is guarded.
         parent: of a module that was found below another one: that one.
     """
 
@@ -55,7 +57,9 @@ class Node:
     content: Any = None
     followed: set[int] = field(default_factory=set)
     edges: set[str] = field(default_factory=set)
+    asked: set[tuple[int, str | None]] = field(default_factory=set)
     called: bool = False
+    reached: bool = False
     parent: Node | None = None
 
 

@@ -10,10 +10,12 @@ import torch
 
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames, names_of
-from thunder_core.guards.explorer import Explorer
+from thunder_core.guards.following import Following
+from thunder_core.guards.frame_reads import FrameReads
 from thunder_core.guards.frame_hook import frame_hook
 from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard
+from thunder_core.guards.heap import Heap
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.writes import Write, WriteKind, contains_tensor, find_writes, undo_writes
@@ -21,6 +23,7 @@ from thunder_core.guards.writes import Write, WriteKind, contains_tensor, find_w
 __all__ = ["Observer", "Write", "WriteKind"]
 
 _SKIPPED = ATOM_TYPES
+_NO_NAMES = names_of(compile("", "<nothing>", "exec"))
 
 
 class Observer:
@@ -37,7 +40,9 @@ class Observer:
         self, function: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> None:
         self.global_state = GlobalState.current()
-        self._explorer = Explorer()
+        self._heap = Heap()
+        self._following = Following(self._heap)
+        self._reads = FrameReads(self._heap, self._following)
         self._depth = 0
         self._hook = frame_hook(self._entered, self._left)
         self._codes: dict[int, tuple[CodeType, CodeKind, CodeNames]] = {}
@@ -69,16 +74,16 @@ class Observer:
 
     def source_of(self, value: Any) -> Source | None:
         """The path to an object that existed before the run; None for one that the program made."""
-        return self._explorer.tensors.find(value)
+        return self._heap.tensors.find(value)
 
     def guards(self) -> tuple[Guard, ...]:
         """What was read, in an order in which each path's guards follow those of its parts."""
-        self._explorer.finish()
-        return tuple(self._explorer.guards)
+        self._heap.finish()
+        return tuple(self._heap.guards)
 
     def writes(self) -> tuple[Write, ...]:
         """What was changed since it was first met."""
-        return find_writes(self._explorer)
+        return find_writes(self._heap)
 
     def leaks(self) -> tuple[Write, ...]:
         """Writes that put a tensor where neither the module nor an argument holds it."""
@@ -86,30 +91,30 @@ class Observer:
 
     def undo(self) -> None:
         """Take all writes back. Random states stay consumed, as after a run of the program."""
-        undo_writes(self._explorer)
+        undo_writes(self._heap)
 
     def consumed_python_rng(self) -> list[str]:
         """Generators outside of PyTorch whose state the run changed; ask before `undo`."""
-        return self._explorer.random_states.consumed()
+        return self._heap.random_states.consumed()
 
     def close(self) -> None:
         """Let go of the program's objects at once instead of when reference cycles are collected."""
-        del self._hook
-        self._explorer.close()
+        self.__dict__.pop("_hook", None)
+        self._heap.close()
 
     # ------------------------------------------------------------ roots
 
     def _meet_roots(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         label = "module" if isinstance(function, torch.nn.Module) else "function"
         root = FunctionSource(function, label)
-        self._explorer.meet(function, root)
+        self._heap.meet(function, root)
         if not isinstance(function, FunctionType | MethodType | torch.nn.Module):
-            self._explorer.method_named(function, "__call__")
+            self._following.class_function(type(function), "__call__")
         names = _parameter_names(function)
         for index, value in enumerate(args):
-            self._explorer.meet(value, ArgumentSource(index, names[index] if index < len(names) else ""))
+            self._heap.meet(value, ArgumentSource(index, names[index] if index < len(names) else ""))
         for name, value in kwargs.items():
-            self._explorer.meet(value, KeywordSource(name))
+            self._heap.meet(value, KeywordSource(name))
 
     # ------------------------------------------------------------ frames
 
@@ -117,7 +122,8 @@ class Observer:
         known = self._codes.get(id(code))
         if known is None:
             kind = kind_of(code)
-            known = self._codes[id(code)] = (code, kind, names_of(code))
+            names = _NO_NAMES if kind is CodeKind.IGNORED else names_of(code)
+            known = self._codes[id(code)] = (code, kind, names)
         return known
 
     def _entered(self, frame: FrameType) -> None:
@@ -125,9 +131,9 @@ class Observer:
         if kind is CodeKind.IGNORED:
             return
         variables = frame.f_locals
-        explorer = self._explorer
+        reads, reach = self._reads, self._following.reach
         if kind is CodeKind.MODULE_CALL:
-            explorer.module_called(variables["self"])
+            reads.module_called(variables["self"])
             return
         if kind is CodeKind.LIBRARY:
             self._library_entered(frame, variables, names)
@@ -135,21 +141,21 @@ class Observer:
         if names.arguments:
             receiver = variables.get(names.arguments[0])
             if type(receiver) not in _SKIPPED:
-                explorer.method_entered(receiver, code)
+                reads.method_entered(receiver, code)
         for name in names.arguments:
             value = variables.get(name)
             if type(value) not in _SKIPPED:
-                explorer.value_reached(value, names)
+                reach(value, names, name)
         if kind is CodeKind.MODULE:
             return
-        explorer.function_entered(code, names)
+        reads.function_entered(code, names)
         for name in names.free:
             value = variables.get(name)
             if type(value) not in _SKIPPED:
-                explorer.value_reached(value, names)
-        explorer.globals_read(code, names, frame.f_globals)
+                reach(value, names, name)
+        reads.globals_read(code, names, frame.f_globals)
         if names.environment:
-            explorer.environment_read(names)
+            reads.environment_read(names)
 
     def _library_entered(self, frame: FrameType, variables: dict[str, Any], names: CodeNames) -> None:
         """The standard library may read anything of what user code hands to it (``copy``, ``dataclasses``, ...)."""
@@ -159,7 +165,7 @@ class Observer:
         for name in names.arguments:
             value = variables.get(name)
             if type(value) not in _SKIPPED:
-                self._explorer.handed_to_library(value)
+                self._reads.handed_to_library(value)
 
     def _left(self, frame: FrameType, value: Any) -> None:
         if value is None or type(value) in _SKIPPED or isinstance(value, torch.Tensor):
@@ -168,7 +174,7 @@ class Observer:
         while caller is not None:
             _, kind, names = self._codes.get(id(caller.f_code)) or self._lookup(caller.f_code)
             if kind is CodeKind.USER:
-                self._explorer.value_reached(value, names)
+                self._following.reach(value, names, None)
                 return
             caller = caller.f_back
 

@@ -23,7 +23,7 @@ from thunder_core.guards.source import (
 )
 
 if TYPE_CHECKING:
-    from thunder_core.guards.explorer import Explorer
+    from thunder_core.guards.heap import Heap
 
 _DEEPEST_SEARCH = 5
 
@@ -43,8 +43,8 @@ class TensorIndex:
         asked: ids of objects whose path somebody asked for.
     """
 
-    def __init__(self, explorer: Explorer) -> None:
-        self._explorer = explorer
+    def __init__(self, heap: Heap) -> None:
+        self._heap = heap
         self._sources: dict[int, Source] = {}
         self._guarded: set[int] = set()
         self._kept: list[Any] = []
@@ -65,10 +65,10 @@ class TensorIndex:
             known = self._sources[key] = source
             self._kept.append(tensor)
         elif known is not source and known != source:
-            self._explorer.guards.append(SameGuard(source, known))
+            self._heap.guards.append(SameGuard(source, known))
         if key not in self._guarded:
             self._guarded.add(key)
-            self._explorer.guards.append(TypeGuard(known, type(tensor)))
+            self._heap.guards.append(TypeGuard(known, type(tensor)))
 
     def arguments(self) -> Iterator[tuple[Any, Source]]:
         """Tensors that were met and arrive as, or in, arguments."""
@@ -87,12 +87,12 @@ class TensorIndex:
         return found
 
     def _known(self, value: Any) -> Source | None:
-        node = self._explorer.nodes.get(id(value))
+        node = self._heap.nodes.get(id(value))
         return node.source if node is not None else self._sources.get(id(value))
 
     def _search(self) -> None:
         """Index what lies below the nodes that were added since the last search."""
-        nodes = self._explorer.nodes
+        nodes = self._heap.nodes
         for key, node in tuple(nodes.items()):
             if key not in self._searched:
                 self._searched.add(key)
@@ -112,10 +112,10 @@ class TensorIndex:
 
     def _search_value(self, value: Any, source: Source, depth: int) -> None:
         key = id(value)
-        if is_plain(value) or key in self._explorer.nodes or key in self._sources or depth > _DEEPEST_SEARCH:
+        if is_plain(value) or key in self._heap.nodes or key in self._sources or depth > _DEEPEST_SEARCH:
             return
         if isinstance(value, torch.nn.Module):
-            self._explorer.module_found(value, source)
+            self._heap.index_modules(value, source)
             return
         self._sources[key] = source
         self._kept.append(value)

@@ -10,18 +10,17 @@ from typing import Any
 
 import torch
 
-from thunder_core.guards.explorer import MISSING, Explorer
+from thunder_core.guards.frame_reads import MISSING
+from thunder_core.guards.heap import Heap, is_argument
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, entries, own_attributes
 from thunder_core.guards.source import (
     Args,
-    ArgumentSource,
     AttributeSource,
     BufferSource,
     ClosureSource,
     GlobalSource,
     InstanceAttributeSource,
     ItemSource,
-    KeywordSource,
     Kwargs,
     Names,
     ParameterSource,
@@ -101,35 +100,35 @@ def replace_content(container: Any, content: Any) -> None:
         container.extend(content)
 
 
-def find_writes(explorer: Explorer) -> tuple[Write, ...]:
+def find_writes(heap: Heap) -> tuple[Write, ...]:
     """Compare every met object with what it held when it was first met."""
     writes: list[Write] = []
-    for node in tuple(explorer.nodes.values()):
-        leak = _is_outside(explorer, node)
+    for node in tuple(heap.nodes.values()):
+        leak = _is_outside(heap, node)
         for target, kind, value in _changes(node):
             writes.append(Write(target, kind, value, leak))
-            explorer.wrote_arguments |= isinstance(target.root, ArgumentSource | KeywordSource)
-    for variable, before in explorer.stored_globals.values():
+            heap.wrote_arguments |= is_argument(target)
+    for variable, before in heap.stored_globals.values():
         now = variable.namespace.get(variable.name, MISSING)
         if now is not before and not (now is MISSING and before is MISSING):
             kind = WriteKind.DELETE if now is MISSING else WriteKind.SET
             writes.append(Write(variable, kind, None if now is MISSING else now, leak=True))
-    for closure, cell, before in explorer.stored_cells.values():
+    for closure, cell, before in heap.stored_cells.values():
         if cell.cell_contents is not before:
             writes.append(Write(closure, WriteKind.SET, cell.cell_contents, leak=True))
     return tuple(writes)
 
 
-def undo_writes(explorer: Explorer) -> None:
+def undo_writes(heap: Heap) -> None:
     """Give every met object back what it held when it was first met."""
-    for node in tuple(explorer.nodes.values()):
+    for node in tuple(heap.nodes.values()):
         _restore(node)
-    for variable, before in explorer.stored_globals.values():
+    for variable, before in heap.stored_globals.values():
         if before is MISSING:
             variable.namespace.pop(variable.name, None)
         else:
             variable.namespace[variable.name] = before
-    for _, cell, before in explorer.stored_cells.values():
+    for _, cell, before in heap.stored_cells.values():
         cell.cell_contents = before
 
 
@@ -147,12 +146,12 @@ def contains_tensor(value: Any, depth: int = 4) -> bool:
     return isinstance(own, dict) and any(contains_tensor(item, depth - 1) for item in own.values())
 
 
-def _is_outside(explorer: Explorer, node: Node) -> bool:
+def _is_outside(heap: Heap, node: Node) -> bool:
     """Reached from a global or closure variable, with no module on the way."""
     source: Source | None = node.source
     while source is not None:
         if isinstance(source, GlobalSource | ClosureSource):
-            return not explorer.passes_module(node.source)
+            return not heap.passes_module(node.source)
         source = source.parent
     return False
 

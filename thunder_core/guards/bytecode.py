@@ -1,0 +1,248 @@
+"""Walk the bytecode of a code object and gather the names in it, with what each is asked of.
+
+Works for CPython 3.11 to 3.13, whose instructions differ in how they encode names.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import CodeType
+
+_NAME_SHIFT = {"LOAD_GLOBAL": 1}
+if sys.version_info >= (3, 12):
+    _NAME_SHIFT |= {"LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 2}
+
+_ATTRIBUTE_LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
+_GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+_NAME_OPERATIONS = (
+    _ATTRIBUTE_LOADS
+    | _GLOBAL_LOADS
+    | {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "IMPORT_FROM"}
+)
+_LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
+_CELL_LOADS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF"})
+_CELL_STORES = frozenset({"STORE_DEREF", "DELETE_DEREF"})
+_ACCESSORS = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
+_CALLS = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
+
+UNKNOWN = ""
+"""The owner of a name that is asked of something else than a variable or an attribute."""
+
+
+@dataclass(slots=True)
+class Access:
+    """A call of ``getattr`` or one of its kin while its arguments are being loaded.
+
+    Attributes:
+        owner: what the object is loaded from.
+        name: the attribute's, if it is a constant.
+        simple: the object is a variable, or attributes of one.
+        pending: calls inside the arguments that have not been made yet.
+    """
+
+    owner: str | None = None
+    name: str | None = None
+    simple: bool = True
+    pending: int = 0
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Names over a code object and the code objects in its constants.
+
+    Attributes:
+        loads: attributes with their owners: the variable or attribute that they are loaded from.
+        guarded: those among them that a ``try`` surrounds.
+        accesses: ``(owner, name)`` asked through ``getattr`` and its kin.
+        whole: owners of which any attribute may be asked.
+    """
+
+    loads: set[tuple[str, str]] = field(default_factory=set)
+    guarded: set[tuple[str, str]] = field(default_factory=set)
+    accesses: set[tuple[str, str]] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
+    strings: set[str] = field(default_factory=set)
+    matched: set[str] = field(default_factory=set)
+    chains: dict[tuple[str, ...], None] = field(default_factory=dict)
+    stored_globals: set[str] = field(default_factory=set)
+    stored_cells: set[str] = field(default_factory=set)
+    stored_locals: set[str] = field(default_factory=set)
+    compares_identity: bool = False
+
+
+def gather(code: CodeType) -> Gathered:
+    """Everything that ``code`` names."""
+    gathered = Gathered()
+    _scan(code, gathered)
+    return gathered
+
+
+def _instructions(code: CodeType) -> Iterator[tuple[int, str, int]]:
+    """Offset, operation and argument of each instruction. The ``dis`` module's own walk is ten times slower."""
+    extended = 0
+    raw = code.co_code
+    for position in range(0, len(raw), 2):
+        operation = dis.opname[raw[position]]
+        if operation == "CACHE":
+            continue
+        argument = raw[position + 1] | extended
+        if operation == "EXTENDED_ARG":
+            extended = argument << 8
+            continue
+        extended = 0
+        yield position, operation, argument
+
+
+def _scan(code: CodeType, gathered: Gathered) -> None:
+    chain: tuple[str, ...] = ()  # a global and the attributes loaded from it so far
+    owner = UNKNOWN  # what the instruction before put on the stack
+    access: Access | None = None  # the call of getattr whose arguments are being loaded
+    previous = ""
+    tries = _protected(code)
+    for position, operation, argument in _instructions(code):
+        name = ""
+        if operation in _NAME_OPERATIONS:
+            name = code.co_names[argument >> _NAME_SHIFT.get(operation, 0)]
+        if operation in _ATTRIBUTE_LOADS:
+            load = (owner if operation != "LOAD_SUPER_ATTR" else UNKNOWN, name)
+            gathered.loads.add(load)
+            if any(start <= position < end for start, end in tries):
+                gathered.guarded.add(load)
+            if name == "__dict__":
+                gathered.whole.add(load[0])
+            chain = (*chain, name) if chain else ()
+            owner = name
+            if access is not None:
+                if access.name is None and access.owner == previous:
+                    access.owner = name
+                if _starts_call(operation, argument):
+                    _nest(access)
+            previous = name
+            continue
+        if chain:
+            gathered.chains[chain] = None
+        chain = (name,) if operation in _GLOBAL_LOADS else ()
+        owner = _owner(code, operation, argument, name)
+        if chain and name in _ACCESSORS:
+            if access is not None:
+                _finish(access, gathered, nested=True)
+            access = Access()
+        elif access is not None:
+            access = _argument_of(access, code, operation, argument, owner, gathered)
+        _note(code, operation, argument, name, previous, gathered)
+        previous = owner or operation
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            _scan(constant, gathered)
+        elif isinstance(constant, str) and constant.isidentifier():
+            gathered.strings.add(constant)
+
+
+def _owner(code: CodeType, operation: str, argument: int, name: str) -> str:
+    """The variable that the instruction loads."""
+    if operation in _LOCAL_LOADS:
+        return code.co_varnames[argument]
+    if operation == "LOAD_FAST_LOAD_FAST":
+        return code.co_varnames[argument & 15]
+    if operation in _CELL_LOADS:
+        return _cell_name(code, argument)
+    return name if operation in _GLOBAL_LOADS else UNKNOWN
+
+
+def _argument_of(
+    access: Access, code: CodeType, operation: str, argument: int, owner: str, gathered: Gathered
+) -> Access | None:
+    """Take one more instruction between the load of ``getattr`` and its call into account."""
+    if operation in _CALLS:
+        if access.pending == 0:
+            _finish(access, gathered)
+            return None
+        access.pending -= 1
+    elif operation == "LOAD_FAST_LOAD_FAST" and access.owner is None:
+        access.owner = code.co_varnames[argument >> 4]  # the second one is the attribute's name
+    elif operation == "LOAD_CONST":
+        constant = code.co_consts[argument]
+        if access.owner is not None and access.name is None and isinstance(constant, str):
+            access.name = constant
+    elif _starts_call(operation, argument):
+        _nest(access)
+    elif access.owner is None:
+        access.owner = owner
+    elif operation in ("BUILD_STRING", "FORMAT_VALUE", "FORMAT_SIMPLE", "BINARY_OP"):
+        if access.name is not None:  # the constant may be the name, or a part of it
+            gathered.accesses.add((access.owner if access.simple and access.owner else UNKNOWN, access.name))
+        access.name = None
+    elif operation == "BINARY_SUBSCR" and access.name is None:
+        access.simple = False
+    return access
+
+
+def _starts_call(operation: str, argument: int) -> bool:
+    """Whether the instruction loads something that a later instruction calls."""
+    if operation in ("PUSH_NULL", "LOAD_METHOD"):
+        return True
+    called = operation == "LOAD_GLOBAL" or (operation == "LOAD_ATTR" and sys.version_info >= (3, 12))
+    return called and bool(argument & 1)
+
+
+def _nest(access: Access) -> None:
+    access.pending += 1
+    if access.name is None:
+        access.owner, access.simple = access.owner or UNKNOWN, False
+
+
+def _finish(access: Access, gathered: Gathered, *, nested: bool = False) -> None:
+    owner = access.owner if access.simple and access.owner is not None and not nested else UNKNOWN
+    if access.name is None:
+        gathered.whole.add(owner)
+    else:
+        gathered.accesses.add((owner, access.name))
+
+
+def _note(code: CodeType, operation: str, argument: int, name: str, previous: str, gathered: Gathered) -> None:
+    """What else an instruction says."""
+    if operation in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+        gathered.stored_globals.add(name)
+    elif operation in _CELL_STORES:
+        gathered.stored_cells.add(_cell_name(code, argument))
+    elif operation == "STORE_FAST":
+        gathered.stored_locals.add(code.co_varnames[argument])
+    elif operation in ("STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"):
+        gathered.stored_locals.add(code.co_varnames[argument >> 4])
+        gathered.stored_locals.add(code.co_varnames[argument & 15])
+    elif operation == "IS_OP":
+        gathered.compares_identity |= previous != "LOAD_CONST"  # ``is None`` asks nothing about other objects
+    elif operation == "MATCH_CLASS":
+        tuples = (constant for constant in code.co_consts if isinstance(constant, tuple))
+        gathered.matched.update(item for constant in tuples for item in constant if isinstance(item, str))
+
+
+def _cell_name(code: CodeType, index: int) -> str:
+    """The variable behind operand ``index`` of a cell instruction: locals, then new cells, then free variables."""
+    own = [name for name in code.co_cellvars if name not in code.co_varnames]
+    return (*code.co_varnames, *own, *code.co_freevars)[index]
+
+
+def _protected(code: CodeType) -> list[tuple[int, int]]:
+    """Ranges of offsets that an exception handler covers."""
+    table = iter(code.co_exceptiontable)
+    ranges = []
+    while (start := _number(table)) is not None:
+        length, _, _ = _number(table) or 0, _number(table), _number(table)
+        ranges.append((start * 2, (start + length) * 2))
+    return ranges
+
+
+def _number(table: Iterator[int]) -> int | None:
+    """The next number of an exception table: six bits a byte, the highest first."""
+    byte = next(table, None)
+    if byte is None:
+        return None
+    value = byte & 63
+    while byte & 64:
+        byte = next(table)
+        value = value << 6 | byte & 63
+    return value

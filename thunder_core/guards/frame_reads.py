@@ -1,0 +1,136 @@
+"""What the entry of one frame says about reads: its method, its module's call, its closure, its globals."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType, ModuleType
+from typing import Any
+
+import torch
+
+from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.following import Following
+from thunder_core.guards.guard import AbsentGuard, NoHooksGuard, PlainGuard
+from thunder_core.guards.heap import Heap
+from thunder_core.guards.node import NodeKind
+from thunder_core.guards.source import (
+    AttributeSource,
+    ClosureSource,
+    ConstantSource,
+    EnvironmentSource,
+    GlobalSource,
+    InstanceAttributeSource,
+    Source,
+)
+
+MISSING = object()
+"""The first value of a global variable that did not exist."""
+
+_UNREAD_PACKAGES = sys.stdlib_module_names | {"numpy", "thunder_core"}
+
+
+class FrameReads:
+    """Turns frames into reads of the heap."""
+
+    def __init__(self, heap: Heap, following: Following) -> None:
+        self._heap = heap
+        self._following = following
+        self._seen: set[tuple[int, int]] = set()
+        self._edges: set[tuple[int, str]] = set()
+        self._environment: set[str] = set()
+
+    def module_called(self, module: torch.nn.Module) -> None:
+        """A module's call was seen: its hooks and ``forward`` were read."""
+        heap = self._heap
+        node = heap.nodes.get(id(module))
+        if node is None or node.called:
+            return
+        node.called = True
+        heap.guard_module(node)
+        attributes = node.attributes
+        if "forward" not in attributes and not any(attributes.get(name) for name in NoHooksGuard.dictionaries):
+            heap.guards.append(NoHooksGuard(node.source))
+        else:
+            for name in (*NoHooksGuard.dictionaries, "forward"):
+                if name in attributes:
+                    heap.meet(attributes[name], InstanceAttributeSource(node.source, name))
+            if "forward" not in attributes:
+                heap.guards.append(AbsentGuard(node.source, "forward"))
+        self._following.class_function(type(module), "forward")
+
+    def method_entered(self, receiver: Any, code: CodeType) -> None:
+        """A method of ``receiver`` runs that nobody may have named (``__len__``, ``__call__``)."""
+        self._following.class_function(receiver if isinstance(receiver, type) else type(receiver), code.co_name)
+
+    def function_entered(self, code: CodeType, names: CodeNames) -> None:
+        """Closure variables of the functions with this code that were reached by a path."""
+        for node in self._heap.functions.get(id(code), ()):
+            if node.called or node.object.__closure__ is None:
+                continue
+            node.called = True
+            for index, (name, cell) in enumerate(zip(code.co_freevars, node.object.__closure__, strict=True)):
+                source = ClosureSource(node.source, index, name)
+                try:
+                    value = cell.cell_contents
+                except ValueError:  # not assigned yet
+                    continue
+                if name in names.stored_cells:
+                    self._heap.stored_cells.setdefault(id(cell), (source, cell, value))
+                self._heap.meet(value, source)
+
+    def globals_read(self, code: CodeType, names: CodeNames, namespace: dict[str, Any]) -> None:
+        """Globals, and attributes of Python modules, that the code names."""
+        key = (id(code), id(namespace))
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        heap = self._heap
+        heap.compares_identity |= names.compares_identity
+        module = str(namespace.get("__name__", ""))
+        for name in names.stored_globals:
+            source = GlobalSource(module, name, namespace)
+            heap.stored_globals.setdefault((id(namespace), name), (source, namespace.get(name, MISSING)))
+        for chain in names.chains:
+            self._chain(chain, names, namespace, module)
+
+    def _chain(self, chain: tuple[str, ...], names: CodeNames, namespace: dict[str, Any], module: str) -> None:
+        name = chain[0]
+        value = namespace.get(name, MISSING)
+        if value is MISSING:
+            return  # a builtin, or an error that the program will raise
+        stored = self._heap.stored_globals.get((id(namespace), name))
+        if stored is None or stored[1] is value:  # else overwritten before any code that names it ran
+            self._read((id(namespace), name), value, GlobalSource(module, name, namespace))
+        for attribute in chain[1:]:
+            if not isinstance(value, ModuleType):
+                break
+            owner, package = value, value.__name__.partition(".")[0]
+            value = vars(owner).get(attribute, MISSING)
+            if value is MISSING or package in _UNREAD_PACKAGES:
+                return
+            name = attribute
+            source = AttributeSource(ConstantSource(owner, owner.__name__.replace(".", "_")), name)
+            self._read((id(vars(owner)), name), value, source, late=package == "torch" and callable(value))
+        self._following.follow_all((value,), names, name)
+
+    def _read(self, key: tuple[int, str], value: Any, source: Source, *, late: bool = False) -> None:
+        if key in self._edges:
+            return
+        self._edges.add(key)
+        if late:
+            self._heap.late.append(source)
+        else:
+            self._heap.meet(value, source)
+
+    def environment_read(self, names: CodeNames) -> None:
+        """Environment variables whose names appear in code that reads the environment."""
+        for name in names.environment - self._environment:
+            self._environment.add(name)
+            self._heap.guards.append(PlainGuard(EnvironmentSource(name), os.environ.get(name)))
+
+    def handed_to_library(self, value: Any) -> None:
+        """An object whose attributes code that is not observed may read."""
+        node = self._heap.nodes.get(id(value))
+        if node is not None and node.kind is NodeKind.OBJECT:
+            self._heap.read_everything(node)

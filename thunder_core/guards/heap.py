@@ -1,0 +1,300 @@
+"""The part of the user's heap that was met during one observation, and the guards on it."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.guard import (
+    ArrayGuard,
+    CodeGuard,
+    DistinctGuard,
+    EqualGuard,
+    Guard,
+    IdentityGuard,
+    KeysGuard,
+    LengthGuard,
+    PlainGuard,
+    SameGuard,
+    TypeGuard,
+    WeakIdentityGuard,
+)
+from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
+from thunder_core.guards.plain import ATOM_TYPES, copy_content, is_plain, is_plain_content
+from thunder_core.guards.random_state import RandomStates
+from thunder_core.guards.source import (
+    ArgumentSource,
+    AttributeSource,
+    BufferSource,
+    ClosureSource,
+    DictionarySource,
+    GlobalSource,
+    InstanceAttributeSource,
+    ItemSource,
+    KeywordSource,
+    ParameterSource,
+    ReferentSource,
+    Source,
+    SubmoduleSource,
+)
+from thunder_core.guards.tensor_index import TensorIndex
+
+_MUTABLE_KINDS = (NodeKind.OBJECT, NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET, NodeKind.MODULE)
+_MOST_DISTINCT = 8
+MODULE_SOURCES: tuple[type[DictionarySource], ...] = (ParameterSource, BufferSource, SubmoduleSource)
+
+
+class Heap:
+    """Objects that were met.
+
+    Attributes:
+        nodes: by id of the object.
+        guards: in the order in which they were found: a path's guards come after those of its parts.
+        tensors: where tensors were seen.
+        random_states: of Python's and NumPy's generators when the observation began, or when they were met.
+        functions: nodes of Python functions by the id of their code.
+        stored_globals, stored_cells: variables that observed code rebinds, with their first values.
+        late: paths into PyTorch whose objects are looked at when the program has run: during acquisition some of them are
+            replaced.
+        compares_identity: observed code compares objects by ``is``.
+        wrote_arguments: the program changed an object among, or in, the arguments.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, Node] = {}
+        self.guards: list[Guard] = []
+        self.tensors = TensorIndex(self)
+        self.random_states = RandomStates()
+        self.functions: dict[int, list[Node]] = {}
+        self.stored_globals: dict[tuple[int, str], tuple[GlobalSource, Any]] = {}
+        self.stored_cells: dict[int, tuple[ClosureSource, Any, Any]] = {}
+        self.late: list[Source] = []
+        self.compares_identity = False
+        self.wrote_arguments = False
+        self._arrays: list[Node] = []
+        self._kept: list[Any] = []
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.__dict__.clear()
+
+    def keep(self, value: Any) -> None:
+        """Keep an object alive, so that its id stays its own."""
+        self._kept.append(value)
+
+    # ------------------------------------------------------------ meeting a value on a path
+
+    def meet(self, value: Any, source: Source) -> Node | None:
+        """Note that ``value`` was read from ``source``: guard it; the node of an object that can be read further."""
+        if type(value) in ATOM_TYPES or is_plain(value):
+            self.guards.append(PlainGuard(source, value))
+            return None
+        if isinstance(value, torch.Tensor):
+            self.tensors.met(value, source)
+            return None
+        node = self.nodes.get(id(value))
+        if node is not None:
+            if node.source is not source and node.source != source:
+                self.guards.append(SameGuard(source, node.source))
+            return node
+        if type(value) is BuiltinFunctionType or isinstance(value, ModuleType):
+            self.guards.append(IdentityGuard(source, value))
+            return None
+        return self._make(value, source)
+
+    def _make(self, value: Any, source: Source) -> Node:
+        kind = node_kind(value)
+        if kind is NodeKind.MODULE and not isinstance(source, MODULE_SOURCES):
+            self.index_modules(value, source)
+            node = self.nodes[id(value)]
+        else:
+            node = self.nodes[id(value)] = make_node(value, source, kind)
+        if kind is NodeKind.MODULE:
+            self.guard_module(node)
+        elif kind in (NodeKind.SEQUENCE, NodeKind.DICTIONARY, NodeKind.SET):
+            self._guard_container(node)
+        elif kind is NodeKind.FUNCTION:
+            self._guard_function(node)
+        elif kind is NodeKind.CLASS:
+            self.guards.append(IdentityGuard(source, value))
+        elif kind is NodeKind.METHOD:
+            self._guard_parts(node, MethodType, ("__self__", "__func__"))
+        elif kind is NodeKind.PARTIAL:
+            self._guard_parts(node, functools.partial, ("func", "args", "keywords"))
+        elif kind is NodeKind.OBJECT:
+            self.guards.append(TypeGuard(source, type(value)))
+            if type(value).__module__.partition(".")[0] == "torch":  # its code is not observed
+                self.read_everything(node)
+        else:
+            self.guard_opaque(node)
+        return node
+
+    def index_modules(self, root: torch.nn.Module, source: Source) -> None:
+        """Make a node of ``root`` and of every module below it, and know their tensors by path."""
+        pending: list[tuple[torch.nn.Module, Source, Node | None]] = [(root, source, None)]
+        while pending:
+            module, path, parent = pending.pop()
+            if id(module) in self.nodes:
+                continue
+            node = self.nodes[id(module)] = make_node(module, path, NodeKind.MODULE)
+            node.parent = parent
+            parameters, buffers, children = node.content
+            for held, step in ((parameters, ParameterSource), (buffers, BufferSource)):
+                for name, tensor in held.items():
+                    if tensor is not None:
+                        self.tensors.index(tensor, path, step, name)
+            for name, child in reversed(children.items()):
+                if child is not None:
+                    pending.append((child, SubmoduleSource(path, name), node))
+
+    # ------------------------------------------------------------ guards of one node
+
+    def guard_module(self, node: Node) -> None:
+        """What holds for every module that is reached, from the root down: its class."""
+        if node.reached:
+            return
+        node.reached = True
+        if node.parent is not None:
+            self.guard_module(node.parent)
+        self.guards.append(TypeGuard(node.source, type(node.object)))
+
+    def _guard_container(self, node: Node) -> None:
+        value, source = node.object, node.source
+        if is_plain_content(value):
+            self.guards.append(PlainGuard(source, copy_content(value)))
+            return
+        self.guards.append(TypeGuard(source, type(value)))
+        if node.kind is NodeKind.DICTIONARY:
+            self.guards.append(KeysGuard(source, tuple(node.content)))
+            for key, item in node.content.items():
+                self.meet(item, ItemSource(source, key))
+                self._guard_key(key)
+        elif node.kind is NodeKind.SEQUENCE:
+            self.guards.append(LengthGuard(source, len(node.content)))
+            for index, item in enumerate(node.content):
+                self.meet(item, ItemSource(source, index))
+        else:
+            self.guard_opaque(node)
+
+    def _guard_key(self, key: Any) -> None:
+        """An object that a dictionary is looked up with by identity."""
+        node = self.nodes.get(id(key))
+        if node is not None and node.kind is NodeKind.OBJECT:
+            self.guard_opaque(node)
+
+    def _guard_function(self, node: Node) -> None:
+        function: FunctionType = node.object
+        code = function.__code__
+        if kind_of(code) not in (CodeKind.USER, CodeKind.MODULE):
+            self.late.append(node.source)
+            return
+        self.guards.append(CodeGuard(node.source, code))
+        self.functions.setdefault(id(code), []).append(node)
+        self.keep(code)
+        for name in ("__defaults__", "__kwdefaults__"):
+            value = getattr(function, name)
+            if value:
+                self.meet(value, AttributeSource(node.source, name))
+
+    def _guard_parts(self, node: Node, kind: type, names: tuple[str, ...]) -> None:
+        self.guards.append(TypeGuard(node.source, kind))
+        for name in names:
+            self.meet(getattr(node.object, name), AttributeSource(node.source, name))
+
+    def guard_opaque(self, node: Node) -> None:
+        """An object whose reads cannot be observed: equal if it says so, else the very same."""
+        value, source = node.object, node.source
+        kind = type(value)
+        self.random_states.watch(value, source.describe())
+        if isinstance(value, weakref.ref):
+            self.guards.append(TypeGuard(source, kind))
+            self.meet(value(), ReferentSource(source))
+            return
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(value, numpy.ndarray):
+            self._arrays.append(node)  # whether its content counts depends on how the program uses it
+            return
+        if has_equality(value):
+            self.guards.append(EqualGuard(source, value))
+            return
+        try:
+            reference = weakref.ref(value)
+        except TypeError:
+            self.guards.append(IdentityGuard(source, value))
+        else:
+            self.guards.append(WeakIdentityGuard(source, reference, kind.__name__))
+
+    def read_everything(self, node: Node) -> None:
+        """Guard every attribute of an object, and of the objects below it."""
+        own = getattr(node.object, "__dict__", ())
+        for name, value in node.attributes.items():
+            if name in node.edges:
+                continue
+            node.edges.add(name)
+            step = InstanceAttributeSource if name in own else AttributeSource
+            child = self.meet(value, step(node.source, name))
+            if child is not None and child.kind is NodeKind.OBJECT:
+                self.read_everything(child)
+
+    # ------------------------------------------------------------ at the end
+
+    def finish(self) -> None:
+        """Add the guards that could not be made while the program ran."""
+        if self.compares_identity or self.wrote_arguments:
+            self._guard_distinct()
+            self.compares_identity = self.wrote_arguments = False
+        for source in self.late:
+            self.guards.append(IdentityGuard(source, source.read((), {})))
+        self.late.clear()
+        for node in self._arrays:
+            lifted = id(node.object) in self.tensors.asked
+            self.guards.append(ArrayGuard.of(node.source, node.object, content=not lifted))
+        self._arrays.clear()
+
+    def _guard_distinct(self) -> None:
+        """Objects among the arguments that the program compares by identity, or writes to, must stay different ones."""
+        groups: dict[type, list[Source]] = {}
+        for node in self.nodes.values():
+            if node.kind in _MUTABLE_KINDS and is_argument(node.source):
+                groups.setdefault(type(node.object), []).append(node.source)
+        if self.compares_identity:
+            for tensor, source in self.tensors.arguments():
+                groups.setdefault(type(tensor), []).append(source)
+        for sources in groups.values():
+            self.guards.extend(
+                DistinctGuard(source, other)
+                for position, source in enumerate(sources[:_MOST_DISTINCT])
+                for other in sources[:position]
+            )
+
+    def passes_module(self, source: Source) -> bool:
+        """True when the path goes through a module."""
+        modules = {id(node.source) for node in self.nodes.values() if node.kind is NodeKind.MODULE}
+        step: Source | None = source
+        while step is not None:
+            if id(step) in modules:
+                return True
+            step = step.parent
+        return False
+
+
+def has_equality(value: Any) -> bool:
+    """True for a hashable object whose class defines what equality means, as a truth value."""
+    kind = type(value)
+    if kind.__eq__ is object.__eq__ or kind.__hash__ is None or kind.__hash__ is object.__hash__:
+        return False
+    try:
+        return (value == value) is True
+    except (TypeError, ValueError, RuntimeError):
+        return False
+
+
+def is_argument(source: Source) -> bool:
+    """True for a path that begins at an argument."""
+    return isinstance(source.root, ArgumentSource | KeywordSource)
