@@ -46,11 +46,12 @@ class Annotator:
         return proxy.python_type.__name__ if isinstance(proxy, NumberProxy) else f"object {proxy.type_name}"
 
     def _tensor(self, proxy: TensorProxy) -> str:
-        text = geometry(proxy.shape, proxy.stride, proxy.dtype)
+        if proxy.layout is torch.strided:
+            text = geometry(proxy.shape, proxy.stride, proxy.dtype)
+        else:
+            text = f"{dtype_name(proxy.dtype)}[{_join(proxy.shape)}] {str(proxy.layout).removeprefix('torch.')}"
         if proxy.device != _CPU:
             text = text.replace("]", f"] {proxy.device}", 1)
-        if proxy.layout is not torch.strided:
-            text = f"{dtype_name(proxy.dtype)}[{_join(proxy.shape)}] {str(proxy.layout).removeprefix('torch.')}"
         if type(proxy.offset) is not int or proxy.offset:
             text += f" offset {proxy.offset}"
         owner = self._owners.get(proxy.storage)

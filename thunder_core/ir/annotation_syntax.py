@@ -14,7 +14,8 @@ from thunder_core.ir.proxy import Dimension, NumberProxy, OpaqueProxy, Proxy, Te
 _LONG_DTYPES = {short: dtype for dtype, short in SHORT_DTYPES.items()}
 _TENSOR = re.compile(
     r"(?P<dtype>\w+)\[(?P<shape>[^\]]*)\]"
-    r"(?: (?P<device>(?!strides|offset|shares|grad)[a-z]+(?::\d+)?)(?![\w\[]))?"
+    r"(?: (?P<device>(?!strides|offset|shares|grad|sparse)[a-z]+(?::\d+)?)(?![\w\[]))?"
+    r"(?: (?P<layout>sparse_\w+))?"
     r"(?: strides\[(?P<stride>[^\]]*)\])?"
     r"(?: offset (?P<offset>\d+))?"
     r"(?: shares (?P<shares>\w+))?"
@@ -33,6 +34,7 @@ class TensorAnnotation:
     requires_grad: bool
     offset: int
     shares: str | None
+    layout: torch.layout
 
 
 class Storages:
@@ -79,7 +81,9 @@ def read_input(name: str, text: str, storages: Storages) -> Proxy:
     if said.shares is not None and said.shares not in storages.by_owner:
         raise ValueError(f"it shares the memory of {said.shares!r}, which is not defined before")
     number = storages.number(name, None if said.shares is None else storages.by_owner[said.shares])
-    return TensorProxy(name, said.shape, said.stride, said.dtype, said.device, said.requires_grad, number, said.offset)
+    return TensorProxy(
+        name, said.shape, said.stride, said.dtype, said.device, said.requires_grad, number, said.offset, said.layout
+    )
 
 
 def read_tensor_annotation(text: str) -> TensorAnnotation:
@@ -88,14 +92,18 @@ def read_tensor_annotation(text: str) -> TensorAnnotation:
     if match is None:
         raise ValueError(f"{text!r} is not an annotation like 'f32[2, 3] strides[1, 2] grad'")
     shape = _numbers(match["shape"])
+    layout = getattr(torch, match["layout"] or "strided", None)
+    if not isinstance(layout, torch.layout):
+        raise ValueError(f"there is no layout {match['layout']!r}")
     return TensorAnnotation(
         shape,
-        contiguous_stride(shape) if match["stride"] is None else _numbers(match["stride"]),
+        _stride(shape, match["stride"], layout),
         _dtype(match["dtype"]),
         _device(match["device"] or "cpu"),
         match["grad"] is not None,
         int(match["offset"] or 0),
         match["shares"],
+        layout,
     )
 
 
@@ -109,6 +117,12 @@ def _dtype(name: str) -> torch.dtype:
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"there is no dtype {name!r}")
     return dtype
+
+
+def _stride(shape: tuple[int, ...], text: str | None, layout: torch.layout) -> tuple[Dimension, ...]:
+    if text is not None:
+        return _numbers(text)
+    return contiguous_stride(shape) if layout is torch.strided else ()
 
 
 def _device(name: str) -> torch.device:

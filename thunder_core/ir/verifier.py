@@ -151,7 +151,8 @@ def _check_proxy(proxy: Proxy) -> None:
         _expect(isinstance(proxy.type_name, str), f"the type name of {proxy.name!r} is {proxy.type_name!r}")
     if not isinstance(proxy, TensorProxy):
         return
-    _expect(len(proxy.shape) == len(proxy.stride), f"{proxy.name!r} has sizes {proxy.shape} but strides {proxy.stride}")
+    steps = len(proxy.shape) if proxy.layout is torch.strided else 0
+    _expect(len(proxy.stride) == steps, f"{proxy.name!r} has sizes {proxy.shape} but strides {proxy.stride}")
     _expect(isinstance(proxy.dtype, torch.dtype), f"the dtype of {proxy.name!r} is {proxy.dtype!r}")
     _expect(isinstance(proxy.device, torch.device), f"the device of {proxy.name!r} is {proxy.device!r}")
     _expect(isinstance(proxy.requires_grad, bool), f"requires_grad of {proxy.name!r} is {proxy.requires_grad!r}")
@@ -174,7 +175,7 @@ def _check_context(context: Context) -> None:
 def _end(proxy: TensorProxy) -> int | None:
     """The byte after the last one that the tensor shows; None when that depends on symbolic sizes."""
     numbers: Iterable[Any] = (*proxy.shape, *proxy.stride, proxy.offset)
-    if not all(type(number) is int for number in numbers):
+    if proxy.layout is not torch.strided or not all(type(number) is int for number in numbers):
         return None
     if 0 in proxy.shape:
         return 0

@@ -73,4 +73,5 @@ def _result(said: TensorAnnotation, arguments: list[TensorProxy], owners: dict[s
         said.dtype,
         said.device,
         said.requires_grad,
+        said.layout,
     )

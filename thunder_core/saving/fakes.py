@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.acquire import data_dependence
 from thunder_core.acquire.fake import AcquisitionFakeMode, make_alias, make_derived, make_fake
@@ -15,7 +16,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.program import compile_trace
-from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
@@ -53,7 +54,12 @@ class FakeRun:
         tensors = [self._fakes[proxy.name] for proxy in bound.inputs() if isinstance(proxy, TensorProxy)]
         args, kwargs = self._substitute(bound.args), self._substitute(bound.kwargs)
         with self._mode, self._mode.observing() as observed, modes_for_fakes(bound.context or ambient):
-            outcome, self._results = infer(target, args, kwargs, tensors, observed)
+            try:
+                outcome, self._results = infer(target, args, kwargs, tensors, observed)
+            except DEPENDS_ON_VALUES:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever PyTorch says about the arguments
+                raise data_dependence.as_eager_raises(bound.symbol, args, kwargs, error) from None
         return outcome
 
     def name_results(self, proxies: Sequence[TensorProxy | None]) -> None:
@@ -71,6 +77,10 @@ class FakeRun:
         base = self._storages.get(proxy.storage)
         if base is not None:
             return make_alias(base, proxy, leaf=leaves)
+        if proxy.layout is not torch.strided:
+            with no_dispatch():
+                empty = torch.empty(proxy.shape, dtype=proxy.dtype, layout=proxy.layout, device=proxy.device)
+            return self._mode.from_tensor(empty.requires_grad_(proxy.requires_grad))
         fake = make_fake(self._mode, proxy) if leaves else make_derived(self._mode, proxy)
         self._storages[proxy.storage] = fake
         return fake
@@ -81,6 +91,8 @@ class FakeRun:
                 return self._fakes[item.name]
             if isinstance(item, OpaqueProxy):
                 return _stand_in_object(item)
+            if isinstance(item, NumberProxy):
+                return item.python_type(1)
             return compile_trace(item) if isinstance(item, Trace) else item
 
         return map_leaves(leaf, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -27,7 +28,7 @@ from thunder_core.ir.context_syntax import read_context, read_header_context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.expressions import ExpressionReader
 from thunder_core.ir.module_syntax import CallSyntax, FunctionSyntax, ModuleSyntax, parse_module
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.ir.verifier import verify
@@ -159,6 +160,9 @@ class _FunctionReader:
         symbol, args, kwargs, flattened = self.calls.read(syntax.value)
         context = read_context(syntax.contexts, ambient, self.expressions)
         bound = BoundSymbol(symbol, args, kwargs, None, PURE, context, syntax.location)
+        number = self._number(syntax)
+        if number is not None:
+            return replace(bound, output=number)
         outcome = self._run(bound, syntax, ambient)
         names = bind_target(self.module, syntax, outcome, flattened)
         proxies = self._results(bound, syntax, outcome, names)
@@ -168,6 +172,17 @@ class _FunctionReader:
             structure = outcome.structure
             output = map_leaves(lambda leaf: proxies[leaf.index] if isinstance(leaf, Slot) else leaf, structure)
         return replace(bound, output=output, effects=_effects(bound, outcome))
+
+    def _number(self, syntax: CallSyntax) -> NumberProxy | None:
+        """The result of a line that gives a Python number, which only its annotation says."""
+        kind = getattr(builtins, syntax.annotation.partition(";")[0], None)
+        if not isinstance(syntax.target, ast.Name) or kind not in (bool, int, float, complex):
+            return None
+        number = NumberProxy(syntax.target.id, kind)
+        if number.name in self.names:
+            raise self.module.error(f"{number.name!r} is defined twice", syntax.target)
+        self.names[number.name] = number
+        return number
 
     def _run(self, bound: BoundSymbol, syntax: CallSyntax, ambient: Context) -> Outcome:
         try:
@@ -210,6 +225,7 @@ class _FunctionReader:
                 result.requires_grad,
                 number,
                 result.offset,
+                result.layout,
             )
             proxies.append(proxy)
             numbers.append(number)

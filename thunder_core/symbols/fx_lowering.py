@@ -15,7 +15,7 @@ from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.modes import modes_for_fakes
-from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.symbols.fx_graph import GraphReader
@@ -41,8 +41,12 @@ def _refuse_programs(bound: BoundSymbol) -> None:
     for leaf in iterate_leaves((bound.args, bound.kwargs)):
         if isinstance(leaf, Trace):
             raise LoweringError(f"{bound.symbol.name} takes a program")
-        if isinstance(leaf, OpaqueProxy):
+        if isinstance(leaf, OpaqueProxy | NumberProxy):
             raise LoweringError(f"{bound.symbol.name} takes the object {leaf.name}")
+        if isinstance(leaf, TensorProxy) and leaf.layout is not torch.strided:
+            raise LoweringError(f"{bound.symbol.name} takes the sparse tensor {leaf.name}")
+    if not all(isinstance(leaf, TensorProxy) for leaf in bound.outputs()):
+        raise LoweringError(f"{bound.symbol.name} returns a Python number")
 
 
 @cache
