@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
+from thunder_core.passes.proxies import tensor_inputs_of, tensors_written_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,8 @@ class AliasSets:
         """Collect the sets in one walk."""
         pinned: set[int] = set()
         for bound in trace.symbols:
-            effects = bound.effects
-            if effects.external or effects.mutates:
-                pinned.update(_touched(bound))
+            touched = tensor_inputs_of(bound) if bound.effects.external else tensors_written_by(bound)
+            pinned.update(proxy.storage for proxy in touched)
         outputs = list(iterate_proxies(trace.output))
         escaping = {proxy.storage for proxy in outputs if isinstance(proxy, TensorProxy)}
         return cls(frozenset(pinned), frozenset(escaping), frozenset(proxy.name for proxy in outputs))
-
-
-def _touched(bound: BoundSymbol) -> set[int]:
-    effects = bound.effects
-    return {
-        proxy.storage
-        for proxy in bound.inputs()
-        if isinstance(proxy, TensorProxy) and (effects.external or proxy.name in effects.mutates)
-    }

@@ -10,18 +10,19 @@ from typing import Any
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import map_leaves
+from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.pass_manager import TracePass
+from thunder_core.passes.proxies import inputs_of, outputs_of
 
 
 @dataclass(frozen=True)
 class CommonSubexpression(TracePass):
     """Computes equal calls once.
 
-    Two calls are equal when symbol, arguments and context are; literals compare by type and value, so ``1``, ``1.0`` and
-    ``True`` differ, and so do ``0.0`` and ``-0.0``. Calls with effects stay. So do calls whose merging the user could
-    see: results that are both returned (they are different objects with different memory) and memory that is written.
+    Two calls are equal when symbol, arguments and context are; literals compare by type and value, so ``1``, ``1.0``
+    and ``True`` differ, and so do ``0.0`` and ``-0.0``. Calls with effects stay. So do calls whose merging the user
+    could see: results that are both returned (they are different objects with different memory) and memory that is written.
 
     Attributes:
         keep: names that may not be merged, with everything that shares their memory (values of storages that
@@ -48,8 +49,8 @@ class _Merger:
         self.escaping = set(sets.escaping)
         self.returned = sets.returned
         if keep:
-            defined = chain(trace.inputs, *(bound.outputs() for bound in trace.symbols))
-            self.pinned.update(p.storage for p in defined if isinstance(p, TensorProxy) and p.name in keep)
+            defined = chain(trace.inputs, *map(outputs_of, trace.symbols))
+            self.pinned.update(p.storage for p in defined if type(p) is TensorProxy and p.name in keep)
         self.known: dict[Hashable, BoundSymbol] = {}
         self.replaced: dict[str, Proxy] = {}
         self.storages: dict[int, int] = {}
@@ -57,12 +58,11 @@ class _Merger:
     def visit(self, bound: BoundSymbol) -> BoundSymbol | None:
         """The line with merged values substituted; None when it is merged into an earlier one."""
         if self.replaced:
-            bound = bound.map_arguments(self.substitute)
-            if self.storages:
-                bound = replace(bound, output=map_leaves(self._restore_storage, bound.output))
+            bound = self._substituted(bound)
         if not bound.effects.pure or self._touches_pinned(bound):
             return bound
-        key = (bound.symbol, literal_key(bound.args), literal_key(bound.kwargs), bound.context)
+        kwargs = literal_key(bound.kwargs) if bound.kwargs else None
+        key = (bound.symbol, literal_key(bound.args), kwargs, bound.context)
         first = self.known.setdefault(key, bound)
         if first is bound:
             return bound
@@ -70,6 +70,16 @@ class _Merger:
             return bound
         self._merge(first, bound)
         return None
+
+    def _substituted(self, bound: BoundSymbol) -> BoundSymbol:
+        if any(proxy.name in self.replaced for proxy in inputs_of(bound)):
+            bound = bound.map_arguments(self.substitute)
+        storages = self.storages
+        if any(type(proxy) is TensorProxy and proxy.storage in storages for proxy in outputs_of(bound)):
+            output = map_leaves(self._restore_storage, bound.output)
+            self.replaced.update({proxy.name: proxy for proxy in iterate_proxies(output)})
+            bound = replace(bound, output=output)
+        return bound
 
     def substitute(self, leaf: Any) -> Any:
         """The proxy that stands for ``leaf`` now."""
@@ -79,10 +89,10 @@ class _Merger:
         pinned = self.pinned
         if not pinned:
             return False
-        return any(type(p) is TensorProxy and p.storage in pinned for p in chain(bound.inputs(), bound.outputs()))
+        return any(type(p) is TensorProxy and p.storage in pinned for p in inputs_of(bound) + outputs_of(bound))
 
     def _mergeable(self, first: BoundSymbol, bound: BoundSymbol) -> bool:
-        old, new = list(bound.outputs()), list(first.outputs())
+        old, new = outputs_of(bound), outputs_of(first)
         if len(old) != len(new):
             return False
         for one, other in zip(old, new, strict=True):
@@ -95,7 +105,7 @@ class _Merger:
         return True
 
     def _merge(self, first: BoundSymbol, bound: BoundSymbol) -> None:
-        for one, other in zip(bound.outputs(), first.outputs(), strict=True):
+        for one, other in zip(outputs_of(bound), outputs_of(first), strict=True):
             self.replaced[one.name] = other
             if one.name in self.returned:
                 self.returned |= {other.name}
@@ -114,7 +124,10 @@ def literal_key(value: Any) -> Hashable:
     """A key that is equal for equal arguments only: type and value count, proxies count by name."""
     kind = type(value)
     if kind is TensorProxy:
-        return ("proxy", value.name)
+        name: str = value.name
+        return name  # a string stands for a proxy, since literals are pairs
+    if kind is int or kind is bool or value is None:
+        return (kind, value)
     if kind is tuple or kind is list:
         return (kind, *[literal_key(item) for item in value])
     if kind is float or kind is complex:
@@ -126,7 +139,7 @@ def literal_key(value: Any) -> Hashable:
     if kind is Trace:
         return (kind, id(value))
     if isinstance(value, PROXY_TYPES):
-        return ("proxy", value.name)
+        return value.name
     if isinstance(value, tuple):
         return (kind, *[literal_key(item) for item in value])
     return (kind, value)

@@ -16,6 +16,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.pass_manager import Pass
+from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of, tensor_outputs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,15 @@ class ConstantFolding(Pass[Folded]):
     keep: frozenset[str] = frozenset()
 
     def run(self, trace: Trace) -> Folded:
-        kept = {p.storage for bound in trace.symbols for p in bound.outputs() if p.name in self.keep and isinstance(p, TensorProxy)}
-        folder = _Folder(AliasSets.of(trace), self.limit, kept)
+        sets = AliasSets.of(trace)
+        tensors = chain.from_iterable(map(tensor_outputs_of, trace.symbols)) if self.keep else ()
+        kept = {proxy.storage for proxy in tensors if proxy.name in self.keep}
+        folder = _Folder(sets.pinned | sets.escaping | kept, self.limit)
         rest = [bound for bound in trace.symbols if not folder.fold(bound)]
         if len(rest) == len(trace.symbols):
             return Folded(trace, ())
-        used = {leaf.name: leaf for leaf in _tensor_uses(rest) if leaf.name in folder.values}
+        uses = chain.from_iterable(map(tensor_inputs_of, rest))
+        used = {proxy.name: proxy for proxy in uses if proxy.name in folder.values}
         folded = replace(trace.with_symbols(rest, self.name), inputs=(*trace.inputs, *used.values()))
         return Folded(folded, tuple(folder.values[name] for name in used))
 
@@ -62,9 +66,10 @@ class ConstantFolding(Pass[Folded]):
 
 @dataclass
 class _Folder:
-    sets: AliasSets
+    """Evaluates lines, except those whose result lies in memory of the storages ``fixed``."""
+
+    fixed: frozenset[int]
     limit: int
-    kept: set[int]
     values: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def fold(self, bound: BoundSymbol) -> bool:
@@ -81,15 +86,15 @@ class _Folder:
     def _constant(self, bound: BoundSymbol) -> bool:
         if not bound.effects.pure or Tag.HIGHER_ORDER in bound.symbol.tags:
             return False
-        if any(proxy.name not in self.values for proxy in bound.inputs()):
+        if any(proxy.name not in self.values for proxy in inputs_of(bound)):
             return False
-        outputs = list(bound.outputs())
+        outputs = outputs_of(bound)
         return bool(outputs) and all(self._foldable(proxy) for proxy in outputs)
 
     def _foldable(self, proxy: Proxy) -> TypeGuard[TensorProxy]:
         if not isinstance(proxy, TensorProxy) or proxy.requires_grad or proxy.device.type == "meta":
             return False
-        if proxy.storage in self.sets.pinned or proxy.storage in self.sets.escaping or proxy.storage in self.kept:
+        if proxy.storage in self.fixed:
             return False
         if not all(type(size) is int for size in (*proxy.shape, *proxy.stride)):
             return False
@@ -126,7 +131,3 @@ class _Autocast:
     def __exit__(self, *exception: Any) -> None:
         for mode in reversed(self.modes):
             mode.__exit__(*exception)
-
-
-def _tensor_uses(symbols: list[BoundSymbol]) -> Any:
-    return (p for p in chain.from_iterable(bound.inputs() for bound in symbols) if isinstance(p, TensorProxy))

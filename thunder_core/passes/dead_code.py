@@ -10,6 +10,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.pass_manager import TracePass
+from thunder_core.passes.proxies import inputs_of, outputs_of, tensors_written_by
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class _Live:
         if not self._needed(bound):
             return False
         names, storages = self.names, self.storages
-        for proxy in bound.inputs():
+        for proxy in inputs_of(bound):
             names.add(proxy.name)
             if type(proxy) is TensorProxy:
                 storages.add(proxy.storage)
@@ -56,13 +57,7 @@ class _Live:
         if effects.random or effects.external:
             return True
         names = self.names
-        for proxy in bound.outputs():
+        for proxy in outputs_of(bound):
             if proxy.name in names:
                 return True
-        if not effects.mutates:
-            return False
-        return any(
-            proxy.storage in self.storages
-            for proxy in bound.inputs()
-            if type(proxy) is TensorProxy and proxy.name in effects.mutates
-        )
+        return any(proxy.storage in self.storages for proxy in tensors_written_by(bound))

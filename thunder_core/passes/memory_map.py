@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -11,6 +10,7 @@ from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes import operations
+from thunder_core.passes.proxies import inputs_of, outputs_of
 
 
 class MemoryMap:
@@ -32,8 +32,8 @@ class MemoryMap:
         for index, bound in enumerate(trace.symbols):
             # `with_data` takes the gradient of its first argument and does not look at its memory
             skipped = 1 if bound.symbol.target is operations.with_data else 0
-            self._read(islice(bound.inputs(), skipped, None), index)
-            for proxy in bound.outputs():
+            self._read(inputs_of(bound)[skipped:], index)
+            for proxy in outputs_of(bound):
                 self.proxies[proxy.name] = proxy
                 self.definitions[proxy.name] = index
         self._read(iterate_proxies(trace.output), len(trace.symbols))
@@ -44,10 +44,14 @@ class MemoryMap:
                 self._readers.setdefault(proxy.storage, []).append(index)
 
     def readers(self, name: str) -> list[int]:
-        """Lines that read the memory of ``name`` by a name of the functional trace; its length stands for the return."""
+        """Lines that read the current value of ``name``'s memory; the number of lines stands for the return."""
         storage = self._memory(name)[0]
         numbers = self._members.get(storage, [storage])
         return [line for number in numbers for line in self._readers.get(number, ())]
+
+    def overwrite(self, name: str) -> None:
+        """Forget the readers of the memory's value so far: it was shown that none comes later."""
+        self._members[self._memory(name)[0]] = []
 
     def defined_before(self, name: str, line: int) -> bool:
         """Whether a line may use the name."""
@@ -77,7 +81,7 @@ class MemoryMap:
             return
         distance = (place.offset * place.dtype.itemsize + shift) - value.offset * value.dtype.itemsize
         self._joined[value.storage] = (target, int(distance))
-        self._members.setdefault(target, [target]).append(value.storage)
+        self._members.setdefault(target, []).append(value.storage)
 
     def rename(self, name: str, to: str) -> None:
         """Later lines use ``to`` in place of ``name``."""
@@ -103,11 +107,20 @@ class MemoryMap:
 
     def line(self, bound: BoundSymbol) -> BoundSymbol:
         """A line with all its values replaced."""
+        if not any(map(self._changed, inputs_of(bound))) and not any(map(self._changed, outputs_of(bound))):
+            return bound
         bound = bound.map_arguments(self._leaf)
         mutates = tuple(self.value(self.proxies[name]).name for name in bound.effects.mutates)
         if mutates:
             bound = replace(bound, effects=replace(bound.effects, mutates=mutates))
         return replace(bound, output=map_leaves(self._output, bound.output))
+
+    def _changed(self, proxy: Proxy) -> bool:
+        if proxy.name in self._names:
+            return True
+        return isinstance(proxy, TensorProxy) and (
+            proxy.storage in self._joined or self.proxies[proxy.name] is not proxy
+        )
 
     def _leaf(self, leaf: Any) -> Any:
         return self.value(leaf) if isinstance(leaf, PROXY_TYPES) else leaf

@@ -57,6 +57,8 @@ class _Rewriting:
             return
         self.dropped |= lines
         self.restored[position] = original
+        for old, _, _, _ in mutation.written:
+            memory.overwrite(old)
         by_position = {index: name for name, index in mutation.objects.items()}
         for index, (old, new, whole_before, whole_after) in enumerate(mutation.written):
             memory.join(new, old)

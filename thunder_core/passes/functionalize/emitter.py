@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.proxies import outputs_of
 from thunder_core.symbols.registry import registry
 
 
@@ -33,10 +34,15 @@ class Emitter:
         self.may_record = trace.context.grad_enabled or any(
             bound.context is not None and bound.context.grad_enabled for bound in trace.symbols
         )
-        tensors = [proxy for proxy in _defined(trace) if isinstance(proxy, TensorProxy)]
-        self._next_storage = max((proxy.storage for proxy in tensors), default=-1) + 1
-        numbers = [int(match[1]) for name in trace.names() if (match := re.fullmatch(r"t(\d+)", name))]
-        self._next_name = max(numbers, default=-1) + 1
+        self._next_storage = self._next_name = 0
+        for proxy in chain(trace.inputs, chain.from_iterable(map(outputs_of, trace.symbols))):
+            self._avoid(proxy)
+
+    def _avoid(self, proxy: Proxy) -> None:
+        if proxy.name[0] == "t" and proxy.name[1:].isdecimal():
+            self._next_name = max(self._next_name, int(proxy.name[1:]) + 1)
+        if isinstance(proxy, TensorProxy):
+            self._next_storage = max(self._next_storage, proxy.storage + 1)
 
     def name(self) -> str:
         """A new name."""
@@ -82,7 +88,3 @@ class Emitter:
     def records_gradients(self) -> bool:
         """Whether autograd records the lines made now."""
         return self.modes.grad_enabled and not self.modes.inference
-
-
-def _defined(trace: Trace) -> list[Any]:
-    return [*trace.inputs, *(proxy for bound in trace.symbols for proxy in bound.outputs())]

@@ -36,12 +36,34 @@ class Functionalize(Pass[Functionalized]):
     produces: ClassVar[Stage | None] = Stage.FUNCTIONAL
 
     def run(self, trace: Trace) -> Functionalized:
+        if not any(bound.effects.mutates for bound in trace.symbols):
+            return unchanged(trace, self.name)
         rewriter = Rewriter(trace)
         rewriter.run()
         return _Results(rewriter).collect(self.name)
 
     def traces(self, result: Functionalized) -> tuple[Trace, ...]:
         return (result.computation,) if result.epilogue is None else (result.computation, result.epilogue)
+
+
+def unchanged(trace: Trace, provenance: str) -> Functionalized:
+    """The functional form of a trace that writes nothing."""
+    inputs = {proxy.name: index for index, proxy in enumerate(trace.inputs)}
+    values: dict[str, Proxy] = {}
+    for leaf in trace.output:
+        if isinstance(leaf, PROXY_TYPES) and leaf.name not in inputs:
+            values[leaf.name] = leaf
+    positions = {name: index for index, name in enumerate(values)}
+
+    def source(leaf: Any) -> ResultSource:
+        if not isinstance(leaf, PROXY_TYPES):
+            return Literal(leaf)
+        return FromInput(inputs[leaf.name]) if leaf.name in inputs else FromComputation(positions[leaf.name])
+
+    computation = replace(
+        trace, output=tuple(values.values()), stage=Stage.FUNCTIONAL, provenance=provenance, deletions={}
+    )
+    return Functionalized(computation, None, (), tuple([source(leaf) for leaf in trace.output]))
 
 
 class _Results:
@@ -72,7 +94,7 @@ class _Results:
             stage=Stage.FUNCTIONAL,
         )
         return Functionalized(
-            computation, epilogue, arguments, results, tuple(self.rewriter.mutations), self.state.replays
+            computation, epilogue, arguments, results, tuple(self.rewriter.writes.mutations), self.state.replays
         )
 
     def _tracked(self, leaf: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.acquire.fake import AcquisitionFakeMode, make_alias, make_fake
 from thunder_core.acquire.outcome import Outcome, infer
 from thunder_core.ir.context import Context
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import Dimension, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes.common_subexpression import literal_key
@@ -28,10 +29,22 @@ class Metadata:
     def outcome(
         self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], context: Context
     ) -> Outcome | None:
-        """The outcome of a call without number or opaque proxies; None when it does not accept its arguments."""
-        proxies = list(iterate_proxies((args, kwargs)))
-        if not all(isinstance(proxy, TensorProxy) for proxy in proxies):
-            return None
+        """The outcome of a call without number or opaque proxies; None when it does not accept its arguments.
+
+        Offsets in it count from the first element that any argument shows of the memory.
+        """
+        starts: dict[int, Dimension] = {}
+        for proxy in iterate_proxies((args, kwargs)):
+            if not isinstance(proxy, TensorProxy):
+                return None
+            starts[proxy.storage] = min(proxy.offset, starts.get(proxy.storage, proxy.offset))
+
+        def shifted(leaf: Any) -> Any:
+            if isinstance(leaf, TensorProxy) and starts[leaf.storage]:
+                return replace(leaf, offset=leaf.offset - starts[leaf.storage])
+            return leaf
+
+        args, kwargs = map_leaves(shifted, (args, kwargs))
         key = (symbol, context, literal_key(_anonymous((args, kwargs))))
         if key not in self._known:
             self._known[key] = self._infer(symbol, args, kwargs, context)

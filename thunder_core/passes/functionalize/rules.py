@@ -29,7 +29,6 @@ class Twin:
 
     symbol: Symbol
     like: TensorProxy
-    is_view: bool
 
 
 def find_twin(call: BoundSymbol, target: TensorProxy, metadata: Metadata, emitter: Emitter) -> Twin | None:
@@ -37,7 +36,7 @@ def find_twin(call: BoundSymbol, target: TensorProxy, metadata: Metadata, emitte
 
     None unless it surely does: not for random calls (the twin might draw differently), not under autocast (which treats
     the two differently), not with gradients for functional variants of ATen operators (most have no derivative), and not
-    when the twin returns another number of elements or shares unwritten memory.
+    when the twin returns another shape or shares memory with an argument.
     """
     symbol = call.symbol.functional
     if symbol is None or call.effects.random or call.effects.external or emitter.modes.autocast:
@@ -50,13 +49,9 @@ def find_twin(call: BoundSymbol, target: TensorProxy, metadata: Metadata, emitte
     if outcome is None or outcome.written or outcome.random or outcome.structure != Slot(0):
         return None
     result = outcome.results[0]
-    like = replace(
-        target, shape=result.shape, stride=result.stride, dtype=result.dtype, requires_grad=result.requires_grad
-    )
-    if result.shares >= 0:
-        rearranged = result.shares == 0 and like.numel == target.numel
-        return Twin(symbol, replace(like, offset=result.offset), True) if rearranged else None
-    return Twin(symbol, like, False) if result.shape == target.shape else None
+    if result.shares >= 0 or result.shape != target.shape:
+        return None
+    return Twin(symbol, replace(target, stride=result.stride, dtype=result.dtype))
 
 
 def call_twin(call: BoundSymbol, target: TensorProxy, twin: Twin, name: str | None, emitter: Emitter) -> TensorProxy:

@@ -1,0 +1,69 @@
+"""The proxies of a line as lists: passes ask for them once for each line, and generators cost several times as much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_proxies
+
+_LITERALS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, type(Ellipsis)})
+
+
+def inputs_of(bound: BoundSymbol) -> list[Proxy]:
+    """`BoundSymbol.inputs` as a list."""
+    found: list[Proxy] = []
+    _collect(bound.args, found)
+    if bound.kwargs:
+        _collect(tuple(bound.kwargs.values()), found)
+    return found
+
+
+def outputs_of(bound: BoundSymbol) -> list[Proxy]:
+    """`BoundSymbol.outputs` as a list."""
+    output = bound.output
+    if type(output) is TensorProxy:
+        return [output]
+    found: list[Proxy] = []
+    _collect((output,), found)
+    return found
+
+
+def tensor_inputs_of(bound: BoundSymbol) -> list[TensorProxy]:
+    """The tensors among `inputs_of`."""
+    return [proxy for proxy in inputs_of(bound) if type(proxy) is TensorProxy]
+
+
+def tensor_outputs_of(bound: BoundSymbol) -> list[TensorProxy]:
+    """The tensors among `outputs_of`."""
+    return [proxy for proxy in outputs_of(bound) if type(proxy) is TensorProxy]
+
+
+def tensors_written_by(bound: BoundSymbol) -> list[TensorProxy]:
+    """The arguments whose storage the line writes."""
+    mutates = bound.effects.mutates
+    return [proxy for proxy in tensor_inputs_of(bound) if proxy.name in mutates] if mutates else []
+
+
+def written_storages(trace: Trace) -> frozenset[int]:
+    """Numbers of the storages that the trace writes."""
+    return frozenset(proxy.storage for bound in trace.symbols for proxy in tensors_written_by(bound))
+
+
+def _collect(values: Any, found: list[Proxy]) -> None:
+    for item in values:
+        kind = type(item)
+        if kind is TensorProxy:
+            found.append(item)
+        elif kind in _LITERALS:
+            continue
+        elif kind is tuple or kind is list:
+            _collect(item, found)
+        elif kind in PROXY_TYPES:
+            found.append(item)
+        else:
+            found.extend(iterate_proxies(item))
