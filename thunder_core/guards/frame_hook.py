@@ -29,6 +29,7 @@ class ProfileHook:
 
     def __init__(self, on_call: OnCall, on_return: OnReturn) -> None:
         self._previous: Any = None
+        self._started = False
 
         def hook(frame: FrameType, event: str, value: Any) -> None:
             if event == "call":
@@ -48,9 +49,11 @@ class ProfileHook:
 
         self._previous = previous
         self._hook = chained if callable(previous) else own_hook
+        self._started = True
         sys.setprofile(self._hook)
 
     def stop(self) -> None:
+        self._started = False
         previous = self._previous
         if callable(previous) or previous is None:
             sys.setprofile(previous)
@@ -59,10 +62,12 @@ class ProfileHook:
             previous.enable()
 
     def pause(self) -> None:
-        sys.setprofile(None)
+        if self._started:
+            sys.setprofile(None)
 
     def resume(self) -> None:
-        sys.setprofile(self._hook)
+        if self._started:  # the program's last calls may come after the end of observation
+            sys.setprofile(self._hook)
 
 
 class MonitoringHook:
