@@ -104,7 +104,9 @@ def test_intermediates_are_freed(jit: Callable[..., Any]) -> None:
 
     def peak(function: Callable[..., Any]) -> int:
         # The profiler's allocation counts are the only record of CPU memory that PyTorch keeps.
-        with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, acc_events=True
+        ) as profile:
             function(x)
         current = highest = 0
         for event in profile.profiler.kineto_results.events():  # type: ignore[union-attr]
