@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
+import torch
+
 from thunder_core.ir.symbol import Autocast
 from thunder_core.symbols.row import expand
 
@@ -30,9 +32,12 @@ _FLOAT32: Final = """
 
 _FLOAT32_CUDA: Final = """
     acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow F.softplus softmax log_softmax
-    F.layer_norm F.rms_norm F.group_norm sum cumsum cumprod norm linalg.vector_norm linalg.matrix_norm logsumexp dist
+    F.layer_norm F.group_norm sum cumsum cumprod norm linalg.vector_norm linalg.matrix_norm logsumexp dist
     renorm F.cosine_similarity F.pdist
 """
+
+# Not in PyTorch 2.11.
+_FLOAT32_CUDA_LATER: Final = {"aten::rms_norm": "F.rms_norm"}
 
 _FLOAT32_CPU: Final = """
     polar quantile nanquantile trace view_as_complex stft F.avg_pool3d F.max_pool3d F.adaptive_avg_pool3d
@@ -68,7 +73,12 @@ def autocast_of(name: str) -> Mapping[str, Autocast]:
 def autocast_classes() -> dict[str, dict[str, Autocast]]:
     """All of them, by printed name."""
     classes: dict[str, dict[str, Autocast]] = {}
-    for names, device_types, autocast in _TABLES:
+    later = [
+        name
+        for operator, name in _FLOAT32_CUDA_LATER.items()
+        if torch._C._dispatch_has_kernel_for_dispatch_key(operator, "AutocastCUDA")
+    ]
+    for names, device_types, autocast in (*_TABLES, (" ".join(later), ("cuda",), Autocast.FLOAT32)):
         for short in names.split():
             name = expand(short)
             name = name if name.startswith("torch.") else f"torch.{name}"
