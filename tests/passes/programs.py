@@ -56,9 +56,7 @@ def acquire_program(function: Callable[..., Any], *args: Any) -> Program:
     leaves = list(iterate_leaves(result if isinstance(result, tuple) else (result,)))
     output = tuple(recorder.variable(leaf).proxy if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
     inputs = tuple(recorder.inputs.proxies)
-    trace = Trace(
-        "computation", inputs, tuple(recorder.lines), output, Stage.ACQUIRED, "acquisition", recorder.ambient
-    )
+    trace = Trace("computation", inputs, tuple(recorder.lines), output, Stage.ACQUIRED, "acquisition", recorder.ambient)
     return Program(trace, list(recorder.inputs.objects))
 
 

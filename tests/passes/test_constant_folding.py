@@ -44,7 +44,7 @@ def test_expanded_tensors_count_by_their_memory():
 
 
 def test_returned_tensors_are_made_anew():
-    folded, (one,) = fold(lambda x: torch.zeros(3), torch.zeros(1))
+    folded, _ = fold(lambda x: torch.zeros(3), torch.zeros(1))
     assert not folded.constants
     assert len(folded.trace.symbols) == 1
 

@@ -25,7 +25,7 @@ def test_values_go_after_their_last_line():
 
 def test_unused_results_go_at_once():
     def program(x):
-        first, second = x.split(2)
+        first, _unused = x.split(2)
         return first.exp() * 2
 
     trace = DeleteLastUse().run(acquire_program(program, torch.ones(4)).trace)

@@ -131,13 +131,15 @@ def test_view_of_a_view_of_unseen_memory():
     "index",
     [
         0, -1, slice(1, None), slice(None, None, 2), None, Ellipsis, (Ellipsis, 0), (slice(None), 1), (0, 1), [0, 2],
-        ([0, 1], [1, 2]), (None, 1), torch.tensor([2, 0]), torch.tensor([True, False, True]), (slice(None), torch.tensor([1])),
-        True, (slice(0, 2), slice(1, 3)), (torch.tensor([[0], [1]]), torch.tensor([1, 2])),
+        ([0, 1], [1, 2]), (None, 1), torch.tensor([2, 0]), torch.tensor([True, False, True]),
+        (slice(None), torch.tensor([1])), True, (slice(0, 2), slice(1, 3)),
+        (torch.tensor([[0], [1]]), torch.tensor([1, 2])),
     ],
     ids=repr,
 )  # fmt: skip
 @pytest.mark.parametrize(
-    "value", [lambda y: 1, lambda y: 2.5, lambda y: True, lambda y: y.sum(), lambda y: torch.ones((), dtype=torch.int64)]
+    "value",
+    [lambda y: 1, lambda y: 2.5, lambda y: True, lambda y: y.sum(), lambda y: torch.ones((), dtype=torch.int64)],
 )
 def test_item_assignment(index, value):
     def program(x, y):
@@ -466,8 +468,8 @@ def mixed_modes(x, w):
 @pytest.mark.parametrize(
     "program",
     [
-        in_place, in_place_view, in_place_on_input, under_no_grad, parameter_under_no_grad, through_detach, through_data,
-        detached_with_gradient, detached_input_with_gradient, overwritten, item_values, mixed_modes,
+        in_place, in_place_view, in_place_on_input, under_no_grad, parameter_under_no_grad, through_detach,
+        through_data, detached_with_gradient, detached_input_with_gradient, overwritten, item_values, mixed_modes,
     ],
     ids=lambda program: program.__name__,
 )  # fmt: skip

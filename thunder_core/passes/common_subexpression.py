@@ -22,7 +22,8 @@ class CommonSubexpression(TracePass):
 
     Two calls are equal when symbol, arguments and context are; literals compare by type and value, so ``1``, ``1.0``
     and ``True`` differ, and so do ``0.0`` and ``-0.0``. Calls with effects stay. So do calls whose merging the user
-    could see: results that are both returned (they are different objects with different memory) and memory that is written.
+    could see: results that are both returned (they are different objects with different memory) and memory that is
+    written.
 
     Attributes:
         keep: names that may not be merged, with everything that shares their memory (values of storages that
@@ -143,5 +144,3 @@ def literal_key(value: Any) -> Hashable:
     if isinstance(value, tuple):
         return (kind, *[literal_key(item) for item in value])
     return (kind, value)
-
-

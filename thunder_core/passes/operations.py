@@ -48,9 +48,7 @@ def _laid_out(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     return empty.copy_(tensor)
 
 
-def strided_view(
-    tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int
-) -> torch.Tensor:
+def strided_view(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
     """The view of that size and stride; ``offset`` counts elements from the first one of ``tensor``."""
     return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
 
@@ -64,9 +62,7 @@ def strided_write(
     return copy
 
 
-def view_write(
-    tensor: torch.Tensor, value: torch.Tensor, view: Callable[[torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
+def view_write(tensor: torch.Tensor, value: torch.Tensor, view: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """A copy of ``tensor`` whose view ``view(copy)`` has the values of ``value``."""
     copy = strided_copy(tensor)
     view(copy).copy_(value)
@@ -91,4 +87,4 @@ def with_data(tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
     The result shares the memory of ``data``; its gradient is the gradient of ``tensor``.
     """
     with torch.enable_grad():
-        return _WithData.apply(tensor, data.detach())  # type: ignore[no-any-return, no-untyped-call]
+        return _WithData.apply(tensor, data.detach())  # type: ignore[no-any-return]

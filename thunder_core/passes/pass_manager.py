@@ -74,7 +74,7 @@ class PassManager:
         """Run one pass. Raises VerificationError for a trace of a stage that the pass does not take."""
         if trace.stage not in single.consumes:
             wanted = " or ".join(sorted(stage.value for stage in single.consumes))
-            raise VerificationError(f"{single.name} takes a trace of stage {wanted}, and was given one of {trace.stage.value}")
+            raise VerificationError(f"{single.name} takes a trace of stage {wanted}, not {trace.stage.value}")
         if self.verify and not self.records:
             self._verify(trace)
         start = time.perf_counter()

@@ -20,11 +20,11 @@ from thunder_core.passes.memory_map import MemoryMap
 
 @dataclass(frozen=True)
 class Reinplace:
-    """Turns the functional form of an in-place call back into that call, wherever the memory's old value is dead after it.
+    """Turns the functional form of an in-place call back into that call, wherever the old value is dead after it.
 
-    What comes back is exactly the call that the program made, on the same memory, after the same calls: values, aliasing
-    and what autograd records are those of eager. Writes into inputs then happen in the computation, and the epilogue
-    does not copy. Run `DeadCode` before, so that lines nobody needs do not count as readers.
+    What comes back is exactly the call that the program made, on the same memory, after the same calls: values,
+    aliasing and what autograd records are those of eager. Writes into inputs then happen in the computation, and the
+    epilogue does not copy. Run `DeadCode` before, so that lines nobody needs do not count as readers.
     """
 
     def run(self, functionalized: Functionalized) -> Functionalized:
@@ -52,8 +52,10 @@ class _Rewriting:
         memory = self.memory
         lines = {memory.definitions[name] for name in mutation.lines if name in memory.definitions}
         position = memory.definitions.get(mutation.lines[0])
-        original = None if position is None else _original(self.trace.symbols[position], mutation)
-        if position is None or original is None or not all(self._dead_after(item, position, lines) for item in mutation.written):
+        if position is None or not all(self._dead_after(item, position, lines) for item in mutation.written):
+            return
+        original = _original(self.trace.symbols[position], mutation)
+        if original is None:
             return
         self.dropped |= lines
         self.restored[position] = original
@@ -148,7 +150,7 @@ class _Rewriting:
 
 
 def _original(line: BoundSymbol, mutation: Mutation) -> BoundSymbol | None:
-    """The in-place call with the arguments that ``line`` has now; None when ``line`` no longer is its functional form."""
+    """The in-place call with the arguments that ``line`` has now; None when that is no longer its functional form."""
     if line.symbol is not mutation.functional:
         return None
     if line.symbol is mutation.original.symbol.functional:

@@ -55,7 +55,7 @@ class Emitter:
         return self._next_storage - 1
 
     def fresh(self, like: TensorProxy, *, requires_grad: bool, storage: int | None = None) -> TensorProxy:
-        """A new value with the metadata of ``like``; in memory of its own, at its start, unless ``storage`` is given."""
+        """A value with the metadata of ``like``; in memory of its own, at its start, unless ``storage`` is given."""
         return replace(
             like,
             name=self.name(),
@@ -67,9 +67,7 @@ class Emitter:
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], output: Any) -> None:
         """Add a call of a torch function or of one of our operations."""
         symbol, args, kwargs = registry.resolve(function, args, {})
-        self.lines.append(
-            BoundSymbol(symbol, args, kwargs, output, context=self.context, location=self.location)
-        )
+        self.lines.append(BoundSymbol(symbol, args, kwargs, output, context=self.context, location=self.location))
 
     @contextmanager
     def modes_of(self, line: BoundSymbol | None) -> Iterator[None]:

@@ -93,19 +93,16 @@ class EpilogueBuilder:
         step = view.rebased(self.view(view.parent))
         step = replace(step, output=map_leaves(self._renamed, step.output))
         self._add(step)
-        value = list(step.outputs())[view.position]
-        assert isinstance(value, TensorProxy)
-        return value
+        made = list(step.outputs())[view.position]
+        assert isinstance(made, TensorProxy)
+        return made
 
     def _renamed(self, leaf: Any) -> Any:
         return replace(leaf, name=self.emitter.name()) if isinstance(leaf, PROXY_TYPES) else leaf
 
-    def _call(
-        self, function: Any, args: tuple[Any, ...], output: TensorProxy, step: BoundSymbol | None = None
-    ) -> None:
+    def _call(self, function: Any, args: tuple[Any, ...], output: TensorProxy, step: BoundSymbol | None = None) -> None:
         symbol, args, kwargs = registry.resolve(function, args, {})
         self._add(BoundSymbol(symbol, args, kwargs, output, context=step.context if step else None))
 
     def _add(self, bound: BoundSymbol) -> None:
         self.lines.append(bound)
-

@@ -62,8 +62,8 @@ class View:
 
     Attributes:
         proxy: as acquired.
-        parent, step, base, position: it is output ``position`` of the call ``step`` on ``parent``, whose functional value
-            was ``base`` then; without a parent its place is known relative to the memory's root only.
+        parent, step, base, position: it is output ``position`` of the call ``step`` on ``parent``, whose functional
+            value was ``base`` then; without a parent its place is known relative to the memory's root only.
         value: its functional value when the memory had ``version``.
     """
 
@@ -90,7 +90,8 @@ class View:
     def rebased(self, base: TensorProxy) -> BoundSymbol:
         """The call that makes this view, on another value of its parent. Names of its outputs are unchanged."""
         step, old = self.step, self.base
-        assert step is not None and old is not None
+        assert step is not None
+        assert old is not None
 
         def argument(leaf: Any) -> Any:
             return base if isinstance(leaf, TensorProxy) and leaf.name == old.name else leaf

@@ -50,9 +50,7 @@ class Metadata:
             self._known[key] = self._infer(symbol, args, kwargs, context)
         return self._known[key]
 
-    def _infer(
-        self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], context: Context
-    ) -> Outcome | None:
+    def _infer(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], context: Context) -> Outcome | None:
         fakes: dict[str, FakeTensor] = {}
         with self._mode, self._mode.observing() as observed, torch.inference_mode(False):
             tensors = [self._fake(proxy, fakes) for proxy in iterate_proxies((args, kwargs))]

@@ -67,10 +67,10 @@ class Mutation:
 class Functionalized:
     """A program without mutation, and what remains to be done after it.
 
-    To run it: ``values = computation(*inputs)``; then, if there is an epilogue, call it with ``epilogue_arguments`` (each
-    an input of the computation or one of ``values``): it writes the program's inputs and returns what must be a view of
-    a written input. ``results`` then says, for each item of the acquired trace's output, what it is. Items that were one
-    object in the program have equal sources.
+    To run it: ``values = computation(*inputs)``; then, if there is an epilogue, call it with ``epilogue_arguments``
+    (each an input of the computation or one of ``values``): it writes the program's inputs and returns what must be a
+    view of a written input. ``results`` then says, for each item of the acquired trace's output, what it is. Items that
+    were one object in the program have equal sources.
 
     Attributes:
         computation: its output is a flat tuple of distinct proxies.

@@ -86,11 +86,10 @@ class Rewriter:
                 values[proxy.name] = moved(proxy, parent[0], self.state.current(parent[1]))
         line = replace(call, output=map_leaves(lambda leaf: _substitute(leaf, values), call.output))
         self.emitter.lines.append(line)
-        for position, proxy in enumerate(outputs_of(bound)):
-            if not isinstance(proxy, TensorProxy) or proxy.storage not in self.roots.written:
-                continue
+        positions = {proxy.name: position for position, proxy in enumerate(outputs_of(bound))}
+        for proxy in tensor_outputs_of(bound):
             if proxy.name in parents:
-                self._view(proxy, *parents[proxy.name], line, position, values[proxy.name])
+                self._view(proxy, *parents[proxy.name], line, positions[proxy.name], values[proxy.name])
         self._fresh(bound)
 
     def _fresh(self, bound: BoundSymbol) -> None:
@@ -148,9 +147,7 @@ class Rewriter:
         self.views[proxy.name] = view
 
 
-def _parent(
-    proxy: TensorProxy, arguments: list[tuple[TensorProxy, View]]
-) -> tuple[TensorProxy, View] | None:
+def _parent(proxy: TensorProxy, arguments: list[tuple[TensorProxy, View]]) -> tuple[TensorProxy, View] | None:
     """The argument whose memory a result shows."""
     sharing = [item for item in arguments if item[0].storage == proxy.storage]
     if len(sharing) < 2 or all(view.memory is sharing[0][1].memory for _, view in sharing):

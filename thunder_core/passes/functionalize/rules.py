@@ -35,8 +35,8 @@ def find_twin(call: BoundSymbol, target: TensorProxy, metadata: Metadata, emitte
     """The functional symbol that gives the value which the in-place ``call`` leaves in its first argument.
 
     None unless it surely does: not for random calls (the twin might draw differently), not under autocast (which treats
-    the two differently), not with gradients for functional variants of ATen operators (most have no derivative), and not
-    when the twin returns another shape or shares memory with an argument.
+    the two differently), not with gradients for functional variants of ATen operators (most have no derivative), and
+    not when the twin returns another shape or shares memory with an argument.
     """
     symbol = call.symbol.functional
     if symbol is None or call.effects.random or call.effects.external or emitter.modes.autocast:
@@ -76,9 +76,7 @@ def call_twin(call: BoundSymbol, target: TensorProxy, twin: Twin, name: str | No
     return value
 
 
-def call_on_copies(
-    call: BoundSymbol, targets: list[TensorProxy], output: Any, emitter: Emitter
-) -> list[TensorProxy]:
+def call_on_copies(call: BoundSymbol, targets: list[TensorProxy], output: Any, emitter: Emitter) -> list[TensorProxy]:
     """The rule that fits every call: make it on copies of the arguments that it writes.
 
     Args:
@@ -99,9 +97,7 @@ def call_on_copies(
     else:
         arguments = (function, positions, call.args, call.kwargs)  # type: ignore[assignment]
     effects = Effects(random=call.effects.random, external=call.effects.external)
-    emitter.lines.append(
-        BoundSymbol(operation, arguments, {}, (output, *copies), effects, call.context, call.location)
-    )
+    emitter.lines.append(BoundSymbol(operation, arguments, {}, (output, *copies), effects, call.context, call.location))
     return copies
 
 

@@ -22,7 +22,9 @@ from thunder_core.passes.functionalize.geometry import contiguous, dense
 from thunder_core.symbols import functions
 
 
-def write_back(emitter: Emitter, base: TensorProxy, view: TensorProxy, value: TensorProxy, step: BoundSymbol) -> TensorProxy:
+def write_back(
+    emitter: Emitter, base: TensorProxy, view: TensorProxy, value: TensorProxy, step: BoundSymbol
+) -> TensorProxy:
     """The value of ``base`` after ``value`` was written to a view of it.
 
     Args:
@@ -67,7 +69,7 @@ def _inverse(emitter: Emitter, base: TensorProxy, view: TensorProxy, value: Tens
 
 
 def _permutation(base: TensorProxy, view: TensorProxy) -> tuple[int, ...] | None:
-    """For each dimension of ``base`` its dimension in ``view``; None when that is not a permutation, or not the only one."""
+    """For each dimension of ``base`` its dimension in ``view``; None when there is no permutation, or more than one."""
     where = {pair: index for index, pair in enumerate(zip(view.shape, view.stride, strict=True))}
     wanted = list(zip(base.shape, base.stride, strict=True))
     if len(where) != view.ndim or len(wanted) != view.ndim or any(pair not in where for pair in wanted):
@@ -77,7 +79,7 @@ def _permutation(base: TensorProxy, view: TensorProxy) -> tuple[int, ...] | None
 
 def _scatter(base: TensorProxy, view: TensorProxy) -> tuple[Any, tuple[Any, ...]] | None:
     """The function and further arguments that put a slice of one dimension back."""
-    distance = view.offset - base.offset
+    distance: Any = view.offset - base.offset
     if view.ndim == base.ndim - 1:
         for dim in range(base.ndim):
             rest = (_without(base.shape, dim), _without(base.stride, dim))
@@ -93,14 +95,13 @@ def _scatter(base: TensorProxy, view: TensorProxy) -> tuple[Any, tuple[Any, ...]
 
 def _slice(base: TensorProxy, view: TensorProxy, distance: Any) -> tuple[Any, tuple[Any, ...]] | None:
     different = [
-        dim
-        for dim in range(base.ndim)
-        if (base.shape[dim], base.stride[dim]) != (view.shape[dim], view.stride[dim])
+        dim for dim in range(base.ndim) if (base.shape[dim], base.stride[dim]) != (view.shape[dim], view.stride[dim])
     ]
     if len(different) != 1:
         return None
     dim = different[0]
-    unit, stride, size = base.stride[dim], view.stride[dim], view.shape[dim]
+    unit: Any = base.stride[dim]
+    stride, size = view.stride[dim], view.shape[dim]
     if unit <= 0 or size == 0 or stride % unit or distance % unit:
         return None
     start, step = distance // unit, max(stride // unit, 1)
@@ -126,9 +127,7 @@ def _view_function(emitter: Emitter, base: TensorProxy, view: TensorProxy, step:
     names = {proxy.name: f"v{index}" for index, proxy in enumerate(step.outputs())}
     output = map_leaves(lambda leaf: _named(leaf, names), step.output)
     line = BoundSymbol(step.symbol, step.args, step.kwargs, output, step.effects, step.context, step.location)
-    return Trace(
-        "view", (base,), (line,), _named(view, names), Stage.FUNCTIONAL, "functionalization", emitter.ambient
-    )
+    return Trace("view", (base,), (line,), _named(view, names), Stage.FUNCTIONAL, "functionalization", emitter.ambient)
 
 
 def _named(leaf: Any, names: dict[str, str]) -> Any:
