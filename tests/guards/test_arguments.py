@@ -170,8 +170,8 @@ def test_tensors_in_nested_containers(observe, x):
 
     other = torch.ones(2, 4)
     entry = observe(program, {"x": x, "more": [other], "label": "a"}, Pair(x, 3))
-    assert entry.paths == ["batch['x']", "batch['more'][0]"]
-    assert not entry.hits({"x": x, "more": [other], "label": "b"}, Pair(x, 3))
+    assert entry.paths == ["pair[0]", "batch['more'][0]"]
+    assert entry.hits({"x": x, "more": [other], "label": "unread"}, Pair(x, 3))
     assert not entry.hits({"x": x, "more": [other, other], "label": "a"}, Pair(x, 3))
     assert not entry.hits({"x": x, "label": "a"}, Pair(x, 3))
     assert not entry.hits({"x": x, "more": [other], "label": "a"}, Pair(x, 4))
@@ -179,6 +179,60 @@ def test_tensors_in_nested_containers(observe, x):
     # the same object must still arrive on both paths
     assert not entry.hits({"x": x, "more": [other], "label": "a"}, Pair(torch.ones(2, 4), 3))
     assert entry.hits({"x": other, "more": [x], "label": "a"}, Pair(other, 3))
+
+
+DICTIONARY_READS = {
+    "subscript": lambda x, table: x * table["a"],
+    "get": lambda x, table: x * table.get("a"),
+    "membership": lambda x, table: x * 2 if "a" in table else x,
+    "nested": lambda x, table: x * table["inner"]["a"],
+}
+
+
+@pytest.mark.parametrize("read", DICTIONARY_READS)
+def test_entries_of_dictionaries(observe, x, read):
+    program = DICTIONARY_READS[read]
+
+    def table(**changes):
+        return {"a": 2, "unread": 1, "inner": {"a": 2, "unread": 1}, **changes}
+
+    entry = observe(program, x, table())
+    assert entry.hits(x, table(unread=5, new=6)), entry.reason(x, table(unread=5, new=6))
+    changed = {"inner": {"a": 3, "unread": 1}} if read == "nested" else {"a": 3}
+    assert not entry.hits(x, table(**changed))
+    without = table()
+    del without["inner" if read == "nested" else "a"]
+    assert not entry.hits(x, without)
+    assert not entry.hits(x, None)
+
+
+def test_missing_entries_of_dictionaries(observe, x):
+    entry = observe(lambda x, table: x * table.get("a", 1) if "b" not in table else x, x, {"c": 1})
+    assert entry.hits(x, {"c": 2})
+    assert not entry.hits(x, {"a": 1})
+    assert not entry.hits(x, {"b": 1})
+    assert entry.reason(x, {"b": 1}) == "table['b']: did not exist, now it does"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, table: x * len(table),
+        lambda x, table: x * sum(table.values()),
+        lambda x, table: x * sum(value for value in table.values()),
+        lambda x, table: x * [value for key, value in table.items()][-1],
+        lambda x, table: x * max(table, key=len).count("z") if table else x,
+        lambda x, table: (lambda kept: x * kept["a"])(table),
+        lambda x, table: x * SimpleNamespace(**table).a,
+        lambda x, table: x * [table][0]["a"],
+        lambda x, table: x * next(table[key] for key in ("a", "b")),
+    ],
+)
+def test_dictionaries_read_as_a_whole(observe, x, program):
+    entry = observe(program, x, {"a": 2, "b": 3})
+    assert entry.hits(x, {"a": 2, "b": 3})
+    assert not entry.hits(x, {"a": 2, "b": 3, "c": 4})
+    assert not entry.hits(x, {"a": 2, "b": 4})
 
 
 def test_tensor_metadata(observe, x):

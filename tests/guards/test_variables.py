@@ -49,6 +49,8 @@ def test_global_object_and_dict(observe, x, monkeypatch):
     assert not entry.hits(x)
     monkeypatch.undo()
     monkeypatch.setitem(TABLE, "new", 5)
+    assert entry.hits(x)
+    monkeypatch.delitem(TABLE, "nested")
     assert not entry.hits(x)
 
 

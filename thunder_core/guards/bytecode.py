@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType
 
+from thunder_core.guards.dictionary_uses import DictionaryUses, Instruction
+
 _NAME_SHIFT = {"LOAD_GLOBAL": 1}
 if sys.version_info >= (3, 12):
     _NAME_SHIFT |= {"LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 2}
@@ -70,6 +72,7 @@ class Gathered:
     stored_globals: set[str] = field(default_factory=set)
     stored_cells: set[str] = field(default_factory=set)
     stored_locals: set[str] = field(default_factory=set)
+    dictionaries: DictionaryUses = field(default_factory=DictionaryUses)
     compares_identity: bool = False
 
 
@@ -102,11 +105,13 @@ def _scan(code: CodeType, gathered: Gathered) -> None:
     access: Access | None = None  # the call of getattr whose arguments are being loaded
     previous = ""
     tries = _protected(code)
+    instructions: list[Instruction] = []
     for position, operation, argument in _instructions(code):
         name = ""
         if operation in _NAME_OPERATIONS:
             name = code.co_names[argument >> _NAME_SHIFT.get(operation, 0)]
         if operation in _ATTRIBUTE_LOADS:
+            instructions.append(Instruction(operation, (name,), attribute=True))
             load = (owner if operation != "LOAD_SUPER_ATTR" else UNKNOWN, name)
             gathered.loads.add(load)
             if any(start <= position < end for start, end in tries):
@@ -126,6 +131,7 @@ def _scan(code: CodeType, gathered: Gathered) -> None:
             gathered.chains[chain] = None
         chain = (name,) if operation in _GLOBAL_LOADS else ()
         owner = _owner(code, operation, argument, name)
+        instructions.append(_instruction(code, operation, argument, owner))
         if chain and name in _ACCESSORS:
             if access is not None:
                 _finish(access, gathered, nested=True)
@@ -134,6 +140,7 @@ def _scan(code: CodeType, gathered: Gathered) -> None:
             access = _argument_of(access, code, operation, argument, owner, gathered)
         _note(code, operation, argument, name, previous, gathered)
         previous = owner or operation
+    gathered.dictionaries.add(instructions)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             _scan(constant, gathered)
@@ -150,6 +157,14 @@ def _owner(code: CodeType, operation: str, argument: int, name: str) -> str:
     if operation in _CELL_LOADS:
         return _cell_name(code, argument)
     return name if operation in _GLOBAL_LOADS else UNKNOWN
+
+
+def _instruction(code: CodeType, operation: str, argument: int, owner: str) -> Instruction:
+    if operation == "LOAD_CONST":
+        return Instruction(operation, constant=code.co_consts[argument])
+    if operation == "LOAD_FAST_LOAD_FAST":
+        return Instruction(operation, (code.co_varnames[argument >> 4], owner))
+    return Instruction(operation, (owner,) if owner else ())
 
 
 def _argument_of(

@@ -7,12 +7,14 @@ around it. That over-approximates what one execution reads.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Hashable
 from dataclasses import dataclass
 from types import CodeType
 
 from thunder_core.guards.bytecode import UNKNOWN, Gathered, gather
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 
+_NO_KEYS: frozenset[Hashable] = frozenset()
 _VARIADIC = 0x04
 _KEYWORDS = 0x08
 _ENVIRONMENT = frozenset({"environ", "getenv"})
@@ -33,6 +35,8 @@ class CodeNames:
         attributes: attributes it loads, from whatever object.
         probes: owners and attributes whose absence it may notice (``getattr`` with a default, ``hasattr``, ``try``).
         whole: owners of which it may read any attribute (``vars``, ``__dict__``, ``getattr`` with a computed name).
+        keys: constant keys that it asks of dictionaries reached by a label.
+        read_whole: labels of containers that it uses in another way.
         chains: global names with the attributes that are loaded right from them: ``("F", "relu")``.
         stored_globals, stored_cells: variables it rebinds.
         environment: strings that may be names of environment variables.
@@ -45,6 +49,8 @@ class CodeNames:
     attributes: frozenset[str]
     probes: frozenset[tuple[str, str]]
     whole: frozenset[str]
+    keys: dict[str, frozenset[Hashable]]
+    read_whole: frozenset[str]
     chains: tuple[tuple[str, ...], ...]
     stored_globals: frozenset[str]
     stored_cells: frozenset[str]
@@ -55,6 +61,12 @@ class CodeNames:
     def probed(self, label: str | None) -> list[str]:
         """Attributes whose absence may be noticed on an object reached as ``label`` (None: in an unknown way)."""
         return [name for owner, name in self.probes if label is None or owner in (label, UNKNOWN)]
+
+    def keys_of(self, label: str | None) -> frozenset[Hashable] | None:
+        """The keys that it asks of a dictionary reached as ``label``; None when it may read all of it."""
+        if label is None or label in self.read_whole:
+            return None
+        return self.keys.get(label, _NO_KEYS)
 
     def reads_whole(self, label: str | None) -> bool:
         """Whether any attribute may be read of an object reached as ``label``."""
@@ -101,6 +113,8 @@ def _build(code: CodeType, gathered: Gathered) -> CodeNames:
         attributes=frozenset(loaded | {name for _, name in probes} | gathered.matched),
         probes=frozenset((owner if owner in known else UNKNOWN, name) for owner, name in probes),
         whole=frozenset(owner if owner in known else UNKNOWN for owner in whole),
+        keys={label: frozenset(keys) for label, keys in gathered.dictionaries.keys.items()},
+        read_whole=frozenset(gathered.dictionaries.whole),
         chains=tuple(gathered.chains),
         stored_globals=frozenset(gathered.stored_globals),
         stored_cells=frozenset(gathered.stored_cells),

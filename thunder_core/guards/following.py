@@ -59,6 +59,8 @@ class Following:
         """Guard what ``names`` reads from the node, and go on from there."""
         if names.probes or names.whole:
             self._follow_dynamic(node, names, label)
+        if node.kind is NodeKind.DICTIONARY:
+            self._follow_dictionary(node, names, label)
         if id(names) in node.followed:
             return
         node.followed.add(id(names))
@@ -68,7 +70,8 @@ class Following:
         elif kind is NodeKind.OBJECT:
             self._follow_object(node, names)
         elif kind is NodeKind.DICTIONARY or kind is NodeKind.SEQUENCE:
-            self.follow_all(node.content.values() if kind is NodeKind.DICTIONARY else node.content, names)
+            if kind is NodeKind.SEQUENCE:
+                self.follow_all(node.content, names)
             if type(node.object).__module__ not in _PLAIN_CONTAINER_MODULES:
                 self._follow_object(node, names)
         elif kind is NodeKind.FUNCTION:
@@ -102,6 +105,20 @@ class Following:
         for name, item in _parts_of_fresh(value, names, label):
             self.reach(item, names, name, depth + 1)
 
+    def _follow_dictionary(self, node: Node, names: CodeNames, label: str | None) -> None:
+        """The entries that the code asks for; the rest of the content is followed when it was read."""
+        keys = names.keys_of(label)
+        if keys is None or type(node.object).__module__ not in _PLAIN_CONTAINER_MODULES:
+            self._heap.read_dictionary(node)
+            if (id(names), None) not in node.asked:
+                node.asked.add((id(names), None))
+                self.follow_all(node.content.values(), names)
+            return
+        for key in keys:
+            self._heap.read_entry(node, key)
+            if key in node.content:
+                self.follow_all((node.content[key],), names, f"[{key!r}]")
+
     # ------------------------------------------------------------ modules
 
     def _follow_module(self, node: Node, names: CodeNames) -> None:
@@ -133,7 +150,7 @@ class Following:
             if child is not None and child.parent is node and same_step(child.source, step, node.source, name):
                 self._heap.guard_module(child)
             else:
-                child = self._heap.meet(value, step(node.source, name))
+                child = self._heap.meet(value, step(node.source, name), by_key=True)
         if child is not None and not names.shallow:
             self.follow(child, names, name)
 
@@ -145,8 +162,10 @@ class Following:
         if has_own_lookup(type(node.object)):
             self._follow_computed(node, names)
 
-    def _follow_attributes(self, node: Node, read: Iterable[str], names: CodeNames) -> None:
-        """Attributes that the object holds itself."""
+    def _follow_attributes(
+        self, node: Node, read: Iterable[str], names: CodeNames, *, labelled: bool = True
+    ) -> None:
+        """Attributes that the object holds itself; not labelled when they are asked for by other means than their name."""
         own = getattr(node.object, "__dict__", None)
         for name in read:
             if name in _MODULE_INTERNALS and node.kind is NodeKind.MODULE:
@@ -162,9 +181,9 @@ class Following:
                     source = AttributeSource(node.source, name)
                     unchanged = getattr(node.object, name, _MISSING) is value
                 if unchanged:
-                    child = self._heap.meet(value, source)
+                    child = self._heap.meet(value, source, by_key=True)
             if child is not None:
-                self.follow(child, names, name)
+                self.follow(child, names, name if labelled else None)
 
     def _follow_computed(self, node: Node, names: CodeNames) -> None:
         """Names that only the class's own ``__getattr__`` or ``__getattribute__`` can answer."""
@@ -177,7 +196,7 @@ class Following:
                 continue
             node.edges.add(name)
             self._heap.keep(value)
-            child = self._heap.meet(value, AttributeSource(node.source, name))
+            child = self._heap.meet(value, AttributeSource(node.source, name), by_key=True)
             if child is not None:
                 self.follow(child, names, name)
 
@@ -207,7 +226,7 @@ class Following:
     def _class_value(self, node: Node, name: str, attribute: Any, names: CodeNames) -> None:
         if name not in node.edges:
             node.edges.add(name)
-            self._heap.meet(attribute, AttributeSource(node.source, name))
+            self._heap.meet(attribute, AttributeSource(node.source, name), by_key=True)
         self.follow_all((attribute,), names, name)
 
     def _follow_class(self, node: Node, names: CodeNames) -> None:
@@ -252,7 +271,7 @@ class Following:
     def _follow_whole(self, node: Node, names: CodeNames) -> None:
         if node.kind not in (NodeKind.MODULE, NodeKind.OBJECT):
             return
-        self._follow_attributes(node, tuple(node.attributes), names)
+        self._follow_attributes(node, tuple(node.attributes), names, labelled=False)
         own = getattr(node.object, "__dict__", None)
         if own is not None and own.keys() >= node.attributes.keys():
             self._guard_keys(node, "__dict__", (*node.attributes, *(MODULE_DICTIONARIES if node.content else ())))

@@ -77,7 +77,7 @@ class FrameReads:
                     continue
                 if name in names.stored_cells:
                     self._heap.stored_cells.setdefault(id(cell), (source, cell, value))
-                self._heap.meet(value, source)
+                self._heap.meet(value, source, by_key=True)
 
     def globals_read(self, code: CodeType, names: CodeNames, namespace: dict[str, Any]) -> None:
         """Globals, and attributes of Python modules, that the code names."""
@@ -121,7 +121,7 @@ class FrameReads:
         if late:
             self._heap.late.append(source)
         else:
-            self._heap.meet(value, source)
+            self._heap.meet(value, source, by_key=True)
 
     def environment_read(self, names: CodeNames) -> None:
         """Environment variables whose names appear in code that reads the environment."""

@@ -297,6 +297,23 @@ class AbsentGuard(Guard):
 
 
 @dataclass(frozen=True, slots=True)
+class NoItemGuard(Guard):
+    """A dictionary without a key."""
+
+    key: Any
+    kind: ClassVar[str] = "absent"
+
+    def holds(self, value: Any) -> bool:
+        return self.key not in value
+
+    def reason(self, value: Any) -> str:
+        return f"{self.source.describe()}[{self.key!r}]: did not exist, now it does"
+
+    def failure(self, value: str, names: Names) -> str:
+        return f"{literal(self.key) or names.constant(self.key, 'key')} in {value}"
+
+
+@dataclass(frozen=True, slots=True)
 class NoAttributeGuard(Guard):
     """``hasattr`` says no."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import sys
 import weakref
@@ -20,6 +21,7 @@ from thunder_core.guards.guard import (
     IdentityGuard,
     KeysGuard,
     LengthGuard,
+    NoItemGuard,
     PlainGuard,
     SameGuard,
     TypeGuard,
@@ -46,6 +48,8 @@ from thunder_core.guards.source import (
 from thunder_core.guards.tensor_index import TensorIndex
 
 _MUTABLE_KINDS = (NodeKind.OBJECT, NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET, NodeKind.MODULE)
+_KEYED_TYPES = frozenset({dict, collections.OrderedDict, collections.defaultdict})
+_MISSING = object()
 _MOST_DISTINCT = 8
 MODULE_SOURCES: tuple[type[DictionarySource], ...] = (ParameterSource, BufferSource, SubmoduleSource)
 
@@ -90,8 +94,12 @@ class Heap:
 
     # ------------------------------------------------------------ meeting a value on a path
 
-    def meet(self, value: Any, source: Source) -> Node | None:
-        """Note that ``value`` was read from ``source``: guard it; the node of an object that can be read further."""
+    def meet(self, value: Any, source: Source, *, by_key: bool = False) -> Node | None:
+        """Note that ``value`` was read from ``source``: guard it; the node of an object that can be read further.
+
+        Args:
+            by_key: the caller goes on to say which entries of a dictionary are read; otherwise all of them are.
+        """
         if type(value) in ATOM_TYPES or is_plain(value):
             self.guards.append(PlainGuard(source, value))
             return None
@@ -102,13 +110,15 @@ class Heap:
         if node is not None:
             if node.source is not source and node.source != source:
                 self.guards.append(SameGuard(source, node.source))
+            if node.kind is NodeKind.DICTIONARY and not by_key:
+                self.read_dictionary(node)
             return node
         if type(value) is BuiltinFunctionType or isinstance(value, ModuleType):
             self.guards.append(IdentityGuard(source, value))
             return None
-        return self._make(value, source)
+        return self._make(value, source, by_key)
 
-    def _make(self, value: Any, source: Source) -> Node:
+    def _make(self, value: Any, source: Source, by_key: bool) -> Node:
         kind = node_kind(value)
         if kind is NodeKind.MODULE and not isinstance(source, MODULE_SOURCES):
             self.index_modules(value, source)
@@ -117,7 +127,11 @@ class Heap:
             node = self.nodes[id(value)] = make_node(value, source, kind)
         if kind is NodeKind.MODULE:
             self.guard_module(node)
-        elif kind in (NodeKind.SEQUENCE, NodeKind.DICTIONARY, NodeKind.SET):
+        elif kind is NodeKind.DICTIONARY and by_key and type(value) in _KEYED_TYPES:
+            self.guards.append(TypeGuard(source, type(value)))
+        elif kind is NodeKind.DICTIONARY:
+            self.read_dictionary(node)
+        elif kind in (NodeKind.SEQUENCE, NodeKind.SET):
             self._guard_container(node)
         elif kind is NodeKind.FUNCTION:
             self._guard_function(node)
@@ -170,17 +184,38 @@ class Heap:
             self.guards.append(PlainGuard(source, copy_content(value)))
             return
         self.guards.append(TypeGuard(source, type(value)))
-        if node.kind is NodeKind.DICTIONARY:
-            self.guards.append(KeysGuard(source, tuple(node.content)))
-            for key, item in node.content.items():
-                self.meet(item, ItemSource(source, key))
-                self._guard_key(key)
-        elif node.kind is NodeKind.SEQUENCE:
+        if node.kind is NodeKind.SEQUENCE:
             self.guards.append(LengthGuard(source, len(node.content)))
             for index, item in enumerate(node.content):
                 self.meet(item, ItemSource(source, index))
         else:
             self.guard_opaque(node)
+
+    def read_dictionary(self, node: Node) -> None:
+        """Guard the whole content of a dictionary."""
+        if node.reached:
+            return
+        node.reached = True
+        if type(node.object) is dict and is_plain_content(node.content):
+            self.guards.append(PlainGuard(node.source, copy_content(node.content)))
+            return
+        self.guards.append(TypeGuard(node.source, type(node.object)))
+        self.guards.append(KeysGuard(node.source, tuple(node.content)))
+        for key, item in node.content.items():
+            if key not in node.asked_keys:
+                node.asked_keys.add(key)
+                self.meet(item, ItemSource(node.source, key))
+            self._guard_key(key)
+
+    def read_entry(self, node: Node, key: Any) -> None:
+        """Guard one entry of a dictionary, or that it is not there."""
+        if node.reached or key in node.asked_keys:
+            return
+        node.asked_keys.add(key)
+        if key not in node.content:
+            self.guards.append(NoItemGuard(node.source, key))
+        elif dict.get(node.object, key, _MISSING) is node.content[key]:  # else overwritten before it could be read
+            self.meet(node.content[key], ItemSource(node.source, key), by_key=True)
 
     def _guard_key(self, key: Any) -> None:
         """An object that a dictionary is looked up with by identity."""

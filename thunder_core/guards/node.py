@@ -46,7 +46,8 @@ class Node:
         edges: names that were already guarded.
         asked: code objects (by their names) with labels that asked for attributes by computed names or absence.
         called: it is a module or a function whose call was seen.
-        reached: it is a module whose path is guarded.
+        reached: it is a module whose path is guarded, or a dictionary that is guarded as a whole.
+        asked_keys: keys of a dictionary that were guarded one by one.
         parent: of a module that was found below another one: that one.
     """
 
@@ -60,6 +61,7 @@ class Node:
     asked: set[tuple[int, str | None]] = field(default_factory=set)
     called: bool = False
     reached: bool = False
+    asked_keys: set[Any] = field(default_factory=set)
     parent: Node | None = None
 
 

@@ -110,11 +110,14 @@ class Observer:
         self._heap.meet(function, root)
         if not isinstance(function, FunctionType | MethodType | torch.nn.Module):
             self._following.class_function(type(function), "__call__")
-        names = _parameter_names(function)
+        code = _entry_code(function)
+        by_key = code is not None and kind_of(code) is CodeKind.USER  # its frame says how arguments are read
+        names = _parameter_names(function, code)
         for index, value in enumerate(args):
-            self._heap.meet(value, ArgumentSource(index, names[index] if index < len(names) else ""))
+            source = ArgumentSource(index, names[index] if index < len(names) else "")
+            self._heap.meet(value, source, by_key=by_key)
         for name, value in kwargs.items():
-            self._heap.meet(value, KeywordSource(name))
+            self._heap.meet(value, KeywordSource(name), by_key=by_key)
 
     # ------------------------------------------------------------ frames
 
@@ -179,16 +182,18 @@ class Observer:
             caller = caller.f_back
 
 
-def _parameter_names(function: Any) -> tuple[str, ...]:
-    """Names of positional parameters as the caller counts them."""
-    skipped = 0
+def _entry_code(function: Any) -> CodeType | None:
+    """The code that a call of ``function`` runs first, apart from PyTorch's own; None when it is not Python."""
     if isinstance(function, torch.nn.Module):
-        function, skipped = type(function).forward, 1
-    elif isinstance(function, MethodType):
-        function, skipped = function.__func__, 1
-    elif not isinstance(function, FunctionType):
-        function, skipped = getattr(type(function), "__call__", None), 1
-    if not isinstance(function, FunctionType):
+        function = function.forward
+    elif not isinstance(function, FunctionType | MethodType):
+        function = getattr(type(function), "__call__", None)  # noqa: B004  whatever it is, its code is asked for
+    code = getattr(function, "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+def _parameter_names(function: Any, code: CodeType | None) -> tuple[str, ...]:
+    """Names of positional parameters as the caller counts them."""
+    if code is None:
         return ()
-    code = function.__code__
-    return code.co_varnames[skipped : code.co_argcount]
+    return code.co_varnames[0 if isinstance(function, FunctionType) else 1 : code.co_argcount]
