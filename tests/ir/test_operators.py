@@ -29,6 +29,7 @@ UNINITIALIZED = "empty"  # operators with this in their name return whatever was
 NOT_LOWERED = {
     *("combinations", "corrcoef", "cov", "unique", "unique_consecutive", "linalg.lstsq", "linalg.lstsq.grad_oriented"),
     *("nn.functional.ctc_loss", "nn.functional.gaussian_nll_loss", "nn.functional.linear_cross_entropy.chunked"),
+    *("allclose", "equal", "sparse.sampled_addmm", "sparse.mm.reduce", "to_sparse"),
     *("nn.functional.linear_cross_entropy.chunked_none", "nn.functional.triplet_margin_with_distance_loss"),
 }
 
@@ -43,7 +44,7 @@ def acquired(name: str) -> Acquired:
     try:
         return acquire(lambda: op(sample.input, *sample.args, **sample.kwargs), (), {})
     except (ThunderError, RuntimeError, AssertionError, NotImplementedError) as error:
-        pytest.skip(f"not acquired: {error}")
+        pytest.skip(f"not acquired: {str(error).splitlines()[0]}")
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -71,12 +72,13 @@ def check_values(name: str, trace: Any, lowered: Any, inputs: tuple[Any, ...]) -
         results.append(compile_trace(candidate)(*copies))
     check = UNINITIALIZED not in name
     for one, other in zip(*results, strict=True):
-        assert one.stride() == other.stride()
+        if isinstance(one, torch.Tensor) and one.layout is torch.strided:
+            assert one.stride() == other.stride()
         if check:
             torch.testing.assert_close(one, other, equal_nan=True)
 
 
 def test_what_cannot_be_lowered_says_why() -> None:
     trace = acquired("nn.functional.triplet_margin_with_distance_loss").trace
-    with pytest.raises(LoweringError, match="takes the object"):
+    with pytest.raises(LoweringError, match="which is no tensor"):
         lower(trace.symbols[0], trace.context)

@@ -37,16 +37,14 @@ def lower_with_fx(bound: BoundSymbol, context: Context) -> tuple[BoundSymbol, ..
 
 
 def _refuse_programs(bound: BoundSymbol) -> None:
-    """Raise LoweringError for a line whose arguments have no fake counterpart."""
-    for leaf in iterate_leaves((bound.args, bound.kwargs)):
+    """Raise LoweringError for a line whose arguments or results have no fake counterpart."""
+    for leaf in iterate_leaves((bound.args, bound.kwargs, bound.output)):
         if isinstance(leaf, Trace):
             raise LoweringError(f"{bound.symbol.name} takes a program")
         if isinstance(leaf, OpaqueProxy | NumberProxy):
-            raise LoweringError(f"{bound.symbol.name} takes the object {leaf.name}")
+            raise LoweringError(f"{bound.symbol.name} works on {leaf.name}, which is no tensor")
         if isinstance(leaf, TensorProxy) and leaf.layout is not torch.strided:
-            raise LoweringError(f"{bound.symbol.name} takes the sparse tensor {leaf.name}")
-    if not all(isinstance(leaf, TensorProxy) for leaf in bound.outputs()):
-        raise LoweringError(f"{bound.symbol.name} returns a Python number")
+            raise LoweringError(f"{bound.symbol.name} works on the sparse tensor {leaf.name}")
 
 
 @cache
