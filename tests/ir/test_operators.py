@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from typing import Any
 
@@ -68,7 +67,7 @@ def check_values(name: str, trace: Any, lowered: Any, inputs: tuple[Any, ...]) -
     results = []
     for candidate in (trace, lowered):
         torch.manual_seed(0)
-        copies = [copy.deepcopy(value.detach()) if isinstance(value, torch.Tensor) else value for value in inputs]
+        copies = [value.detach().clone() if isinstance(value, torch.Tensor) else value for value in inputs]
         results.append(compile_trace(candidate)(*copies))
     check = UNINITIALIZED not in name
     for one, other in zip(*results, strict=True):
