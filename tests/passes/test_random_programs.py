@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
 
 steps = st.lists(
@@ -40,7 +40,7 @@ def stages(trace: Trace) -> Iterator[tuple[str, Run]]:
     yield "functional", lambda inputs: run_functionalized(functional, inputs)
     computation = CommonSubexpression(functional.donated).run(DeadCode().run(functional.computation))
     verify(computation)
-    restored = Reinplace().run(replace(functional, computation=computation))
+    restored = PassManager(verify=True).run(Reinplace(functional), computation)
     verify(restored.computation)
     yield "reinplaced", lambda inputs: run_functionalized(restored, inputs)
 

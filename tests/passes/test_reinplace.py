@@ -13,6 +13,7 @@ from thunder_core.ir.verifier import verify
 from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import FromInput, Functionalized
+from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
 
 
@@ -21,7 +22,7 @@ def restore(function: Any, *args: Any) -> tuple[Functionalized, list[Any]]:
     functional = functionalize(program.trace)
     computation = DeadCode().run(functional.computation)
     computation = CommonSubexpression(functional.donated).run(computation)
-    restored = Reinplace().run(replace(functional, computation=computation))
+    restored = PassManager(verify=True).run(Reinplace(functional), computation)
     verify(restored.computation)
     return restored, program.inputs
 
@@ -100,7 +101,7 @@ def test_old_value_that_is_still_read_is_kept():
     functional = functionalize(acquire_program(lambda x: (x * 2).add_(1), torch.ones(3)).trace)
     computation = functional.computation
     both = replace(computation, output=(*computation.output, computation.symbols[0].output))
-    result = Reinplace().run(replace(functional, computation=both))
+    result = PassManager(verify=True).run(Reinplace(functional), both)
     assert written(result) == 0
 
 
@@ -108,7 +109,7 @@ def test_only_calls_after_the_last_reader_come_back():
     functional = functionalize(acquire_program(lambda x: (x * 2).add_(1).mul_(3), torch.ones(3)).trace)
     computation = functional.computation
     both = replace(computation, output=(*computation.output, computation.symbols[0].output))
-    result = Reinplace().run(replace(functional, computation=both))
+    result = PassManager(verify=True).run(Reinplace(functional), both)
     assert names(result) == ["mul", "add", "mul_"]
 
 
@@ -127,7 +128,7 @@ def test_write_to_an_input_twice_of_which_one_comes_back():
     functional = functionalize(acquire_program(lambda x: x.add_(1).mul_(3), torch.ones(3)).trace)
     computation = functional.computation
     both = replace(computation, output=(*computation.output, computation.inputs[0]))
-    result = Reinplace().run(replace(functional, computation=both))
+    result = PassManager(verify=True).run(Reinplace(functional), both)
     assert names(result) == ["add", "mul_"]
     assert result.epilogue is not None
     x = torch.ones(3)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes import operations
+from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize.result import (
     FromComputation,
     FromInput,
@@ -16,25 +18,38 @@ from thunder_core.passes.functionalize.result import (
     ResultSource,
 )
 from thunder_core.passes.memory_map import MemoryMap
+from thunder_core.passes.pass_manager import Pass
 
 
 @dataclass(frozen=True)
-class Reinplace:
+class Reinplace(Pass[Functionalized]):
     """Turns the functional form of an in-place call back into that call, wherever the old value is dead after it.
 
     What comes back is exactly the call that the program made, on the same memory, after the same calls: values,
     aliasing and what autograd records are those of eager. Writes into inputs then happen in the computation, and the
     epilogue does not copy. Run `DeadCode` before, so that lines nobody needs do not count as readers.
+
+    Attributes:
+        functionalized: what functionalization made. The pass runs on its computation, or on what further passes made
+            of it.
     """
 
-    def run(self, functionalized: Functionalized) -> Functionalized:
-        """The program with fewer copies; its computation is of the executable stage."""
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
+
+    functionalized: Functionalized
+
+    def run(self, trace: Trace) -> Functionalized:
+        """The program with fewer copies; its computation is of the executable stage if it writes memory again."""
+        functionalized = replace(self.functionalized, computation=trace)
         if not functionalized.mutations:
             return functionalized
         rewriting = _Rewriting(functionalized)
         for mutation in functionalized.mutations:
             rewriting.restore(mutation)
-        return rewriting.result(type(self).__name__)
+        return rewriting.result(self.name)
+
+    def traces(self, result: Functionalized) -> tuple[Trace, ...]:
+        return result.traces
 
 
 class _Rewriting:
@@ -110,7 +125,7 @@ class _Rewriting:
         computation = replace(
             self.trace.with_symbols(symbols, provenance), output=tuple(values.values()), stage=Stage.EXECUTABLE
         )
-        return Functionalized(computation, epilogue, arguments, results)
+        return Functionalized(DeadCode().run(computation), epilogue, arguments, results)
 
     def _superfluous(self, bound: BoundSymbol) -> bool:
         """Views that exist already, and new data for a tensor that has it already."""

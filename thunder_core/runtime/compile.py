@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.acquire.acquire import Acquired, acquire
@@ -104,7 +104,7 @@ def _transform(manager: PassManager, acquired: Acquired) -> _Program:
     computation = manager.run(DeadCode(), functional.computation)
     computation = manager.run(CommonSubexpression(functional.donated), computation)
     folded = manager.run(ConstantFolding(keep=functional.donated), computation)
-    functional = Reinplace().run(replace(functional, computation=folded.trace))
+    functional = manager.run(Reinplace(functional), folded.trace)
     claimed = manager.run(Claim(), functional.computation)
     final = manager.run(DeleteLastUse(), claimed.trace)
     counts = Counter(answers[-1].executor for answers in claimed.decisions)

@@ -43,7 +43,7 @@ class Functionalize(Pass[Functionalized]):
         return _Results(rewriter).collect(self.name)
 
     def traces(self, result: Functionalized) -> tuple[Trace, ...]:
-        return (result.computation,) if result.epilogue is None else (result.computation, result.epilogue)
+        return result.traces
 
 
 def unchanged(trace: Trace, provenance: str) -> Functionalized:

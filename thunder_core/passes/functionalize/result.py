@@ -87,6 +87,11 @@ class Functionalized:
     replays: dict[str, str] = field(default_factory=dict)
 
     @property
+    def traces(self) -> tuple[Trace, ...]:
+        """The computation, and the epilogue if there is one."""
+        return (self.computation,) if self.epilogue is None else (self.computation, self.epilogue)
+
+    @property
     def donated(self) -> frozenset[str]:
         """Names of values whose memory may be written later; other passes must not merge them."""
         return frozenset(name for mutation in self.mutations for item in mutation.written for name in item)
