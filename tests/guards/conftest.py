@@ -1,4 +1,4 @@
-"""A stand-in for acquisition: run a program under the observer, lift the tensors that reach PyTorch, build the prologue."""
+"""A stand-in for acquisition: run a program under the observer, lift the tensors it uses, build the prologue."""
 
 from __future__ import annotations
 

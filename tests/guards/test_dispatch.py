@@ -33,7 +33,8 @@ def test_one_entry(observe, x):
 
 
 def test_by_shape_dtype_and_argument(observe):
-    calls = [((torch.zeros(size, dtype=dtype), number), {}) for size in (1, 2, 3) for dtype in (torch.float32, torch.float64) for number in (0, 1)]
+    dtypes = (torch.float32, torch.float64)
+    calls = [((torch.zeros(n, dtype=dtype), number), {}) for n in (1, 2, 3) for dtype in dtypes for number in (0, 1)]
     dispatcher = entries_of(observe, lambda x, number: x + number, calls)
     for number, (args, kwargs) in enumerate(calls):
         assert found(dispatcher, *args, **kwargs) == number
@@ -46,7 +47,8 @@ def test_by_shape_dtype_and_argument(observe):
 
 def test_kinds_of_one_argument(observe, x):
     values = [None, 1, True, 1.0, "a", x, [x], (x, 1), {"a": x}, {"b": x}, [1, 2], float("nan"), SimpleNamespace(a=1)]
-    dispatcher = entries_of(observe, lambda x, value: x + (value.a if hasattr(value, "a") else 1), [((x, value), {}) for value in values])
+    calls = [((x, value), {}) for value in values]
+    dispatcher = entries_of(observe, lambda x, value: x + (value.a if hasattr(value, "a") else 1), calls)
     for number, value in enumerate(values):
         assert found(dispatcher, x, value) == number
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 import torch
@@ -312,7 +312,7 @@ def test_plain_tensor_attribute_and_parameter_containers(observe, x):
             x = x * self.mask
             for parameter in self.listed:
                 x = x + parameter
-            for name, child in self.children_by_name.items():
+            for _, child in self.children_by_name.items():
                 x = child(x)
             return x + self.named["a"]
 
@@ -505,7 +505,7 @@ def test_values_read_before_they_are_overwritten(observe, x):
 
 def test_config_with_lookup_of_its_own(observe, x):
     class Mapped:
-        names = {"hidden": "n_embd"}
+        names = MappingProxyType({"hidden": "n_embd"})
 
         def __init__(self):
             self.n_embd = 4

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
+_lookups: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 _BASES = frozenset({object, torch.nn.Module})
 _LIBRARY_DESCRIPTORS = (BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType)
 
@@ -54,9 +56,15 @@ def is_descriptor(attribute: Any) -> bool:
     return isinstance(attribute, _LIBRARY_DESCRIPTORS) or hasattr(type(attribute), "__get__")
 
 
-@functools.lru_cache(maxsize=4096)
 def has_own_lookup(kind: type) -> bool:
     """True when the class defines ``__getattr__`` or ``__getattribute__`` in Python (nn.Module's does not count)."""
+    known = _lookups.get(kind)
+    if known is None:
+        known = _lookups[kind] = _finds_itself(kind)
+    return known
+
+
+def _finds_itself(kind: type) -> bool:
     for base in kind.__mro__:
         if base in _BASES:
             continue

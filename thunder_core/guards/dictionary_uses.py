@@ -1,8 +1,8 @@
 """Which keys code asks of the dictionaries that it names: ``table["a"]``, ``table.get("a")``, ``"a" in table``.
 
-A dictionary that is used in another way (iterated, passed on, kept in a variable) may be read as a whole. Labels are those of
-`thunder_core.guards.bytecode`: the variable or attribute that an object is loaded from, or ``['a']`` for the entry of another
-dictionary.
+A dictionary that is used in another way (iterated, passed on, kept in a variable) may be read as a whole. Labels are
+those of `thunder_core.guards.bytecode`: the variable or attribute that an object is loaded from, or ``['a']`` for the
+entry of another dictionary.
 """
 
 from __future__ import annotations

@@ -55,9 +55,9 @@ class _Table:
 class Dispatcher:
     """Finds entries. Reading takes no lock; adding copies.
 
-    Entries are told apart by a key: the answers to a few questions about the call, chosen because existing entries expect
-    different answers (a shape, an integer, a module's attribute, gradient mode). The guards of the entries found by the
-    key are then checked in full, so the key decides about cost only.
+    Entries are told apart by a key: the answers to a few questions about the call, chosen because existing entries
+    expect different answers (a shape, an integer, a module's attribute, gradient mode). The guards of the entries found
+    by the key are then checked in full, so the key decides about cost only.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Shortcuts of a prologue: PyTorch's own combined checks stand for many Python ones while nothing has changed.
 
-Each is created from a state that the full check has accepted, and accepts nothing but that state; when it says no, the full
-check decides. Where a PyTorch lacks them the full check runs in each call.
+Each is created from a state that the full check has accepted, and accepts nothing but that state; when it says no, the
+full check decides. Where a PyTorch lacks them the full check runs in each call.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ModesMemo:
 
 @functools.cache
 def sees_requires_grad() -> bool:
-    """Whether the combined check of tensors looks at ``requires_grad`` while gradients are off; PyTorch versions differ."""
+    """Whether the combined check of tensors looks at ``requires_grad`` while gradients are off; not in all versions."""
     if _TensorGuards is None:
         return True
     with torch.no_grad():

@@ -46,8 +46,8 @@ _MOST_FRESH_ITEMS = 64
 class Following:
     """Reads objects by names; what is found goes to the heap's guards.
 
-    Objects carry a label when they are followed: the variable or attribute that they were reached through, None when that
-    is not known. It restricts names that are asked of one object only (``getattr(config, "flag", None)``).
+    Objects carry a label when they are followed: the variable or attribute that they were reached through, None when
+    that is not known. It restricts names that are asked of one object only (``getattr(config, "flag", None)``).
     """
 
     def __init__(self, heap: Heap) -> None:
@@ -165,7 +165,7 @@ class Following:
     def _follow_attributes(
         self, node: Node, read: Iterable[str], names: CodeNames, *, labelled: bool = True
     ) -> None:
-        """Attributes that the object holds itself; not labelled when they are asked for by other means than their name."""
+        """Attributes that the object holds itself; not labelled when they may be asked for otherwise than by name."""
         own = getattr(node.object, "__dict__", None)
         for name in read:
             if name in _MODULE_INTERNALS and node.kind is NodeKind.MODULE:
@@ -216,7 +216,7 @@ class Following:
                 self._class_value(node, name, attribute, names)
 
     def _guard_not_overridden(self, node: Node, name: str) -> None:
-        """A method that the object itself does not replace; PyTorch's own modules are left to the check of ``forward``."""
+        """A method that the object itself does not replace; PyTorch's own modules have only ``forward`` checked."""
         if name in node.edges or type(node.object).__module__.partition(".")[0] == "torch":
             return
         node.edges.add(name)

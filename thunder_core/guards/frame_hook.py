@@ -12,6 +12,7 @@ from thunder_core.errors import AcquisitionError
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 
 OnCall = Callable[[FrameType], None]
+Hook = Callable[[FrameType, str, Any], None]
 OnReturn = Callable[[FrameType, Any], None]
 
 
@@ -31,19 +32,20 @@ class ProfileHook:
         self._previous: Any = None
         self._started = False
 
-        def hook(frame: FrameType, event: str, value: Any) -> None:
+        def hook(frame: FrameType, event: str, value: Any, /) -> None:
             if event == "call":
                 on_call(frame)
             elif event == "return":
                 on_return(frame, value)
 
-        self._own_hook: Callable[[FrameType, str, Any], None] = hook
-        self._hook = hook
+        self._own_hook: Hook = hook
+        self._hook: Hook = hook
 
     def start(self) -> None:
-        previous, own_hook = sys.getprofile(), self._own_hook
+        previous: Any = sys.getprofile()
+        own_hook = self._own_hook
 
-        def chained(frame: FrameType, event: str, value: Any) -> None:
+        def chained(frame: FrameType, event: str, value: Any, /) -> None:
             previous(frame, event, value)
             own_hook(frame, event, value)
 
@@ -78,9 +80,10 @@ class MonitoringHook:
         self._active = False
         self._thread = 0
         self._tool = -1
+        self._disable: Any = sys.monitoring.DISABLE  # type: ignore[attr-defined,unused-ignore]
 
     def start(self) -> None:
-        monitoring = sys.monitoring
+        monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         # Ids 0-2 and 5 have names of their own (debugger, coverage, profiler, optimizer).
         free = [tool for tool in (3, 4, 5, 2) if monitoring.get_tool(tool) is None]
         if not free:
@@ -105,7 +108,7 @@ class MonitoringHook:
 
     def stop(self) -> None:
         self._active = False
-        monitoring = sys.monitoring
+        monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         monitoring.set_events(self._tool, 0)
         events = monitoring.events
         for event in (events.PY_START, events.PY_RETURN, events.PY_YIELD):
@@ -120,14 +123,14 @@ class MonitoringHook:
 
     def _entered(self, code: CodeType, offset: int) -> Any:
         if kind_of(code) is CodeKind.IGNORED:
-            return sys.monitoring.DISABLE
+            return self._disable
         if self._active and threading.get_ident() == self._thread:
             self._on_call(sys._getframe(1))
         return None
 
     def _left(self, code: CodeType, offset: int, value: Any) -> Any:
         if kind_of(code) is CodeKind.IGNORED:
-            return sys.monitoring.DISABLE
+            return self._disable
         if self._active and threading.get_ident() == self._thread:
             self._on_return(sys._getframe(1), value)
         return None

@@ -81,7 +81,7 @@ class PlainGuard(Guard):
     kind: ClassVar[str] = "value"
 
     def holds(self, value: Any) -> bool:
-        return value is self.expected and not isinstance(value, list | dict | set) or identical(value, self.expected)
+        return identical(value, self.expected)
 
     def reason(self, value: Any) -> str:
         return f"{self.source.describe()}: expected {show(self.expected)}, got {show(value)}"
@@ -246,8 +246,8 @@ class KeysGuard(Guard):
     """The keys of a dictionary, in order.
 
     Attributes:
-        dictionary: the attribute of the object that holds it, if the object is not the dictionary itself. The order of the
-            attributes in a ``__dict__`` does not count.
+        dictionary: the attribute of the object that holds it, if the object is not the dictionary itself. The order of
+            the attributes in a ``__dict__`` does not count.
     """
 
     expected: tuple[Any, ...]
@@ -293,7 +293,8 @@ class AbsentGuard(Guard):
         return f"{self.source.describe()}.{self.name}: did not exist, now it does"
 
     def failure(self, value: str, names: Names) -> str:
-        return " or ".join(f"{self.name!r} in {dictionary_expression(value, each, names)}" for each in self.dictionaries)
+        held = (dictionary_expression(value, each, names) for each in self.dictionaries)
+        return " or ".join(f"{self.name!r} in {each}" for each in held)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,8 +64,8 @@ class Heap:
         random_states: of Python's and NumPy's generators when the observation began, or when they were met.
         functions: nodes of Python functions by the id of their code.
         stored_globals, stored_cells: variables that observed code rebinds, with their first values.
-        late: paths into PyTorch whose objects are looked at when the program has run: during acquisition some of them are
-            replaced.
+        late: paths into PyTorch whose objects are looked at when the program has run: during acquisition some of them
+            are replaced.
         compares_identity: observed code compares objects by ``is``.
         wrote_arguments: the program changed an object among, or in, the arguments.
     """
@@ -321,8 +321,8 @@ class Heap:
 
 def has_equality(value: Any) -> bool:
     """True for a hashable object whose class defines what equality means, as a truth value."""
-    kind = type(value)
-    if kind.__eq__ is object.__eq__ or kind.__hash__ is None or kind.__hash__ is object.__hash__:
+    kind: Any = type(value)
+    if kind.__eq__ is object.__eq__ or kind.__hash__ in (None, object.__hash__):
         return False
     try:
         return (value == value) is True

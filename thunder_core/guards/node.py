@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import FunctionType, MemberDescriptorType, MethodType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -91,8 +92,14 @@ _OPAQUE_PACKAGES = frozenset({"builtins", "numpy", "logging", "threading", "_thr
 _FOLLOWED_LIBRARY = frozenset({"types", "argparse", "collections", "dataclasses"})
 
 
-@functools.lru_cache(maxsize=4096)
 def _is_followable(kind: type) -> bool:
+    known = _followable.get(kind)
+    if known is None:
+        known = _followable[kind] = _has_readable_state(kind)
+    return known
+
+
+def _has_readable_state(kind: type) -> bool:
     package = kind.__module__.partition(".")[0]
     if package in _OPAQUE_PACKAGES or kind.__module__.startswith("torch._C"):
         return False
@@ -109,9 +116,15 @@ def _library_packages() -> frozenset[str]:
     return frozenset(sys.stdlib_module_names) - {"__main__"}
 
 
-@functools.lru_cache(maxsize=4096)
 def slot_names(kind: type) -> tuple[str, ...]:
     """Attributes that objects of the class keep in ``__slots__``."""
+    known = _slots.get(kind)
+    if known is None:
+        known = _slots[kind] = _find_slots(kind)
+    return known
+
+
+def _find_slots(kind: type) -> tuple[str, ...]:
     return tuple(
         name
         for base in kind.__mro__
@@ -121,6 +134,8 @@ def slot_names(kind: type) -> tuple[str, ...]:
 
 
 _ABSENT = object()
+_followable: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
+_slots: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 
 
 def own_attributes(value: Any) -> dict[str, Any]:

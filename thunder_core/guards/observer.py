@@ -11,8 +11,8 @@ import torch
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames, names_of
 from thunder_core.guards.following import Following
-from thunder_core.guards.frame_reads import FrameReads
 from thunder_core.guards.frame_hook import frame_hook
+from thunder_core.guards.frame_reads import FrameReads
 from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.heap import Heap

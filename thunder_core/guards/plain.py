@@ -89,8 +89,8 @@ def copy_content(value: Any) -> Any:
 def identical(value: Any, expected: Any) -> bool:
     """True when both have the same type and value, all the way down.
 
-    Unlike ``==`` this tells 1 from 1.0 and True, 0.0 from -0.0, and finds NaN equal to NaN. Dictionaries must also agree
-    in the order of their keys.
+    Unlike ``==`` this tells 1 from 1.0 and True, 0.0 from -0.0, and finds NaN equal to NaN. Dictionaries must also
+    agree in the order of their keys.
     """
     kind = type(expected)
     if type(value) is not kind:
@@ -98,9 +98,9 @@ def identical(value: Any, expected: Any) -> bool:
     if kind in (int, str, bytes) or kind in SINGLETON_TYPES:
         return bool(value == expected)
     if kind is float:
-        return value == expected and math.copysign(1.0, value) == math.copysign(1.0, expected) or (
-            value != value and expected != expected
-        )
+        if value == expected:
+            return math.copysign(1.0, value) == math.copysign(1.0, expected)
+        return bool(value != value and expected != expected)
     if kind is complex:
         return identical(value.real, expected.real) and identical(value.imag, expected.imag)
     if kind is dict:

@@ -1,7 +1,7 @@
 """Write guards down as the Python program of a prologue.
 
-The program checks the form of the call, PyTorch's modes, the tensors among the arguments, then walks from the roots down:
-each object on the way gets a variable once, and what is expected of it is one condition.
+The program checks the form of the call, PyTorch's modes, the tensors among the arguments, then walks from the roots
+down: each object on the way gets a variable once, and what is expected of it is one condition.
 """
 
 from __future__ import annotations

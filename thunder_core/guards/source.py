@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from thunder_core.guards.plain import literal
 
@@ -338,14 +338,14 @@ class ItemSource(StepSource):
 
 @dataclass(frozen=True, slots=True)
 class DictionarySource(StepSource):
-    """An entry of one of the dictionaries that an object keeps its attributes in: ``base.<dictionary>[name]``."""
+    """An entry of one of the dictionaries that an object keeps its attributes in: ``base.<dictionary>[name]``.
+
+    Attributes:
+        dictionary: the attribute of the object that holds the dictionary.
+    """
 
     name: str
-
-    @property
-    def dictionary(self) -> str:
-        """The attribute of ``base`` that holds the dictionary."""
-        raise NotImplementedError
+    dictionary: ClassVar[str] = ""
 
     def describe(self) -> str:
         base = self.base.describe()
@@ -368,25 +368,25 @@ class InstanceAttributeSource(DictionarySource):
     """An attribute in the object's own ``__dict__``."""
 
     __slots__ = ()
-    dictionary = "__dict__"
+    dictionary: ClassVar[str] = "__dict__"
 
 
 class ParameterSource(DictionarySource):
     """A parameter of a module."""
 
     __slots__ = ()
-    dictionary = "_parameters"
+    dictionary: ClassVar[str] = "_parameters"
 
 
 class BufferSource(DictionarySource):
     """A buffer of a module."""
 
     __slots__ = ()
-    dictionary = "_buffers"
+    dictionary: ClassVar[str] = "_buffers"
 
 
 class SubmoduleSource(DictionarySource):
     """A child of a module."""
 
     __slots__ = ()
-    dictionary = "_modules"
+    dictionary: ClassVar[str] = "_modules"

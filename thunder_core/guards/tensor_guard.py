@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.guards.guard import Guard, show, type_name
 from thunder_core.guards.source import Names, Source
+from thunder_core.ir.proxy import Dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class TensorGuard(Guard):
         conjugate, negative: lazy conjugation and negation, which decide what is a view.
     """
 
-    expected: type
+    expected: type[Any]
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
@@ -159,18 +160,18 @@ def overlaps(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True when both may show the same memory: their storages are equal and their extents meet."""
     if one is other:
         return True
-    if not torch._C._is_alias_of(one, other):
+    if not torch._C._is_alias_of(one, other):  # type: ignore[attr-defined]
         return False
     start, end = _extent(one)
     other_start, other_end = _extent(other)
     return start < other_end and other_start < end
 
 
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+def _extent(tensor: torch.Tensor) -> tuple[Dimension, Dimension]:
     """First byte and the byte after the last one that the tensor shows of its storage."""
     offset = tensor.storage_offset()
     if tensor.numel() == 0:
         return offset, offset
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    last: Dimension = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     item = tensor.element_size()
     return offset * item, (offset + last + 1) * item

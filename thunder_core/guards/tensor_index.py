@@ -36,8 +36,8 @@ def same_step(source: Source, step: type[StepSource], base: Source, name: Any) -
 class TensorIndex:
     """Tensors, and other objects that are no nodes, by id; the first path to each wins.
 
-    Parameters and buffers are known as soon as their module is; other tensors when a path to them is read. What is still
-    unknown when somebody asks is searched for below everything that was met.
+    Parameters and buffers are known as soon as their module is; other tensors when a path to them is read. What is
+    still unknown when somebody asks is searched for below everything that was met.
 
     Attributes:
         asked: ids of objects whose path somebody asked for.

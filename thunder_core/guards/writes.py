@@ -172,14 +172,19 @@ def _changes(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
     if kind is NodeKind.DICTIONARY:
         yield from _changed_dictionary(node)
     elif kind is NodeKind.SEQUENCE and not isinstance(value, tuple):
-        before, now = node.content, tuple(value)
-        if not _same_items(before, now):
-            if isinstance(value, list) and len(now) > len(before) and _same_items(before, now[: len(before)]):
-                yield node.source, WriteKind.EXTEND, list(now[len(before) :])
-            else:
-                yield node.source, WriteKind.REPLACE, list(now)
+        yield from _changed_sequence(node)
     elif kind is NodeKind.SET and not isinstance(value, frozenset) and set(node.content) != value:
         yield node.source, WriteKind.REPLACE, set(value)
+
+
+def _changed_sequence(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
+    before, now = node.content, tuple(node.object)
+    if _same_items(before, now):
+        return
+    if isinstance(node.object, list) and len(now) > len(before) and _same_items(before, now[: len(before)]):
+        yield node.source, WriteKind.EXTEND, list(now[len(before) :])
+    else:
+        yield node.source, WriteKind.REPLACE, list(now)
 
 
 def _keeps_attributes(node: Node) -> bool:
