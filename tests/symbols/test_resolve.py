@@ -258,6 +258,12 @@ def test_arguments_that_do_not_fit_keep_their_spelling() -> None:
     assert registry.resolve(torch.Tensor.add, (x, 2, x), {})[0].name == "add"
 
 
+def test_arguments_that_only_the_printed_function_takes_are_left_to_it() -> None:
+    symbol, args, kwargs = registry.resolve(functional.silu, (1, 2, 3), {})
+    assert (symbol.target, args, kwargs) == (functional.silu, (1, 2, 3), {})
+    assert registry.symbol_named("torch.nn.functional.silu").target is not functional.silu
+
+
 def test_tensors_are_never_compared_with_defaults() -> None:
     symbol, args, _ = registry.resolve(torch.Tensor.clamp, (matrix(),), {"min": torch.tensor(1.0), "max": None})
     assert symbol.name == "torch.clamp"

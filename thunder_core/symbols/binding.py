@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, Final
-
-import torch
+from dataclasses import dataclass, field
+from typing import Any
 
 from thunder_core.ir.symbol import Symbol
 from thunder_core.symbols.layout import REQUIRED, Layout, same_value
+from thunder_core.symbols.placement import SEQUENCES, Placement, make_placement
 from thunder_core.symbols.row import Adapter
 
 Call = tuple[Symbol, tuple[Any, ...], dict[str, Any]]
 Rule = Callable[[tuple[Any, ...], dict[str, Any]], Call]
-
-_IGNORED: Final = frozenset({"_stacklevel"})
-_SEQUENCES: Final = frozenset({list, torch.Size})
 
 
 def keep(symbol: Symbol) -> Rule:
@@ -45,6 +40,7 @@ class Binder:
         canonical: layouts of the symbol.
         layouts: layouts of the spelling.
         fallback: for arguments that fit none of them.
+        placements: for each layout the forms of call seen so far.
     """
 
     symbol: Symbol
@@ -52,6 +48,10 @@ class Binder:
     canonical: tuple[Layout, ...]
     layouts: tuple[Layout, ...]
     fallback: Rule
+    placements: tuple[tuple[Layout, dict[tuple[Any, ...], tuple[Placement, ...]]], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "placements", tuple((layout, {}) for layout in self.layouts))
 
     def rule(self) -> Rule:
         """The rule of this spelling, with a short way for the most frequent form of call."""
@@ -64,7 +64,7 @@ class Binder:
             if kwargs or len(args) not in direct:
                 return general(args, kwargs)
             for item in args:
-                if type(item) in _SEQUENCES:
+                if type(item) in SEQUENCES:
                     return general(args, kwargs)
             last, default = args[-1], direct[len(args)]
             if last is default or (type(last) is type(default) and last == default):
@@ -75,19 +75,26 @@ class Binder:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Match the arguments with the layouts, one after the other."""
-        for layout in self.layouts:
-            values = layout.collect(args, kwargs)
-            if values is None:
-                continue
-            symbol = self.symbol
-            if self.inplace is not None and values.get("inplace"):
-                symbol = self.inplace
-                del values["inplace"]
-            for canonical in self.canonical:
-                placed = _place(values, layout, canonical)
+        for layout, placements in self.placements:
+            given = layout.collect(args) if layout.variadic else args
+            form = (len(given), *kwargs)
+            known = placements.get(form)
+            if known is None:
+                known = placements[form] = self._placements(layout, len(given), tuple(kwargs))
+            for placement in known:
+                values = (*given, *kwargs.values(), *placement.constants)
+                inplace = placement.inplace >= 0 and bool(values[placement.inplace])
+                if inplace and self.inplace is None:
+                    continue
+                placed = placement.place(values)
                 if placed is not None:
-                    return symbol, *placed
+                    return (self.inplace if inplace and self.inplace else self.symbol), *placed
         return self.fallback(args, kwargs)
+
+    def _placements(self, layout: Layout, count: int, keywords: tuple[str, ...]) -> tuple[Placement, ...]:
+        """The placements of one form of call, for each canonical layout that it fits."""
+        candidates = (make_placement(layout, canonical, count, keywords) for canonical in self.canonical)
+        return tuple(placement for placement in candidates if placement is not None)
 
     def _collects(self) -> bool:
         """Whether the only layout is ``input, *sizes``, with the same two places canonically."""
@@ -124,42 +131,7 @@ class Binder:
         return direct
 
 
-def _place(values: dict[str, Any], layout: Layout, canonical: Layout) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Canonical arguments from values by name; None when they do not fit. Trailing defaults are left out."""
-    values = {**_differing_defaults(layout, canonical), **values}
-    args: list[Any] = []
-    needed = 0
-    for name, default in zip(canonical.positional, canonical.defaults, strict=True):
-        value = values.pop(name, default)
-        if value is REQUIRED or (value is None and name in canonical.not_none):
-            return None
-        args.append(_sequence_as_tuple(value) if type(value) in _SEQUENCES else value)
-        if not same_value(value, default):
-            needed = len(args)
-    kwargs: dict[str, Any] = {}
-    for name, value in values.items():
-        if name in canonical.keywords:
-            if not same_value(value, canonical.keywords[name]):
-                kwargs[name] = value
-        elif name == "out":
-            if value is not None:
-                kwargs[name] = value
-        elif name not in _IGNORED and not same_value(value, layout.default(name)):
-            return None
-    return tuple(args[:needed]), kwargs
-
-
-@cache
-def _differing_defaults(layout: Layout, canonical: Layout) -> dict[str, Any]:
-    """Defaults of the spelling that the canonical layout does not share."""
-    differing = {}
-    for name in layout.names & canonical.names:
-        default = layout.default(name)
-        if default is not REQUIRED and not same_value(default, canonical.default(name)):
-            differing[name] = default
-    return differing
-
-
-def _sequence_as_tuple(value: Any) -> Any:
-    """Sizes and dimensions as a tuple, so that equal calls look equal; lists of anything else stay."""
-    return tuple(value) if all(isinstance(item, int | torch.SymInt) for item in value) else value
+def _differing_defaults(layout: Layout, canonical: Layout) -> bool:
+    """Whether the spelling has other defaults than the symbol, so that leaving out an argument means another value."""
+    shared = [(layout.default(name), canonical.default(name)) for name in layout.names & canonical.names]
+    return any(own is not REQUIRED and not same_value(own, other) for own, other in shared)

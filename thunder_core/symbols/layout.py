@@ -55,26 +55,31 @@ class Layout:
             return self.keywords[name]
         return self.defaults[self.positional.index(name)]
 
-    def collect(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-        """Values by parameter name; None when the arguments do not fit."""
-        count = len(self.positional)
-        if self.variadic and len(args) >= count:
-            args = (*args[: count - 1], _as_one_tuple(args[count - 1 :]))
-        elif len(args) > count:
+    def match(self, count: int, keywords: tuple[str, ...]) -> dict[str, int] | None:
+        """For a call with ``count`` positional arguments and these keywords the number of each parameter's argument.
+
+        Positional arguments are numbered first. None when they do not fit.
+        """
+        if count > len(self.positional):
             return None
-        values = dict(zip(self.positional, args, strict=False))
-        for name, value in kwargs.items():
-            if name not in self.keywords and name not in self.positional and name != "out":
-                name = self.aliases.get(name, "")
-                if not name:
-                    return None
-            if name in values:
+        found = {name: number for number, name in enumerate(self.positional[:count])}
+        for number, keyword in enumerate(keywords, start=count):
+            known = keyword in self.keywords or keyword in self.positional or keyword == "out"
+            name = keyword if known else self.aliases.get(keyword)
+            if name is None or name in found:
                 return None
-            values[name] = value
-        return values
+            found[name] = number
+        return found
+
+    def collect(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Positional arguments with the variadic ones as one tuple."""
+        count = len(self.positional)
+        if not self.variadic or len(args) < count:
+            return args
+        return (*args[: count - 1], as_one_tuple(args[count - 1 :]))
 
 
-def _as_one_tuple(values: tuple[Any, ...]) -> Any:
+def as_one_tuple(values: tuple[Any, ...]) -> Any:
     """``(2, 3)`` from ``(2, 3)`` as well as from ``((2, 3),)``; a lone value that is no integer stays itself."""
     if len(values) != 1:
         return values

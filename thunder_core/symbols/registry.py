@@ -90,13 +90,21 @@ class Registry:
         row, spelling = entry.row, entry.spelling
         functional, inplace = self._row_symbol(row), self._inplace_symbol(row)
         symbol = inplace if entry.inplace and inplace is not None else functional
-        fallback = keep(functional if spelling.name == row.name else self._opaque(func))
+        fallback = keep(functional if functional.target == func else self._unfitting(func))
         if spelling.adapter is not None:
             return adapt(symbol, spelling.adapter, fallback)
         if not spelling.layouts:
             return keep(symbol)
         canonical, layouts = tuple(map(parse_layout, row.layouts)), tuple(map(parse_layout, spelling.layouts))
         return Binder(symbol, None if entry.inplace else inplace, canonical, layouts, fallback).rule()
+
+    def _unfitting(self, func: Function) -> Symbol:
+        """What a function in the tables means with arguments that its row has no place for: itself."""
+        symbol = self._opaque(func)
+        if symbol.target == func:
+            return symbol
+        # The row prints this very name and calls another function, which does not take these arguments.
+        return Symbol(symbol.name, func, symbol.style, symbol.tags | opaque.OPAQUE)
 
     def _row_symbol(self, row: Row) -> Symbol:
         key = (printed_name(row.name, row.style), row.style)
