@@ -77,10 +77,6 @@ class TraceSyntaxError(TraceError, SyntaxError):
     """A saved program could not be read back as a trace."""
 
 
-class RecompileLimitError(ThunderError, RuntimeError):
-    """A program was recompiled more often than its limit, under ``on_limit="error"``."""
-
-
 class RecompileWarning(UserWarning):
     """A program is recompiled again and again; the message lists the reasons."""
 

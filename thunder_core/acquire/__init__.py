@@ -1,0 +1,1 @@
+"""Acquisition: the running program becomes a trace."""

@@ -37,7 +37,7 @@ class Call:
     """The tensors of one call, in order of appearance.
 
     Attributes:
-        variables, proxies, objects: of each tensor argument: its variable, its proxy before the call, the user's object.
+        variables, proxies, objects: of each tensor argument its variable, its proxy before the call, the user's object.
         key: everything that decides the metadata of the results.
         hashable: whether ``key`` can be used as one.
         foldable: whether all other arguments are literals.

@@ -1,9 +1,9 @@
 """Fake tensors: the metadata engine of acquisition.
 
-One `AcquisitionFakeMode` is active while a program is recorded. Inside an inference it behaves like `FakeTensorMode` and
-writes down what each ATen operation does (which storages it writes, whether it draws random numbers). Outside of one, an
-operation that reaches it escaped the torch-function mode (functorch's batching rules call ATen directly, C++ extensions
-may) and is handed to the recorder.
+One `AcquisitionFakeMode` is active while a program is recorded. Inside an inference it behaves like `FakeTensorMode`
+and writes down what each ATen operation does (which storages it writes, whether it draws random numbers). Outside of
+one, an operation that reaches it escaped the torch-function mode (functorch's batching rules call ATen directly, C++
+extensions may) and is handed to the recorder.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from thunder_core.acquire.active import active_recorder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves
 
-# Operators that write running statistics although their schema does not say so: positions of those arguments and of the
-# `training` flag that enables it. (native_functions.yaml of PyTorch leaves them unannotated for backward compatibility.)
+# Operators that write running statistics although their schema does not say so: positions of those arguments and of
+# the `training` flag that enables it. (PyTorch's native_functions.yaml leaves them unannotated for compatibility.)
 _UNANNOTATED_WRITES = {
     "aten::native_batch_norm": ((3, 4), 5),
     "aten::cudnn_batch_norm": ((3, 4), 5),

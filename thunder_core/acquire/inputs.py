@@ -15,7 +15,7 @@ from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 
 if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
+    from thunder_core.acquire.tensors import Tensors
 
 
 class Inputs:
@@ -28,7 +28,7 @@ class Inputs:
         objects: the real object of each, kept alive during acquisition (identity is by ``id``).
     """
 
-    def __init__(self, recorder: Recorder, source_of: Callable[[Any], Any]) -> None:
+    def __init__(self, recorder: Tensors, source_of: Callable[[Any], Any]) -> None:
         self._recorder = recorder
         self._source_of = source_of
         self.proxies: list[Proxy] = []
@@ -72,8 +72,7 @@ class Inputs:
         source = _constant_source(value)
         variable = self._add(value, source, constant=True)
         self._variables[id(value)] = variable
-        clone: torch.Tensor = self._recorder.call(torch.clone, (value,), {})
-        return clone
+        return value
 
     def object(self, value: Any) -> Any:
         """A literal for an importable function or class, else an opaque input."""

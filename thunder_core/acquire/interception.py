@@ -1,8 +1,8 @@
 """Calls that a torch-function mode does not see, intercepted while a program is acquired.
 
-`torch.autograd.Function.apply`, `torch.utils.checkpoint`, `torch.cond` and the seeding functions are plain Python to PyTorch. While at
-least one thread acquires a program their entry points are replaced by versions that ask whether the calling thread is
-the one; every other thread gets the original.
+`torch.autograd.Function.apply`, `torch.utils.checkpoint`, `torch.cond` and the seeding functions are plain Python to
+PyTorch. While at least one thread acquires a program their entry points are replaced by versions that ask whether the
+calling thread is the one; every other thread gets the original.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.utils.checkpoint as torch_checkpoint
+from torch.nn.modules._functions import BackwardHookFunction
 
 from thunder_core.acquire import higher_order
 from thunder_core.acquire.active import active_recorder
@@ -92,6 +93,12 @@ def _function_apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: An
         function, preserve, *operands = args
         return higher_order.checkpoint(
             recorder, function, tuple(operands), {"use_reentrant": True, "preserve_rng_state": preserve}
+        )
+    if cls is BackwardHookFunction:
+        raise UnsupportedError(
+            "a module inside the compiled program has full backward hooks, which would be attached once, at compile time",
+            location=user_location(2),
+            advice=("register backward hooks on a module that contains the compiled one", "use Tensor.register_hook"),
         )
     return higher_order.autograd_function(recorder, cls, args, kwargs)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check(recorder: Recorder) -> None:
-    """Raise `LeakedTensorError` if a traced tensor is still referenced from outside; user containers are cleaned first."""
+    """Raise `LeakedTensorError` if a traced tensor is still referenced; user containers are cleaned first."""
     if not any(reference() is not None for reference in recorder.made):
         return
     gc.collect()  # reference cycles of the user's program (frames, closures) are not leaks
@@ -35,7 +35,7 @@ def check(recorder: Recorder) -> None:
 
 
 def refuse(writes: Sequence[Write]) -> None:
-    """Raise `LeakedTensorError` for a write that puts a traced tensor where neither the module nor an argument holds it."""
+    """Raise `LeakedTensorError` for a write that puts a traced tensor neither into the module nor into an argument."""
     for write in writes:
         tensor = _find(write.value)
         if tensor is not None:

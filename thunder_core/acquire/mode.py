@@ -9,6 +9,7 @@ import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.overrides import TorchFunctionMode
 
+from thunder_core.acquire import values
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import TracedTensor, describe
 from thunder_core.acquire.user_frames import user_location
@@ -97,9 +98,9 @@ class AcquisitionMode(TorchFunctionMode):
         if registry.is_metadata(func):
             return self._metadata(func, args, kwargs)
         if func in _DEFERRED:
-            return self.recorder.defer(func, args, kwargs)
+            return values.defer(self.recorder, func, args, kwargs)
         if func in _value_reads:
-            return self.recorder.read_value(func, args, kwargs)
+            return values.read_value(self.recorder, func, args, kwargs)
         intercept = _INTERCEPTS.get(func)
         if intercept is not None:
             return intercept(self.recorder, *args, **kwargs)

@@ -113,10 +113,6 @@ def infer(
         return Slot(index)
 
     structure = map_leaves(describe, value)
-    written = tuple(
-        index
-        for index, fake in enumerate(fakes)
-        if storage_address(fake) in observed.written
-    )
+    written = tuple(index for index, fake in enumerate(fakes) if storage_address(fake) in observed.written)
     cacheable = cacheable and not written and bool(results)
     return Outcome(structure, tuple(results), written, observed.random, cacheable), tensors

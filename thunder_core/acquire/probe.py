@@ -1,8 +1,9 @@
 """Metadata of calls that look at values: try them on sample values.
 
-Some PyTorch functions read values only to validate them (``torch.cov``, ``gaussian_nll_loss``, ``ctc_loss``), or have a shape that
-PyTorch's meta kernels do not derive. Such a call is run on zeros, ones and random numbers. If the results' metadata
-agree, that is what the program is recorded with, and a check of the real result is recorded after it.
+Some PyTorch functions read values only to validate them (``torch.cov``, ``gaussian_nll_loss``, ``ctc_loss``), or have
+a shape that PyTorch's meta kernels do not derive. Such a call is run on zeros, ones and random numbers. If the
+results' metadata agree, that is what the program is recorded with, and a check of the real result is recorded after
+it.
 """
 
 from __future__ import annotations

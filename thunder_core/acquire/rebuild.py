@@ -1,8 +1,9 @@
 """How to give the caller what the program returned: recipes for its result and for its writes to Python objects.
 
-The result of a program may be any Python object that contains tensors: nested containers, dataclasses, Hugging Face outputs, caches.
-A recipe is Python source that builds a fresh one from the computed tensors, so each call returns objects of its own, as
-eager does. Objects that existed before the program ran are not rebuilt: the recipe refers to them by their access path.
+The result of a program may be any Python object that contains tensors: nested containers, dataclasses, Hugging Face
+outputs, caches. A recipe is Python source that builds a fresh one from the computed tensors, so each call returns
+objects of its own, as eager does. Objects that existed before the program ran are not rebuilt: the recipe refers to
+them by their access path.
 """
 
 from __future__ import annotations

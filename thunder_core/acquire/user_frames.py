@@ -26,7 +26,7 @@ def is_internal(code: CodeType) -> bool:
         if len(_is_internal) > _LIMIT:
             _is_internal.clear()
         filename = code.co_filename
-        known = filename.startswith(_INTERNAL) or filename.startswith("<frozen") or filename.startswith("<thunder")
+        known = filename.startswith((*_INTERNAL, "<frozen", "<thunder"))
         _is_internal[code] = known
     return known
 

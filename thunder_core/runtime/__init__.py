@@ -1,0 +1,1 @@
+"""What users hold: compiled functions and modules, their options and cache."""

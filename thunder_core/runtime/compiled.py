@@ -29,8 +29,8 @@ _logger = logging.getLogger("thunder.recompiles")
 class Compiled:
     """Calls a program through its cache: finds the entry whose guards hold, or compiles one.
 
-    Thread-safe: finding is free of locks, compiling takes one. Inside another program's acquisition the original runs, so
-    that compiled programs nest.
+    Thread-safe: finding is free of locks, compiling takes one. Inside another program's acquisition the original runs,
+    so that compiled programs nest.
     """
 
     def __init__(self, function: Callable[..., Any], name: str, options: Options) -> None:
@@ -101,7 +101,8 @@ class Compiled:
         listed = "".join(f"\n  - {item}" for item in dict.fromkeys([*recent, reason]))
         return (
             f"{self.name} was compiled {len(self.entries)} times and is compiled again (eager PyTorch takes over after "
-            f"{self.options.recompile_limit}); the latest reasons are:{listed}\nKeep these values fixed, or raise recompile_limit."
+            f"{self.options.recompile_limit}); the latest reasons are:{listed}\n"
+            "Keep these values fixed, or raise recompile_limit."
         )
 
     def _limit(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,0 +1,56 @@
+"""Calls that change the shape or strides of their argument in place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from thunder_core.acquire.arguments import Call
+from thunder_core.acquire.fake import make_alias
+from thunder_core.acquire.outcome import Outcome, Result
+from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.user_frames import user_location
+from thunder_core.acquire.variable import Variable
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.symbol import Symbol
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.recorder import Recorder
+
+
+def is_reshaped(result: Result, call: Call) -> bool:
+    """Whether a result is an argument that shows something else than before the call."""
+    if result.same_as < 0:
+        return False
+    return (result.shape, result.stride, result.offset) != call.proxies[result.same_as].geometry
+
+
+def reshape(
+    recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, outcome: Outcome
+) -> Any:
+    """``x.t_()`` and ``out=`` of another size: the object stands for another view, or another tensor, from here on."""
+    index = outcome.results[0].same_as
+    variable, tensor = call.variables[index], call.objects[index]
+    if kwargs.get("out") is tensor and type(tensor) is TracedTensor and not variable.proxy.numel:
+        value = recorder.call_symbol(symbol, args, {name: item for name, item in kwargs.items() if name != "out"})
+    elif symbol.functional is not None and len(outcome.results) == 1:
+        assert variable.fake is not None
+        with recorder.mode.observing():
+            variable.fake = make_alias(variable.fake, variable.proxy)  # as it was before the call
+        value = recorder.call_symbol(symbol.functional, args, kwargs)
+        if value.variable.proxy.storage != variable.proxy.storage:
+            raise _resized(symbol, variable)
+        if type(tensor) is not TracedTensor:
+            recorder.inputs.reshaped[id(tensor)] = variable
+    else:
+        raise _resized(symbol, variable)
+    made: Variable = value.variable
+    variable.proxy, variable.key, variable.fake, variable.base = made.proxy, made.key, made.fake, made.base
+    return tensor
+
+
+def _resized(symbol: Symbol, variable: Variable) -> UnsupportedError:
+    return UnsupportedError(
+        f"{symbol.name} changes the size of {variable.proxy.name} in place",
+        location=user_location(5),
+        advice=("use the out-of-place function and rebind the variable",),
+    )

@@ -1,0 +1,105 @@
+"""What is known about the tensor objects of the running program."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.fake import AcquisitionFakeMode, make_alias, make_derived
+from thunder_core.acquire.inputs import Inputs
+from thunder_core.acquire.naming import Names
+from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.variable import Variable
+from thunder_core.ir.tree import map_leaves
+
+
+class Tensors:
+    """The state of every tensor object that the program has touched.
+
+    Attributes:
+        names: of the values of the trace.
+        mode: the fake mode, where metadata comes from.
+        inputs: the real tensors and opaque objects met so far, as inputs of the trace.
+        made: the traced tensors handed to the program.
+        constant_storages: memories whose content depends on no input.
+        busy: True while the recorder itself runs torch code.
+    """
+
+    def __init__(self, source_of: Callable[[Any], Any], on_escape: Callable[..., Any]) -> None:
+        self.names = Names()
+        self.mode = AcquisitionFakeMode(on_escape)
+        self.inputs = Inputs(self, source_of)
+        self.made: list[weakref.ref[TracedTensor]] = []
+        self.constant_storages: set[int] = set()
+        self.busy = False
+        self._storage_numbers: dict[int, int] = {}
+        self._storages_alive: list[Any] = []
+        self._next_storage = 0
+
+    def close(self) -> None:
+        """Let go of the user's objects at once instead of when reference cycles are collected."""
+        self.mode.on_escape = None
+        self.inputs.close()
+        self.made.clear()
+
+    def variable(self, tensor: torch.Tensor) -> Variable:
+        """The variable of a tensor object; a real tensor becomes an input of the trace."""
+        if type(tensor) is TracedTensor:
+            return tensor.variable
+        return self.inputs.lift(tensor)
+
+    def traced(self, variable: Variable) -> TracedTensor:
+        """A new traced tensor for a new variable."""
+        tensor = TracedTensor(variable)
+        self.made.append(weakref.ref(tensor))
+        return tensor
+
+    def is_constant(self, variable: Variable) -> bool:
+        """Whether a tensor's value is the same in every run."""
+        return variable.constant and variable.proxy.storage in self.constant_storages
+
+    def new_storage(self, fake: torch.Tensor | None) -> int:
+        """A storage number; the storage of ``fake`` gets it and is kept alive so that its address stays its own."""
+        number = self._next_storage
+        self._next_storage += 1
+        if fake is not None and fake.layout is torch.strided:
+            self.bind_storage(fake, number)
+        return number
+
+    def bind_storage(self, fake: torch.Tensor, number: int) -> None:
+        """Remember the storage number of a fake's storage."""
+        storage = fake.untyped_storage()
+        self._storage_numbers[storage._cdata] = number
+        self._storages_alive.append(storage)
+
+    def fake(self, variable: Variable) -> Any:
+        """The fake of a variable, made now if it was not needed before."""
+        if variable.fake is None:
+            if variable.base is not None:
+                variable.fake = make_alias(self.fake(variable.base), variable.proxy)
+            else:
+                variable.fake = make_derived(self.mode, variable.proxy)
+                self.bind_storage(variable.fake, variable.proxy.storage)
+        return variable.fake
+
+    def storage_number(self, address: int) -> int | None:
+        """The number of the memory at an address (of `storage_address`)."""
+        return self._storage_numbers.get(address)
+
+    def fakes(self, value: Any) -> Any:
+        """Nested arguments with fakes in place of tensors."""
+        return map_leaves(
+            lambda leaf: self.fake(self.variable(leaf)) if isinstance(leaf, torch.Tensor) else leaf, value
+        )
+
+    def ask(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Ask the fakes of the arguments a question about metadata."""
+        outer, self.busy = self.busy, True
+        try:
+            with self.mode.observing():
+                return func(*self.fakes(args), **self.fakes(kwargs))
+        finally:
+            self.busy = outer

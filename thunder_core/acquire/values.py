@@ -1,0 +1,122 @@
+"""Calls whose result needs values: computed where nothing depends on an input, tried on samples, deferred, refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from thunder_core.acquire import concrete, data_dependence
+from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.outcome import infer
+from thunder_core.acquire.probe import probe
+from thunder_core.acquire.traced_number import TracedNumber
+from thunder_core.acquire.user_frames import user_location
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import current_context
+from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.proxy import NumberProxy, TensorProxy
+from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.symbols.checks import CHECK_METADATA
+from thunder_core.symbols.registry import registry
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.recorder import Recorder
+
+
+def read_value(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call that reads values into Python: answered for constants, an error otherwise."""
+    outer, recorder.busy = recorder.busy, True
+    try:
+        symbol, args, kwargs = registry.resolve(func, args, kwargs)
+        call = Call(recorder)
+        convert(args, call), convert(kwargs, call)
+        return find_another_way(recorder, symbol, args, kwargs, call, data_dependence.ValueNeeded(symbol.name))
+    finally:
+        recorder.busy = outer
+
+
+def defer(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record a comparison whose result is a Python bool that only the running program knows."""
+    outer, recorder.busy = recorder.busy, True
+    try:
+        symbol, args, kwargs = registry.resolve(func, args, kwargs)
+        call = Call(recorder)
+        recorded = convert(args, call), convert(kwargs, call)
+        if call.foldable and all(recorder.is_constant(variable) for variable in call.variables):
+            return concrete.evaluate(recorder, symbol, args, kwargs)
+        proxy = NumberProxy(recorder.names.intermediate(), bool)
+        context = current_context()
+        shown = context if context != recorder.ambient else None
+        recorder.lines.append(BoundSymbol(symbol, *recorded, proxy, PURE, shown, user_location(3)))
+        return TracedNumber(proxy, symbol, tuple(call.variables))
+    finally:
+        recorder.busy = outer
+
+
+def find_another_way(
+    recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, error: Exception
+) -> Any:
+    """A value is needed: compute it when nothing depends on an input, else look for another way or explain."""
+    read = isinstance(error, data_dependence.ValueNeeded)
+    if not read:
+        numbers = map_leaves(lambda leaf: _as_number(recorder, leaf), (args, kwargs))
+        pairs = zip(iterate_leaves(numbers), iterate_leaves((args, kwargs)), strict=True)
+        if any(new is not old for new, old in pairs):
+            try:
+                return recorder.call_symbol(symbol, *numbers)
+            except TypeError:  # it takes a tensor there
+                error = error.with_traceback(None)
+    if call.foldable and all(recorder.is_constant(variable) for variable in call.variables):
+        value = concrete.evaluate(recorder, symbol, args, kwargs)
+        return map_leaves(
+            lambda leaf: (
+                recorder.call(torch.clone, (recorder.inputs.constant(leaf),), {})
+                if isinstance(leaf, torch.Tensor)
+                else leaf
+            ),
+            value,
+        )
+    if read:
+        raise data_dependence.error(symbol, call.variables, user_location(4), error) from error
+    return _probe_or_raise(recorder, symbol, args, kwargs, call, error)
+
+
+def _as_number(recorder: Recorder, leaf: Any) -> Any:
+    """A constant integer tensor, used as a size or an index, as the number that it is."""
+    if isinstance(leaf, torch.Tensor):
+        variable = recorder.variable(leaf)
+        if not variable.proxy.shape and not variable.proxy.dtype.is_floating_point and recorder.is_constant(variable):
+            return concrete.number(recorder, leaf)
+    return leaf
+
+
+def _probe_or_raise(
+    recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, error: Exception
+) -> Any:
+    with recorder.mode.observing():
+        found = probe(symbol.target, recorder.fakes(args), recorder.fakes(kwargs))
+    if found is None:
+        raise data_dependence.error(symbol, call.variables, user_location(5), error) from error
+    with recorder.mode.observing() as observed:
+        device = call.proxies[0].device if call.proxies else torch.device("cpu")
+        made = map_leaves(lambda leaf: FakeTensor(recorder.mode, leaf, device), found.result)
+        outcome, fakes = infer(lambda: made, (), {}, [], observed)
+    if torch.is_grad_enabled() and any(variable.proxy.requires_grad for variable in call.variables):
+        marked = [replace(r, requires_grad=r.dtype.is_floating_point or r.dtype.is_complex) for r in outcome.results]
+        outcome, fakes = replace(outcome, results=tuple(marked)), []
+    recorded = convert(args, Call(recorder)), convert(kwargs, Call(recorder))
+    result = recorder.record(symbol, *recorded, call, outcome, fakes or None, current_context())
+    line = recorder.lines[-1]
+    for proxy in line.outputs():
+        assert isinstance(proxy, TensorProxy)
+        checked = (proxy, proxy.shape, proxy.stride, proxy.dtype)
+        recorder.lines.append(
+            BoundSymbol(CHECK_METADATA, checked, {}, None, Effects(external=True), line.context, line.location)
+        )
+        if found.views:
+            recorder.entangled.update((proxy.storage, *(other.storage for other in call.proxies)))
+    return result
