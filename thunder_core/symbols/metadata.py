@@ -11,7 +11,7 @@ import torch
 _PROPERTIES: Final = """
     shape dtype device layout ndim itemsize nbytes requires_grad is_leaf grad_fn output_nr retains_grad name names
     is_cpu is_cuda is_ipu is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized is_sparse is_sparse_csr
-    is_vulkan is_xla is_xpu _version _base _has_symbolic_sizes_strides _python_dispatch _backward_hooks
+    is_vulkan is_xla is_xpu _version _has_symbolic_sizes_strides _python_dispatch _backward_hooks
     _post_accumulate_grad_hooks grad_dtype volatile _cdata
 """
 

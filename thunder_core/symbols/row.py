@@ -100,10 +100,11 @@ def row(
     )
 
 
-def attribute(name: str, *tags: Tag) -> Row:
-    """The row of a property of Tensor."""
+def attribute(name: str, *tags: Tag, also: tuple[str, ...] = ()) -> Row:
+    """The row of a property of Tensor; ``also`` are functions that read it."""
     full = f"torch.Tensor.{name}"
-    return Row(full, (), (Spelling(full),), full, style=CallStyle.ATTRIBUTE, tags=frozenset(tags))
+    spellings = (Spelling(full), *(Spelling(*_read(item)) for item in also))
+    return Row(full, ("input",), spellings, full, style=CallStyle.ATTRIBUTE, tags=frozenset(tags))
 
 
 def _complete(spellings: list[Spelling], layouts: tuple[str, ...]) -> tuple[Spelling, ...]:

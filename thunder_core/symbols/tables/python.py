@@ -28,8 +28,8 @@ ROWS: list[Row] = [
     attribute("H", Tag.SHAPE),
     attribute("mT", Tag.SHAPE),
     attribute("mH", Tag.SHAPE),
-    attribute("real", Tag.SHAPE),
-    attribute("imag", Tag.SHAPE),
+    attribute("real", Tag.SHAPE, also=("torch.real(input)",)),
+    attribute("imag", Tag.SHAPE, also=("torch.imag(input)",)),
     attribute("data"),
     attribute("grad"),
 ]
