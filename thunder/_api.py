@@ -20,8 +20,8 @@ def jit(fn: Any = None, /, *, executors: Sequence[str] | None = None, **options:
 
     Args:
         fn: what to compile. Without it, a decorator is returned: ``@thunder.jit(cache="no caching")``.
-        executors: names of executors to ask, in order; ``[]`` for the reference executor alone, None for the best that is
-            installed.
+        executors: names of executors to ask, in order; ``[]`` for the reference executor alone, None for the best
+            that is installed.
         options: ``cache``, ``sharp_edges``, ``recompile_warning``, ``recompile_limit``; see
             `thunder_core.runtime.options.Options`.
 

@@ -96,7 +96,7 @@ def _function_apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: An
         )
     if cls is BackwardHookFunction:
         raise UnsupportedError(
-            "a module inside the compiled program has full backward hooks, which would be attached once, at compile time",
+            "a module of the compiled program has full backward hooks; they would be attached once, at compile time",
             location=user_location(2),
             advice=("register backward hooks on a module that contains the compiled one", "use Tensor.register_hook"),
         )

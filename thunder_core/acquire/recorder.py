@@ -115,14 +115,11 @@ class Recorder(Tensors):
         fakes: list[Any] | None,
         context: Context,
     ) -> Any:
-        if not outcome.results and not outcome.written and outcome.structure is not None:
+        changes_autograd = symbol.target in _CHANGES_AUTOGRAD
+        if not (outcome.results or outcome.written or changes_autograd) and outcome.structure is not None:
             return outcome.structure  # a question about metadata, answered
         identical = all(result.same_as >= 0 for result in outcome.results)
-        if (
-            identical
-            and outcome.results
-            and not (outcome.written or outcome.random or symbol.target in _CHANGES_AUTOGRAD)
-        ):
+        if identical and outcome.results and not (outcome.written or outcome.random or changes_autograd):
             # `contiguous()` and the like returned their argument
             for index, result in enumerate(outcome.results):
                 self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None)

@@ -30,8 +30,8 @@ class ThunderModule(torch.nn.Module):
     """A compiled module that shares everything but its ``forward`` with the original.
 
     Parameters, buffers, submodules, hooks, attributes and the training flag *are* the original's, so optimizers,
-    ``state_dict``, ``to`` and the rest of `torch.nn.Module` work on either. Copying and pickling keep the original and the
-    options; compiled entries are made again when needed.
+    ``state_dict``, ``to`` and the rest of `torch.nn.Module` work on either. Copying and pickling keep the original and
+    the options; compiled entries are made again when needed.
     """
 
     _original: torch.nn.Module
