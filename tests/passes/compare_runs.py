@@ -46,7 +46,7 @@ def _alias(a: torch.Tensor, b: torch.Tensor) -> int | None:
     """Distance of two tensors of one memory; None for different memories."""
     if a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
         return None
-    return a.data_ptr() - b.data_ptr()
+    return a.storage_offset() * a.element_size() - b.storage_offset() * b.element_size()
 
 
 def _gradients(tensors: list[torch.Tensor], inputs: list[torch.Tensor]) -> list[torch.Tensor | None] | None:

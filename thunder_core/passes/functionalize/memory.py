@@ -10,6 +10,9 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
 
+# Views that share data with their base and no gradients, also when neither has any yet.
+DETACHING_VIEWS = frozenset({"torch.detach", "detach", "data", "torch.ops.aten.detach.default"})
+
 
 @dataclass(eq=False, slots=True)
 class Family:
@@ -81,7 +84,21 @@ class View:
     def shows_all(self) -> bool:
         """Whether it shows exactly what the memory's root shows."""
         root = self.memory.root
-        return self.proxy.geometry == root.geometry and self.proxy.dtype == root.dtype
+        if self.proxy.geometry != root.geometry or self.proxy.dtype != root.dtype:
+            return False
+        if not root.dtype.is_complex or self.parent is None:
+            return True
+        return self.shows_parent and self.parent.shows_all
+
+    @property
+    def shows_parent(self) -> bool:
+        """Whether it shows exactly what its parent shows. Complex views of equal geometry may be conjugates."""
+        parent, step = self.parent, self.step
+        if parent is None or step is None:
+            return False
+        if self.proxy.geometry != parent.proxy.geometry or self.proxy.dtype != parent.proxy.dtype:
+            return False
+        return not self.proxy.dtype.is_complex or step.symbol.name in DETACHING_VIEWS
 
     def shows_like(self, proxy: TensorProxy) -> bool:
         """Whether an acquired proxy shows the same elements in the same way."""

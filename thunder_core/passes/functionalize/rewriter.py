@@ -12,8 +12,8 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.functionalize import geometry
 from thunder_core.passes.functionalize.emitter import Emitter
-from thunder_core.passes.functionalize.memory import Family, View, moved
-from thunder_core.passes.functionalize.roots import ADDRESSING_VIEWS, DETACHING_VIEWS, RootFinder
+from thunder_core.passes.functionalize.memory import DETACHING_VIEWS, Family, View, moved
+from thunder_core.passes.functionalize.roots import ADDRESSING_VIEWS, RootFinder
 from thunder_core.passes.functionalize.state import State, single_view
 from thunder_core.passes.functionalize.writes import Writes
 from thunder_core.passes.proxies import (

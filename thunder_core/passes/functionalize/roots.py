@@ -12,9 +12,6 @@ from thunder_core.passes.functionalize.memory import Family, Memory, View
 # Views whose place counts from the start of the storage and not from the tensor that they are called on.
 ADDRESSING_VIEWS = frozenset({"torch.as_strided", "as_strided", "as_strided_", "torch.ops.aten.as_strided.default"})
 
-# Views that share data with their base and no gradients, also when neither has any yet.
-DETACHING_VIEWS = frozenset({"torch.detach", "detach", "data", "torch.ops.aten.detach.default"})
-
 
 class RootFinder:
     """Makes the `Memory` of inputs and of fresh results whose storage is written somewhere in the trace.

@@ -47,7 +47,7 @@ class State:
         if view.parent is None:
             return self._strided(view, whole)
         parent = self.current(view.parent) if view.parent.family is family else self.value_in(view.parent, family)
-        if view.proxy.geometry == view.parent.proxy.geometry and view.proxy.dtype == view.parent.proxy.dtype:
+        if view.shows_parent:
             return parent
         return self._replay(view, parent)
 
@@ -97,6 +97,8 @@ class State:
             return value
         if view.parent is None:
             return self._strided_write(view, value, family)
+        if view.shows_parent:
+            return self._written(view.parent, value, family)
         base = self._in_family(view.parent, family)
         step = view.rebased(base)
         shown = list(step.outputs())[view.position]

@@ -32,20 +32,20 @@ def write_back(
         view: functional value of the view before; output of ``step`` on ``base``.
         value: what was written; has the shape, strides and dtype of ``view``.
     """
-    if view.dtype == base.dtype:
+    by_geometry = view.dtype == base.dtype and not base.dtype.is_complex  # complex views may be conjugates
+    if by_geometry:
         inverse = _inverse(emitter, base, view, value)
         if inverse is not None:
             return inverse
     result = emitter.fresh(base, requires_grad=base.requires_grad or value.requires_grad)
-    if view.dtype == base.dtype and dense(base):
-        scattered = _scatter(base, view)
-        if scattered is not None:
-            function, arguments = scattered
-            emitter.call(function, (base, value, *arguments), result)
-            return result
-        if step.symbol.style is CallStyle.GETITEM:
-            emitter.call(functions.setitem_copy, (base, step.args[1], value), result)
-            return result
+    scattered = _scatter(base, view) if by_geometry and dense(base) else None
+    if scattered is not None:
+        function, arguments = scattered
+        emitter.call(function, (base, value, *arguments), result)
+        return result
+    if step.symbol.style is CallStyle.GETITEM and dense(base):
+        emitter.call(functions.setitem_copy, (base, step.args[1], value), result)
+        return result
     emitter.call(operations.view_write, (base, value, _view_function(emitter, base, view, step)), result)
     return result
 
