@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MethodType
 from typing import Any
 
 import torch
@@ -31,6 +32,9 @@ CHECKPOINT = Symbol(
     "torch.utils.checkpoint.checkpoint", torch.utils.checkpoint.checkpoint, tags=frozenset({Tag.HIGHER_ORDER})
 )
 
+# `torch.autograd.Function.apply` itself, whatever it is replaced by while a program is recorded.
+_APPLY = vars(torch.autograd.Function)["apply"].__func__
+
 # Symbols that draw no numbers themselves but move the state of the generators.
 _STATEFUL = frozenset({Tag.RANDOM})
 MANUAL_SEED = Symbol("torch.manual_seed", torch.manual_seed, tags=_STATEFUL)
@@ -43,7 +47,7 @@ def autograd_function(
 ) -> Any:
     """Record ``cls.apply(...)`` as one symbol; its forward and backward run as the user wrote them."""
     with torch._C.DisableTorchFunction():
-        return recorder.call_symbol(callable_symbol(cls.apply), args, kwargs)
+        return recorder.call_symbol(callable_symbol(MethodType(_APPLY, cls)), args, kwargs)
 
 
 def manual_seed(recorder: Recorder, seed: int) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.errors import ThunderError
 from thunder_core.ir.annotation import Annotator
-from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.saving.files import load_trace
 
@@ -44,7 +44,7 @@ def random_inputs(proxies: Sequence[Proxy], seed: int = 0) -> list[object]:
     generator = torch.Generator().manual_seed(seed)
     memories: dict[int, torch.Tensor] = {}
     return [
-        _random_tensor(proxy, proxies, memories, generator) if isinstance(proxy, TensorProxy) else _number(proxy)
+        _random_tensor(proxy, proxies, memories, generator) if isinstance(proxy, TensorProxy) else _plain(proxy)
         for proxy in proxies
     ]
 
@@ -91,15 +91,14 @@ def _extent(proxy: TensorProxy) -> int:
     return int(proxy.offset + sum((size - 1) * step for size, step in steps) + 1)
 
 
-def _number(proxy: Proxy) -> object:
-    assert isinstance(proxy, NumberProxy)
-    return proxy.python_type(1)
+def _plain(proxy: NumberProxy | OpaqueProxy) -> object:
+    return proxy.python_type(1) if isinstance(proxy, NumberProxy) else torch.Generator()
 
 
 def _cannot_be_made(proxies: Sequence[Proxy]) -> str:
     """Why random inputs cannot be made; empty when they can."""
     for proxy in proxies:
-        if not isinstance(proxy, TensorProxy | NumberProxy):
+        if isinstance(proxy, OpaqueProxy) and proxy.type_name != "Generator":
             return f"{proxy.name} is an object of type {proxy.type_name}"
         if isinstance(proxy, TensorProxy) and proxy.device.type == "cuda" and not torch.cuda.is_available():
             return f"{proxy.name} is on {proxy.device}, and there is no such device"
