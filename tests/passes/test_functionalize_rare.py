@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
-from tests.passes.programs import acquire_program, functionalize
+from tests.passes.programs import acquire_program, functionalize, run_functionalized
 from tests.passes.test_functionalize import check, plain, with_gradients
 from thunder_core.passes.functionalize import FromInput
 
@@ -250,3 +251,44 @@ def test_names_and_storages_are_new():
     functional = functionalize(acquire_program(lambda x: (x * 1).add_(1)[0].mul_(2), *plain()[:1]).trace)
     names = [proxy.name for bound in functional.computation.symbols for proxy in bound.outputs()]
     assert len(set(names)) == len(names)
+
+
+class AddInPlace(torch.autograd.Function):
+    """Writes its argument."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.mark_dirty(x)
+        return x.add_(y)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, gradient * 10
+
+
+def test_autograd_function_that_writes():
+    def program(x, w):
+        y = x * 1
+        result = AddInPlace.apply(y, w)
+        return result, y
+
+    check(program, with_gradients)
+
+
+def test_body_that_writes():
+    def program(x, w):
+        def layer(value):
+            x.mul_(0.5)
+            return value * w
+
+        return torch.utils.checkpoint.checkpoint(layer, w * 2, use_reentrant=False, preserve_rng_state=False)
+
+    originals = with_gradients()
+    acquired = acquire_program(program, *originals)
+    functional = functionalize(acquired.trace)
+    inputs = with_gradients()
+    order = [next(i for i, tensor in enumerate(originals) if tensor is item) for item in acquired.inputs]
+    expected = with_gradients()
+    result = program(*expected)
+    torch.testing.assert_close(run_functionalized(functional, [inputs[i] for i in order])[0], result)
+    torch.testing.assert_close(inputs[0], expected[0])
