@@ -71,8 +71,10 @@ class Gathered:
     chains: dict[tuple[str, ...], None] = field(default_factory=dict)
     stored_globals: set[str] = field(default_factory=set)
     stored_cells: set[str] = field(default_factory=set)
+    stored_attributes: set[str] = field(default_factory=set)
     stored_locals: set[str] = field(default_factory=set)
     dictionaries: DictionaryUses = field(default_factory=DictionaryUses)
+    imports: list[tuple[int, str, tuple[str, ...]]] = field(default_factory=list)
     compares_identity: bool = False
 
 
@@ -138,6 +140,9 @@ def _scan(code: CodeType, gathered: Gathered) -> None:
             access = Access()
         elif access is not None:
             access = _argument_of(access, code, operation, argument, owner, gathered)
+        if operation == "IMPORT_NAME":
+            level, members = instructions[-3].constant, instructions[-2].constant
+            gathered.imports.append((level, name, members or ()))
         _note(code, operation, argument, name, previous, gathered)
         previous = owner or operation
     gathered.dictionaries.add(instructions)
@@ -219,7 +224,9 @@ def _finish(access: Access, gathered: Gathered, *, nested: bool = False) -> None
 
 def _note(code: CodeType, operation: str, argument: int, name: str, previous: str, gathered: Gathered) -> None:
     """What else an instruction says."""
-    if operation in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+    if operation in ("STORE_ATTR", "DELETE_ATTR"):
+        gathered.stored_attributes.add(name)
+    elif operation in ("STORE_GLOBAL", "DELETE_GLOBAL"):
         gathered.stored_globals.add(name)
     elif operation in _CELL_STORES:
         gathered.stored_cells.add(_cell_name(code, argument))

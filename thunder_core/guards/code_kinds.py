@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import sys
 import sysconfig
 from types import CodeType
 
@@ -54,6 +55,15 @@ def kind_of(code: CodeType) -> CodeKind:
         if code.co_name in _MODULE_INTERNALS:
             return CodeKind.IGNORED
     return kind
+
+
+def kind_of_class(kind: type) -> CodeKind:
+    """How the code of a class is observed; classes without Python code count as the library's."""
+    module = sys.modules.get(kind.__module__)
+    filename = getattr(module, "__file__", None)
+    if filename is None:
+        return CodeKind.USER if kind.__module__ == "__main__" else CodeKind.LIBRARY
+    return _kind_of_file(filename)
 
 
 def _kind_of_file(filename: str) -> CodeKind:

@@ -38,7 +38,10 @@ class CodeNames:
         keys: constant keys that it asks of dictionaries reached by a label.
         read_whole: labels of containers that it uses in another way.
         chains: global names with the attributes that are loaded right from them: ``("F", "relu")``.
+        imports: level, module and names of the import statements.
+        asks_class: it asks an object for its class.
         stored_globals, stored_cells: variables it rebinds.
+        stored_attributes: attributes it assigns or deletes, of whatever object.
         environment: strings that may be names of environment variables.
         compares_identity: it compares two objects by ``is``.
         shallow: it is PyTorch's own module code, which reads the module it belongs to and no further.
@@ -52,8 +55,11 @@ class CodeNames:
     keys: dict[str, frozenset[Hashable]]
     read_whole: frozenset[str]
     chains: tuple[tuple[str, ...], ...]
+    imports: tuple[tuple[int, str, tuple[str, ...]], ...]
+    asks_class: bool
     stored_globals: frozenset[str]
     stored_cells: frozenset[str]
+    stored_attributes: frozenset[str]
     environment: frozenset[str]
     compares_identity: bool
     shallow: bool
@@ -116,8 +122,11 @@ def _build(code: CodeType, gathered: Gathered) -> CodeNames:
         keys={label: frozenset(keys) for label, keys in gathered.dictionaries.keys.items()},
         read_whole=frozenset(gathered.dictionaries.whole),
         chains=tuple(gathered.chains),
+        imports=tuple(gathered.imports),
+        asks_class="__class__" in loaded or "type" in globals_loaded,
         stored_globals=frozenset(gathered.stored_globals),
         stored_cells=frozenset(gathered.stored_cells),
+        stored_attributes=frozenset(gathered.stored_attributes),
         environment=frozenset(gathered.strings) if (loaded | globals_loaded) & _ENVIRONMENT else frozenset(),
         compares_identity=gathered.compares_identity,
         shallow=kind_of(code) is CodeKind.MODULE,

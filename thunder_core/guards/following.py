@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from thunder_core.guards.class_names import ClassNames, function_behind, has_own_lookup, is_descriptor
-from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.guard import AbsentGuard, KeysGuard, NoAttributeGuard
-from thunder_core.guards.heap import MODULE_SOURCES, Heap
+from thunder_core.guards.heap import MODULE_SOURCES, UNREAD_PACKAGES, Heap, is_wrapper, module_variable
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, node_kind
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import (
@@ -27,6 +27,7 @@ from thunder_core.guards.source import (
     ConstantSource,
     DictionarySource,
     InstanceAttributeSource,
+    ItemSource,
     Source,
     SubmoduleSource,
 )
@@ -57,6 +58,9 @@ class Following:
 
     def follow(self, node: Node, names: CodeNames, label: str | None) -> None:
         """Guard what ``names`` reads from the node, and go on from there."""
+        if is_wrapper(node.object):
+            self.follow_all(tuple(node.attributes.values()), names, label)
+            return
         if names.probes or names.whole:
             self._follow_dynamic(node, names, label)
         if node.kind is NodeKind.DICTIONARY:
@@ -94,11 +98,17 @@ class Following:
     def reach(self, value: Any, names: CodeNames, label: str | None, depth: int = 0) -> None:
         """An argument, a closure variable or a returned value: follow it, through objects that the program made."""
         kind = type(value)
-        if kind in ATOM_TYPES or isinstance(value, torch.Tensor | ModuleType):
+        if kind in ATOM_TYPES or isinstance(value, torch.Tensor):
             return
         node = self._heap.nodes.get(id(value))
         if node is not None:
             self.follow(node, names, label)
+            return
+        if isinstance(value, type):
+            self.follow_type(value, names)
+            return
+        if isinstance(value, ModuleType):
+            self.follow_python_module(value, names.attributes, names)
             return
         if depth > _DEEPEST_FRESH:
             return
@@ -119,6 +129,16 @@ class Following:
             if key in node.content:
                 self.follow_all((node.content[key],), names, f"[{key!r}]")
 
+    def follow_python_module(self, module: ModuleType, wanted: Iterable[str], names: CodeNames) -> None:
+        """Variables of a Python module that is reached as an object."""
+        held, package = vars(module), module.__name__.partition(".")[0]
+        if package in UNREAD_PACKAGES:
+            return
+        for name in held.keys() & wanted:
+            value = held[name]
+            self._heap.read_global((id(held), name), value, module_variable(module, name), late=package == "torch")
+            self.follow_all((value,), names, name)
+
     # ------------------------------------------------------------ modules
 
     def _follow_module(self, node: Node, names: CodeNames) -> None:
@@ -135,6 +155,8 @@ class Following:
             for name, child in node.content[2].items():
                 self._module_entry(node, SubmoduleSource, name, child, names)
         self._follow_class_attributes(node, names)
+        if has_own_lookup(type(node.object)):
+            self._follow_computed(node, names)
 
     def _guard_keys(self, node: Node, dictionary: str, content: Iterable[str]) -> None:
         if dictionary not in node.edges:
@@ -182,6 +204,8 @@ class Following:
                     unchanged = getattr(node.object, name, _MISSING) is value
                 if unchanged:
                     child = self._heap.meet(value, source, by_key=True)
+            if isinstance(value, ModuleType):
+                self.follow_python_module(value, names.attributes, names)
             if child is not None:
                 self.follow(child, names, name if labelled else None)
 
@@ -190,6 +214,10 @@ class Following:
         on_class = self._class_names.of(type(node.object))
         for name in names.attributes:
             if name in node.edges or name in node.attributes or name in on_class or name.startswith("__"):
+                continue
+            if node.kind is NodeKind.MODULE and (
+                name in _MODULE_ATTRIBUTES or any(name in content for content in node.content)
+            ):
                 continue
             value = _ask(node.object, name)
             if value is _MISSING:
@@ -204,6 +232,8 @@ class Following:
 
     def _follow_class_attributes(self, node: Node, names: CodeNames) -> None:
         kind = type(node.object)
+        if names.asks_class:
+            self.follow_type(kind, names)
         on_class = self._class_names.of(kind)
         for name in on_class.keys() & names.attributes:
             attribute = on_class[name]
@@ -214,6 +244,22 @@ class Following:
                 self._guard_not_overridden(node, name)
             elif not (is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__")):
                 self._class_value(node, name, attribute, names)
+            elif _is_user_descriptor(attribute):
+                self._descriptor(kind, name, attribute, names)
+
+    def follow_type(self, kind: type, names: CodeNames) -> None:
+        """A class that code reaches through its instances: ``type(self)``, ``self.__class__``, ``cls``."""
+        node = self._heap.class_node(kind)
+        if node is not None:
+            self.follow(node, names, None)
+
+    def _descriptor(self, kind: type, name: str, attribute: Any, names: CodeNames) -> None:
+        """A descriptor of the user's: its code is observed when it runs, its own state is reached from the class."""
+        if (kind, name) not in self._class_edges:
+            self._class_edges.add((kind, name))
+            owner = next(base for base in kind.__mro__ if name in base.__dict__)
+            held = AttributeSource(ConstantSource(owner, owner.__name__), "__dict__")
+            self._heap.meet(attribute, ItemSource(held, name))
 
     def _guard_not_overridden(self, node: Node, name: str) -> None:
         """A method that the object itself does not replace; PyTorch's own modules have only ``forward`` checked."""
@@ -231,14 +277,14 @@ class Following:
 
     def _follow_class(self, node: Node, names: CodeNames) -> None:
         kind = node.object
-        if kind.__module__.partition(".")[0] in ("builtins", "torch"):
-            return
         on_class = self._class_names.of(kind)
         for name in on_class.keys() & names.attributes:
             attribute = on_class[name]
             if function_behind(attribute) is not None:
                 self.class_function(kind, name, attribute)
-            elif not is_descriptor(attribute) and not name.startswith("__"):
+            elif is_descriptor(attribute) or name.startswith("__"):
+                continue
+            elif node.attributes.get(name, attribute) is attribute:  # else overwritten before it could be read
                 self._class_value(node, name, attribute, names)
 
     def class_function(self, kind: type, name: str, attribute: Any = None) -> None:
@@ -309,6 +355,10 @@ def _ask(value: Any, name: str) -> Any:
         return getattr(value, name)
     except Exception:  # noqa: BLE001  the user's code may raise anything, and would raise it again in the program
         return _MISSING
+
+
+def _is_user_descriptor(attribute: Any) -> bool:
+    return hasattr(type(attribute), "__get__") and kind_of_class(type(attribute)) is CodeKind.USER
 
 
 def _holds(dictionary: dict[str, Any] | None, name: str, value: Any) -> bool:

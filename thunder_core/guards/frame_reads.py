@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from types import CodeType, ModuleType
@@ -12,22 +13,17 @@ import torch
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.following import Following
 from thunder_core.guards.guard import AbsentGuard, NoHooksGuard, PlainGuard
-from thunder_core.guards.heap import Heap
+from thunder_core.guards.heap import UNREAD_PACKAGES, Heap, module_variable
 from thunder_core.guards.node import NodeKind
 from thunder_core.guards.source import (
-    AttributeSource,
     ClosureSource,
-    ConstantSource,
     EnvironmentSource,
     GlobalSource,
     InstanceAttributeSource,
-    Source,
 )
 
 MISSING = object()
 """The first value of a global variable that did not exist."""
-
-_UNREAD_PACKAGES = sys.stdlib_module_names | {"numpy", "thunder_core"}
 
 
 class FrameReads:
@@ -37,13 +33,14 @@ class FrameReads:
         self._heap = heap
         self._following = following
         self._seen: set[tuple[int, int]] = set()
-        self._edges: set[tuple[int, str]] = set()
         self._environment: set[str] = set()
 
     def module_called(self, module: torch.nn.Module) -> None:
         """A module's call was seen: its hooks and ``forward`` were read."""
         heap = self._heap
         node = heap.nodes.get(id(module))
+        if node is None and heap.tensors.find(module) is not None:  # held where no code of the user's looks
+            node = heap.nodes.get(id(module))
         if node is None or node.called:
             return
         node.called = True
@@ -87,12 +84,15 @@ class FrameReads:
         self._seen.add(key)
         heap = self._heap
         heap.compares_identity |= names.compares_identity
+        heap.stored_attributes |= names.stored_attributes
         module = str(namespace.get("__name__", ""))
         for name in names.stored_globals:
             source = GlobalSource(module, name, namespace)
             heap.stored_globals.setdefault((id(namespace), name), (source, namespace.get(name, MISSING)))
         for chain in names.chains:
             self._chain(chain, names, namespace, module)
+        if names.imports:
+            self._imports(names, namespace)
 
     def _chain(self, chain: tuple[str, ...], names: CodeNames, namespace: dict[str, Any], module: str) -> None:
         name = chain[0]
@@ -101,27 +101,31 @@ class FrameReads:
             return  # a builtin, or an error that the program will raise
         stored = self._heap.stored_globals.get((id(namespace), name))
         if stored is None or stored[1] is value:  # else overwritten before any code that names it ran
-            self._read((id(namespace), name), value, GlobalSource(module, name, namespace))
-        for attribute in chain[1:]:
+            self._heap.read_global((id(namespace), name), value, GlobalSource(module, name, namespace))
+        self._attributes_of(value, chain[1:], name, names)
+
+    def _attributes_of(self, value: Any, chain: tuple[str, ...], name: str, names: CodeNames) -> None:
+        """Follow attributes through Python modules, and what they lead to."""
+        for attribute in chain:
             if not isinstance(value, ModuleType):
                 break
             owner, package = value, value.__name__.partition(".")[0]
             value = vars(owner).get(attribute, MISSING)
-            if value is MISSING or package in _UNREAD_PACKAGES:
+            if value is MISSING or package in UNREAD_PACKAGES:
                 return
             name = attribute
-            source = AttributeSource(ConstantSource(owner, owner.__name__.replace(".", "_")), name)
-            self._read((id(vars(owner)), name), value, source, late=package == "torch" and callable(value))
+            key = (id(vars(owner)), name)
+            self._heap.read_global(key, value, module_variable(owner, name), late=package == "torch")
         self._following.follow_all((value,), names, name)
 
-    def _read(self, key: tuple[int, str], value: Any, source: Source, *, late: bool = False) -> None:
-        if key in self._edges:
-            return
-        self._edges.add(key)
-        if late:
-            self._heap.late.append(source)
-        else:
-            self._heap.meet(value, source, by_key=True)
+    def _imports(self, names: CodeNames, namespace: dict[str, Any]) -> None:
+        """Python modules that the code imports when it runs, as far as they are loaded already."""
+        for level, name, members in names.imports:
+            package = str(namespace.get("__package__") or namespace.get("__name__", "").rpartition(".")[0])
+            full = importlib.util.resolve_name("." * level + name, package) if level and package else name
+            module = sys.modules.get(full)
+            if module is not None:
+                self._following.follow_python_module(module, members or names.attributes, names)
 
     def environment_read(self, names: CodeNames) -> None:
         """Environment variables whose names appear in code that reads the environment."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import collections
+import contextvars
+import enum
 import functools
 import sys
 import weakref
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import torch
+from torch import Tensor
+from torch.nn import Module
 
-from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.guard import (
     ArrayGuard,
     CodeGuard,
@@ -35,6 +38,8 @@ from thunder_core.guards.source import (
     AttributeSource,
     BufferSource,
     ClosureSource,
+    ConstantSource,
+    ContextSource,
     DictionarySource,
     GlobalSource,
     InstanceAttributeSource,
@@ -51,6 +56,8 @@ _MUTABLE_KINDS = (NodeKind.OBJECT, NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeK
 _KEYED_TYPES = frozenset({dict, collections.OrderedDict, collections.defaultdict})
 _MISSING = object()
 _MOST_DISTINCT = 8
+UNREAD_PACKAGES = sys.stdlib_module_names | {"numpy", "thunder", "thunder_core"}
+"""Packages whose variables are taken for constants."""
 MODULE_SOURCES: tuple[type[DictionarySource], ...] = (ParameterSource, BufferSource, SubmoduleSource)
 
 
@@ -64,6 +71,7 @@ class Heap:
         random_states: of Python's and NumPy's generators when the observation began, or when they were met.
         functions: nodes of Python functions by the id of their code.
         stored_globals, stored_cells: variables that observed code rebinds, with their first values.
+        stored_attributes: attributes that observed code assigns or deletes, of whatever object.
         late: paths into PyTorch whose objects are looked at when the program has run: during acquisition some of them
             are replaced.
         compares_identity: observed code compares objects by ``is``.
@@ -78,9 +86,11 @@ class Heap:
         self.functions: dict[int, list[Node]] = {}
         self.stored_globals: dict[tuple[int, str], tuple[GlobalSource, Any]] = {}
         self.stored_cells: dict[int, tuple[ClosureSource, Any, Any]] = {}
+        self.stored_attributes: set[str] = set()
         self.late: list[Source] = []
         self.compares_identity = False
         self.wrote_arguments = False
+        self._variables: set[tuple[int, str]] = set()
         self._arrays: list[Node] = []
         self._kept: list[Any] = []
 
@@ -103,7 +113,7 @@ class Heap:
         if type(value) in ATOM_TYPES or is_plain(value):
             self.guards.append(PlainGuard(source, value))
             return None
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             self.tensors.met(value, source)
             return None
         node = self.nodes.get(id(value))
@@ -141,6 +151,10 @@ class Heap:
             self._guard_parts(node, MethodType, ("__self__", "__func__"))
         elif kind is NodeKind.PARTIAL:
             self._guard_parts(node, functools.partial, ("func", "args", "keywords"))
+        elif kind is NodeKind.OBJECT and is_wrapper(value):
+            self.guards.append(TypeGuard(source, type(value)))
+            for inner, path in self._wrapped(node):
+                self.meet(inner, path)
         elif kind is NodeKind.OBJECT:
             self.guards.append(TypeGuard(source, type(value)))
             if type(value).__module__.partition(".")[0] == "torch":  # its code is not observed
@@ -149,15 +163,17 @@ class Heap:
             self.guard_opaque(node)
         return node
 
-    def index_modules(self, root: torch.nn.Module, source: Source) -> None:
+    def index_modules(self, root: Module, source: Source) -> None:
         """Make a node of ``root`` and of every module below it, and know their tensors by path."""
-        pending: list[tuple[torch.nn.Module, Source, Node | None]] = [(root, source, None)]
+        pending: list[tuple[Module, Source, Node | None]] = [(root, source, None)]
         while pending:
             module, path, parent = pending.pop()
             if id(module) in self.nodes:
                 continue
             node = self.nodes[id(module)] = make_node(module, path, NodeKind.MODULE)
             node.parent = parent
+            if is_wrapper(module):
+                pending.extend((inner, step, node) for inner, step in self._wrapped(node) if isinstance(inner, Module))
             parameters, buffers, children = node.content
             for held, step in ((parameters, ParameterSource), (buffers, BufferSource)):
                 for name, tensor in held.items():
@@ -177,6 +193,14 @@ class Heap:
         if node.parent is not None:
             self.guard_module(node.parent)
         self.guards.append(TypeGuard(node.source, type(node.object)))
+
+    def _wrapped(self, node: Node) -> list[tuple[Any, Source]]:
+        """The programs that a compiled program stands for."""
+        return [
+            (value, InstanceAttributeSource(node.source, name))
+            for name, value in node.attributes.items()
+            if isinstance(value, Module | FunctionType | MethodType) and name != "__wrapped__"
+        ]
 
     def _guard_container(self, node: Node) -> None:
         value, source = node.object, node.source
@@ -227,7 +251,7 @@ class Heap:
         function: FunctionType = node.object
         code = function.__code__
         if kind_of(code) not in (CodeKind.USER, CodeKind.MODULE):
-            self.late.append(node.source)
+            self.guards.append(IdentityGuard(node.source, function))
             return
         self.guards.append(CodeGuard(node.source, code))
         self.functions.setdefault(id(code), []).append(node)
@@ -255,6 +279,8 @@ class Heap:
         if numpy is not None and isinstance(value, numpy.ndarray):
             self._arrays.append(node)  # whether its content counts depends on how the program uses it
             return
+        if isinstance(value, contextvars.ContextVar):
+            self._read_context(node)
         if has_equality(value):
             self.guards.append(EqualGuard(source, value))
             return
@@ -264,6 +290,29 @@ class Heap:
             self.guards.append(IdentityGuard(source, value))
         else:
             self.guards.append(WeakIdentityGuard(source, reference, kind.__name__))
+
+    def _read_context(self, node: Node) -> None:
+        """The value of a context variable."""
+        value = node.object.get(None)
+        self.keep(value)
+        self.meet(value, ContextSource(node.source))
+
+    def class_node(self, kind: type) -> Node | None:
+        """The node of a user's class, which entries hold; None for other classes."""
+        node = self.nodes.get(id(kind))
+        if node is None and kind_of_class(kind) is CodeKind.USER and not issubclass(kind, enum.Enum):
+            node = self.nodes[id(kind)] = make_node(kind, ConstantSource(kind, kind.__name__), NodeKind.CLASS)
+        return node
+
+    def read_global(self, key: tuple[int, str], value: Any, source: Source, *, late: bool = False) -> None:
+        """Meet a variable of a Python module, once; ``late`` for functions that acquisition may have replaced."""
+        if key in self._variables:
+            return
+        self._variables.add(key)
+        if late and callable(value):
+            self.late.append(source)
+        else:
+            self.meet(value, source, by_key=True)
 
     def read_everything(self, node: Node) -> None:
         """Guard every attribute of an object, and of the objects below it."""
@@ -317,6 +366,16 @@ class Heap:
                 return True
             step = step.parent
         return False
+
+
+def module_variable(module: ModuleType, name: str) -> Source:
+    """The path to a variable of a Python module, which entries hold."""
+    return AttributeSource(ConstantSource(module, module.__name__.replace(".", "_")), name)
+
+
+def is_wrapper(value: Any) -> bool:
+    """True for a compiled program, which stands for the program that it was made from."""
+    return type(value).__module__.partition(".")[0] in ("thunder", "thunder_core")
 
 
 def has_equality(value: Any) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import sys
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import FunctionType, MemberDescriptorType, MethodType
@@ -89,7 +91,7 @@ def node_kind(value: Any) -> NodeKind:
 
 
 _OPAQUE_PACKAGES = frozenset({"builtins", "numpy", "logging", "threading", "_thread", "random", "re", "contextvars"})
-_FOLLOWED_LIBRARY = frozenset({"types", "argparse", "collections", "dataclasses"})
+_FOLLOWED_LIBRARY = frozenset({"__main__", "types", "argparse", "collections", "dataclasses"})
 
 
 def _is_followable(kind: type) -> bool:
@@ -101,19 +103,14 @@ def _is_followable(kind: type) -> bool:
 
 def _has_readable_state(kind: type) -> bool:
     package = kind.__module__.partition(".")[0]
+    if issubclass(kind, threading.local):
+        return True
     if package in _OPAQUE_PACKAGES or kind.__module__.startswith("torch._C"):
         return False
     has_state = kind.__dictoffset__ != 0 or bool(slot_names(kind))
-    if package in _library_packages() and package not in _FOLLOWED_LIBRARY:
+    if package in sys.stdlib_module_names and package not in _FOLLOWED_LIBRARY:
         return False
     return has_state
-
-
-@functools.lru_cache(maxsize=1)
-def _library_packages() -> frozenset[str]:
-    import sys
-
-    return frozenset(sys.stdlib_module_names) - {"__main__"}
 
 
 def slot_names(kind: type) -> tuple[str, ...]:
@@ -168,6 +165,6 @@ def make_node(value: Any, source: Source, kind: NodeKind) -> Node:
         node.attributes = own_attributes(value)
     elif kind is NodeKind.OBJECT:
         node.attributes = own_attributes(value)
-    elif kind is NodeKind.FUNCTION:
+    elif kind is NodeKind.FUNCTION or kind is NodeKind.CLASS:
         node.attributes = dict(value.__dict__)
     return node

@@ -40,6 +40,7 @@ ATOM_TYPES = (
 )
 _FROZEN_CONTAINERS = frozenset({tuple, frozenset, torch.Size, slice})
 _PLAIN_CONTAINERS = _FROZEN_CONTAINERS | {list, dict, set}
+_COMPARABLE = frozenset({NoneType, bool, int, str, bytes})
 _LONGEST_LITERAL = 60
 
 
@@ -117,6 +118,9 @@ def identical(value: Any, expected: Any) -> bool:
             and identical(value.step, expected.step)
         )
     if isinstance(expected, tuple | list):
+        kinds = set(map(type, expected))
+        if kinds <= _COMPARABLE:  # at the speed of C
+            return bool(value == expected) and list(map(type, value)) == list(map(type, expected))
         return len(value) == len(expected) and all(map(identical, value, expected))
     if isinstance(expected, enum.Enum):
         return value is expected

@@ -284,6 +284,20 @@ class ReferentSource(StepSource):
 
 
 @dataclass(frozen=True, slots=True)
+class ContextSource(StepSource):
+    """The value of the context variable ``base``; None when it has none."""
+
+    def describe(self) -> str:
+        return f"{self.base.describe()}.get(None)"
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return self.base.read(args, kwargs).get(None)
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{base}.get(None)"
+
+
+@dataclass(frozen=True, slots=True)
 class ClosureSource(StepSource):
     """The variable ``name`` that the function ``base`` closes over, its cell number ``index``."""
 

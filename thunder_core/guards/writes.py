@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,6 +108,8 @@ def find_writes(heap: Heap) -> tuple[Write, ...]:
         for target, kind, value in _changes(node):
             writes.append(Write(target, kind, value, leak))
             heap.wrote_arguments |= is_argument(target)
+        if node.kind is NodeKind.CLASS:
+            writes.extend(_class_writes(node, heap.stored_attributes))
     for variable, before in heap.stored_globals.values():
         now = variable.namespace.get(variable.name, MISSING)
         if now is not before and not (now is MISSING and before is MISSING):
@@ -123,6 +125,8 @@ def undo_writes(heap: Heap) -> None:
     """Give every met object back what it held when it was first met."""
     for node in tuple(heap.nodes.values()):
         _restore(node)
+        if node.kind is NodeKind.CLASS:
+            _restore_class(node, heap.stored_attributes)
     for variable, before in heap.stored_globals.values():
         if before is MISSING:
             variable.namespace.pop(variable.name, None)
@@ -185,6 +189,25 @@ def _changed_sequence(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
         yield node.source, WriteKind.EXTEND, list(now[len(before) :])
     else:
         yield node.source, WriteKind.REPLACE, list(now)
+
+
+def _class_writes(node: Node, names: Iterable[str]) -> Iterator[Write]:
+    now = node.object.__dict__
+    for name in names:
+        before, after = node.attributes.get(name, MISSING), now.get(name, MISSING)
+        if before is not after:
+            kind = WriteKind.DELETE if after is MISSING else WriteKind.SET
+            yield Write(AttributeSource(node.source, name), kind, None if after is MISSING else after, leak=True)
+
+
+def _restore_class(node: Node, names: Iterable[str]) -> None:
+    now = node.object.__dict__
+    for name in names:
+        before, after = node.attributes.get(name, MISSING), now.get(name, MISSING)
+        if before is MISSING and after is not MISSING:
+            delattr(node.object, name)
+        elif before is not after:
+            setattr(node.object, name, before)
 
 
 def _keeps_attributes(node: Node) -> bool:

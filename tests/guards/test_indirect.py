@@ -1,0 +1,249 @@
+"""Reads that go through something else: classes, descriptors, imports, Python modules, contexts, compiled programs."""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+import threading
+import types
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import thunder
+
+CONTEXT = contextvars.ContextVar("CONTEXT", default=None)
+LOCAL = threading.local()
+
+
+@pytest.fixture
+def constants(monkeypatch):
+    """A Python module of the user's."""
+    module = types.ModuleType("constants_of_the_test")
+    module.SCALE = 2
+    module.UNREAD = 1
+    module.function = lambda x: x * 2
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+class Settings:
+    SCALE = 2
+    UNREAD = 1
+    calls = 0
+
+    @classmethod
+    def scale(cls):
+        return cls.SCALE
+
+    @staticmethod
+    def factor():
+        return 1
+
+    def through_type(self):
+        return type(self).SCALE * self.__class__.SCALE
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, settings: x * settings.scale(),
+        lambda x, settings: x * Settings.scale(),
+        lambda x, settings: x * settings.through_type(),
+        lambda x, settings: x * type(settings).SCALE,
+    ],
+)
+def test_classes(observe, x, program, monkeypatch):
+    settings = Settings()
+    entry = observe(program, x, settings)
+    monkeypatch.setattr(Settings, "UNREAD", 5)
+    assert entry.hits(x, settings), entry.reason(x, settings)
+    monkeypatch.setattr(Settings, "SCALE", 5)
+    assert not entry.hits(x, settings)
+
+
+def test_replaced_class_and_static_methods(observe, x, monkeypatch):
+    settings = Settings()
+    entry = observe(lambda x, settings: x * settings.scale() * settings.factor(), x, settings)
+    monkeypatch.setattr(Settings, "factor", staticmethod(lambda: 9))
+    assert not entry.hits(x, settings)
+    monkeypatch.undo()
+    monkeypatch.setattr(Settings, "scale", classmethod(lambda cls: 9))
+    assert not entry.hits(x, settings)
+
+
+def test_written_class_attribute(observe, x):
+    def program(x, settings):
+        Settings.calls += 1
+        return x * settings.calls
+
+    entry = observe(program, x, Settings())
+    assert [(write.target.describe(), write.value) for write in entry.writes] == [("Settings.calls", 1)]
+    assert Settings.calls == 0
+    Settings.calls = 3
+    try:
+        assert not entry.hits(x, Settings())
+    finally:
+        Settings.calls = 0
+
+
+def test_descriptor_with_state(observe, x):
+    class Scaled:
+        def __init__(self):
+            self.factor = 2
+
+        def __get__(self, instance, owner):
+            return self.factor
+
+    descriptor = Scaled()
+
+    class Holder:
+        scale = descriptor
+
+    entry = observe(lambda x, holder: x * holder.scale, x, Holder())
+    assert entry.hits(x, Holder())
+    descriptor.factor = 3
+    assert not entry.hits(x, Holder())
+
+
+def test_import_in_a_function(observe, x, constants):
+    def program(x):
+        import constants_of_the_test
+
+        return x * constants_of_the_test.SCALE
+
+    def another(x):
+        from constants_of_the_test import SCALE
+
+        return x * SCALE
+
+    for function in (program, another):
+        constants.SCALE = 2
+        entry = observe(function, x)
+        constants.UNREAD = 5
+        assert entry.hits(x)
+        constants.SCALE = 3
+        assert not entry.hits(x)
+
+
+def test_python_module_as_an_object(observe, x, constants):
+    holder = SimpleNamespace(module=constants, functions=F)
+
+    def program(x, holder):
+        return holder.functions.relu(holder.module.function(x)) * holder.module.SCALE
+
+    entry = observe(program, x, holder)
+    assert entry.hits(x, holder)
+    constants.SCALE = 3
+    assert not entry.hits(x, holder)
+    constants.SCALE = 2
+    constants.function = lambda x: x
+    assert not entry.hits(x, holder)
+
+
+def test_context_variable_and_thread_local(observe, x):
+    entry = observe(lambda x: x if CONTEXT.get() is None else x * 2, x)
+    token = CONTEXT.set(3)
+    try:
+        assert not entry.hits(x)
+    finally:
+        CONTEXT.reset(token)
+    assert entry.hits(x)
+
+    LOCAL.scale = 2
+    entry = observe(lambda x: x * LOCAL.scale, x)
+    LOCAL.scale = 3
+    assert not entry.hits(x)
+
+
+def test_torch_function_as_an_argument(observe, x):
+    entry = observe(lambda x, function: function(x), x, F.silu)
+    assert entry.hits(x, F.silu)
+    assert not entry.hits(x, F.relu)
+
+
+def test_wrapper_that_forwards_attributes(observe, x):
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = 2
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.linear(x)
+
+    class Wrapper(nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def __getattr__(self, name):
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(self.module, name)
+
+        def forward(self, x):
+            return self.module(x) * self.scale
+
+    wrapper = Wrapper(Inner())
+    entry = observe(wrapper, x)
+    assert entry.hits(x)
+    wrapper.module.scale = 3
+    assert not entry.hits(x)
+
+
+class Scaling(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.scale = 2
+
+    def forward(self, x):
+        return self.linear(x) * self.scale
+
+
+def test_compiled_program_inside(x):
+    factor = 2
+    inner, compiled_function = Scaling(), thunder.jit(lambda x: x * factor)
+    compiled_inner = thunder.jit(inner)
+    programs = (
+        nn.Sequential(compiled_inner, nn.ReLU()),
+        lambda x: compiled_function(compiled_inner(x)),
+        lambda x: compiled_inner(x) * compiled_inner.scale,
+    )
+    for program in programs:
+        compiled = thunder.jit(program)
+        for change in (lambda: None, lambda: setattr(inner, "scale", inner.scale + 1)):
+            change()
+            assert torch.equal(compiled(x), program(x))
+        inner.linear = nn.Linear(4, 4)
+        assert torch.equal(compiled(x), program(x))
+    factor = 5
+    compiled = thunder.jit(lambda x: compiled_function(x))
+    assert torch.equal(compiled(x), x * 5)
+    factor = 6
+    assert torch.equal(compiled(x), x * 6)
+
+
+def test_module_held_in_an_opaque_place(x):
+    hidden = {"inner": [Scaling()]}
+
+    class Holder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.__dict__["hidden"] = hidden
+
+        def forward(self, x):
+            return next(iter(self.hidden.values()))[0](x)
+
+    compiled = thunder.jit(Holder())
+    compiled(x)
+    inner = hidden["inner"][0]
+    inner.scale = 5
+    assert torch.equal(compiled(x), inner(x))
+    hidden["inner"][0] = Scaling()
+    assert torch.equal(compiled(x), hidden["inner"][0](x))
