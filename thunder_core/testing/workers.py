@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import time
 import warnings
@@ -32,7 +33,8 @@ class _Worker:
 
     def begin(self, case: str) -> None:
         self.case, self.started = case, time.monotonic()
-        self.connection.send(case)
+        with contextlib.suppress(ConnectionError):  # a process that died while it started is noticed at the answer
+            self.connection.send(case)
 
     def overdue(self, seconds: float) -> bool:
         limit = seconds + (_START_SECONDS if self.fresh else 0)
@@ -82,7 +84,7 @@ def _answer(worker: _Worker, seconds: float) -> Outcome | None:
         if worker.connection.poll():
             outcome: Outcome = worker.connection.recv()
             return outcome
-    except EOFError:
+    except (EOFError, ConnectionError):
         worker.process.join()
         return Outcome(Status.CRASH, f"the process died with exit code {worker.process.exitcode}")
     if worker.overdue(seconds):
