@@ -223,6 +223,16 @@ def test_write_in_a_loop():
     check(program)
 
 
+def test_part_of_an_expanded_tensor():
+    def program(x, _):
+        y = x * 1
+        y.expand(2, 3, 4).split(1)[0].add_(1)
+        x.expand(2, 3, 4)[1, 1:].mul_(2)
+        return y
+
+    check(program)
+
+
 def test_list_of_results_of_one_call():
     def program(x, y):
         first, second = torch.split(x * 1, 2)

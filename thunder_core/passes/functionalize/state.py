@@ -14,7 +14,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.functionalize.emitter import Emitter
-from thunder_core.passes.functionalize.geometry import covers
+from thunder_core.passes.functionalize.geometry import covers, overlaps_itself
 from thunder_core.passes.functionalize.memory import Family, Memory, View
 from thunder_core.passes.functionalize.write_back import write_back
 
@@ -95,7 +95,7 @@ class State:
     def _written(self, view: View, value: TensorProxy, family: Family) -> TensorProxy:
         if view.shows_all:
             return value
-        if view.parent is None:
+        if view.parent is None or _through_expanded(view):
             return self._strided_write(view, value, family)
         if view.shows_parent:
             return self._written(view.parent, value, family)
@@ -159,6 +159,14 @@ class State:
                 location=self.emitter.location,
                 advice=("make one of them a view of the other inside of the compiled function, or copy one of them",),
             )
+
+
+def _through_expanded(view: View) -> bool:
+    """Whether a view was made through one that shows an element twice; no copy of that one has its strides."""
+    ancestor = view.parent
+    while ancestor is not None and not overlaps_itself(ancestor.proxy):
+        ancestor = ancestor.parent
+    return ancestor is not None
 
 
 def single_view(bound: BoundSymbol, base: TensorProxy) -> bool:
