@@ -77,11 +77,6 @@ def _no_grad_add(x: torch.Tensor, n: int) -> None:
         x.add_(n)
 
 
-def _data_write(x: torch.Tensor, n: int) -> None:
-    # the result stays out of the pool: eager computes wrong gradients from values that it overwrites unseen
-    x.data.mul_(2)
-
-
 def _no_grad_view_write(x: torch.Tensor, n: int) -> None:
     with torch.no_grad():
         x[0].mul_(n)
@@ -119,6 +114,7 @@ def _transpose_in_place(x: torch.Tensor, y: torch.Tensor, n: int) -> Any:
     return (x * 1).t_()
 
 
+# Writes through `.data` are not here: eager computes wrong gradients from values that were overwritten unseen.
 OPERATIONS: list[Callable[..., Any]] = [
     _view(lambda x, n: x[n % x.shape[0]]),
     _view(lambda x, n: x[n % x.shape[0] :]),
@@ -153,7 +149,6 @@ OPERATIONS: list[Callable[..., Any]] = [
     _whole(lambda x, n: x.zero_()),
     _whole(lambda x, n: x.masked_fill_(x > 0, 0.5)),
     _whole(lambda x, n: x.detach().add_(1)),
-    _whole(_data_write),
     _whole(_no_grad_add),
     _view(_no_grad_view_write),
     _set(lambda x, n: n % x.shape[0], lambda x, y, n: float(n)),
