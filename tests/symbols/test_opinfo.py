@@ -9,8 +9,9 @@ from tests.symbols.resolving import resolved
 from thunder_core.testing.opinfo import operator_names, run_operator
 from thunder_core.testing.outcome import Status
 
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-@pytest.mark.filterwarnings("ignore")
+
 @pytest.mark.parametrize("name", [*operator_names(), *operator_names(None)])
 def test_resolved_operator_behaves_as_eager(name: str) -> None:
     outcome = run_operator(name, resolved)

@@ -27,8 +27,17 @@ ROWS: list[Row] = [
         method=False,
     ),
     row("torch.bucketize(input, boundaries, *, out_int32=False, right=False)", tags=_TAGS, method=False),
-    row("torch.unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None)", tags=_TAGS),
-    row("torch.unique_consecutive(input, return_inverse=False, return_counts=False, dim=None)", tags=_TAGS),
+    # flags by keyword: by position PyTorch's own dispatch takes some of them for others
+    row(
+        "torch.unique(input, *, sorted=True, return_inverse=False, return_counts=False, dim=None)",
+        "Tensor.unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None)",
+        tags=_TAGS,
+    ),
+    row(
+        "torch.unique_consecutive(input, *, return_inverse=False, return_counts=False, dim=None)",
+        "Tensor.unique_consecutive(input, return_inverse=False, return_counts=False, dim=None)",
+        tags=_TAGS,
+    ),
     row("torch.unravel_index(indices, shape)", tags=_TAGS, method=False),
     row(
         "torch.segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, "
