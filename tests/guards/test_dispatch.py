@@ -146,8 +146,11 @@ def test_cost_does_not_grow_with_the_number_of_entries(observe, x):
 
 
 def test_readers_during_additions(observe, x):
-    dispatcher = entries_of(observe, lambda x, n: x + n, [((x, 0), {})])
-    more = [SimpleNamespace(prologue=observe(lambda x, n: x + n, x, n).prologue, number=n) for n in range(1, 20)]
+    def program(x, n):
+        return x + n
+
+    dispatcher = entries_of(observe, program, [((x, 0), {})])
+    more = [SimpleNamespace(prologue=observe(program, x, n).prologue, number=n) for n in range(1, 20)]
     wrong = []
     stop = threading.Event()
 

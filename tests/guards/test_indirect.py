@@ -247,3 +247,83 @@ def test_module_held_in_an_opaque_place(x):
     assert torch.equal(compiled(x), inner(x))
     hidden["inner"][0] = Scaling()
     assert torch.equal(compiled(x), hidden["inner"][0](x))
+
+
+def test_library_containers(observe, x):
+    import array
+    import collections
+
+    for make in (
+        lambda value: types.MappingProxyType({"a": value}),
+        lambda value: collections.UserDict({"a": value}),
+        lambda value: collections.ChainMap({"a": value}, {"b": 1}),
+        lambda value: collections.Counter({"a": value}),
+    ):
+        entry = observe(lambda x, table: x * table["a"], x, make(2))
+        assert entry.hits(x, make(2)), make
+        assert not entry.hits(x, make(3)), make
+    for make in (lambda value: bytearray([value]), lambda value: array.array("i", [value])):
+        entry = observe(lambda x, values: x * values[0], x, make(2))
+        assert entry.hits(x, make(2))
+        assert not entry.hits(x, make(3))
+
+
+def test_attribute_getter(observe, x):
+    import operator
+
+    holder = SimpleNamespace(inner=SimpleNamespace(scale=2))
+    entry = observe(lambda x, holder: x * operator.attrgetter("inner.scale")(holder), x, holder)
+    holder.inner.scale = 3
+    assert not entry.hits(x, holder)
+
+
+def test_match_statement(observe, x):
+    def program(x, holder):
+        match holder:
+            case SimpleNamespace(mode="double"):
+                return x * 2
+            case _:
+                return x
+
+    entry = observe(program, x, SimpleNamespace(mode="double"))
+    assert not entry.hits(x, SimpleNamespace(mode="single"))
+
+
+def test_objects_without_end(observe, x):
+    from unittest.mock import MagicMock
+
+    mock = MagicMock()
+    mock.scale = 2
+
+    entry = observe(lambda x, mock: x * mock.scale if mock.a.b.c.d else x, x, mock)
+    mock.scale = 3
+    assert not entry.hits(x, mock)
+
+
+def test_consumed_iterators(observe, x):
+    import itertools
+
+    for make in (lambda: itertools.count(), lambda: iter([1, 2, 3]), lambda: (i for i in range(3))):
+        entry = observe(lambda x, numbers: x * next(numbers), x, make())
+        assert entry.random == ["numbers"]
+    assert observe(lambda x, numbers: x, x, itertools.count()).random == []
+
+
+def test_distribution(observe, x):
+    model = nn.Linear(4, 4)
+    model.distribution = torch.distributions.Normal(torch.zeros(4), torch.ones(4))
+
+    def program(x):
+        return model.distribution.log_prob(x)
+
+    entry = observe(program, x)
+    assert entry.hits(x)
+    model.distribution = torch.distributions.Normal(torch.zeros(1), torch.ones(1))
+    assert not entry.hits(x)
+
+
+def test_forward_called_directly(observe, x):
+    model = nn.Sequential(nn.Linear(4, 4))
+    entry = observe(lambda x: model[0].forward(x), x)
+    model[0].forward = lambda x: x
+    assert not entry.hits(x)

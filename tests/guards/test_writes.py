@@ -256,3 +256,54 @@ def test_aliases_of_written_objects(observe, x):
     shared = make()
     assert not entry.hits(x, shared, shared)
     assert "same object" in entry.reason(x, shared, shared)
+
+
+def test_containers_nested_in_plain_ones(observe, x):
+    def program(x, table, defaults=[1]):  # noqa: B006  a mutable default is what is tested
+        table["a"].append(3)
+        table["b"][0]["c"] = 4
+        defaults.append(2)
+        return x * table["a"][0]
+
+    table = {"a": [1, 2], "b": ({"c": 1}, 2)}
+    entry = observe(program, x, table)
+    assert table == {"a": [1, 2], "b": ({"c": 1}, 2)}
+    assert program.__defaults__ == ([1],)
+    perform(entry, x, table)
+    assert table == {"a": [1, 2, 3], "b": ({"c": 4}, 2)}
+    assert program.__defaults__ == ([1, 2],)
+
+
+def test_attributes_of_tensors(observe, x):
+    def program(x, weight):
+        weight.calls = getattr(weight, "calls", 0) + 1
+        return x * weight.scale if hasattr(weight, "scale") else x * weight
+
+    weight = nn.Parameter(torch.ones(4))
+    entry = observe(program, x, weight)
+    assert described(entry) == [("weight.calls", WriteKind.SET)]
+    assert not hasattr(weight, "calls")
+    weight.scale = 3
+    assert not entry.hits(x, weight)
+    entry = observe(program, x, weight)
+    weight.scale = 4
+    assert not entry.hits(x, weight)
+    weight.scale = 3
+    weight.calls = 7
+    assert not entry.hits(x, weight)
+
+
+def test_object_moved_to_another_attribute(observe, x):
+    def program(x, holder):
+        holder.current = holder.other
+        return read(x, holder)
+
+    def read(x, holder):
+        return x * holder.current.scale
+
+    def make(scale):
+        return SimpleNamespace(current=None, other=SimpleNamespace(scale=scale))
+
+    entry = observe(program, x, make(2))
+    assert entry.hits(x, make(2))
+    assert not entry.hits(x, make(3))

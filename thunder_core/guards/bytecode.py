@@ -30,6 +30,8 @@ _CELL_STORES = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 _ACCESSORS = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
 _CALLS = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
 
+_LONGEST_NAME = 60
+
 UNKNOWN = ""
 """The owner of a name that is asked of something else than a variable or an attribute."""
 
@@ -149,8 +151,8 @@ def _scan(code: CodeType, gathered: Gathered) -> None:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             _scan(constant, gathered)
-        elif isinstance(constant, str) and constant.isidentifier():
-            gathered.strings.add(constant)
+        elif isinstance(constant, str) and len(constant) < _LONGEST_NAME:
+            gathered.strings.update(part for part in constant.split(".") if part.isidentifier())
 
 
 def _owner(code: CodeType, operation: str, argument: int, name: str) -> str:

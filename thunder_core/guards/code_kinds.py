@@ -28,7 +28,12 @@ def _folder(path: str) -> str:
 
 
 _TORCH = _folder(torch.__file__)
-_OBSERVED_TORCH = (os.path.join(_TORCH, "nn", "modules") + os.sep, os.path.join(_TORCH, "nn", "utils") + os.sep)
+_OBSERVED_TORCH = tuple(
+    os.path.join(_TORCH, *parts) + os.sep
+    for parts in (
+        ("nn", "modules"), ("nn", "utils"), ("nn", "parallel"), ("nn", "attention"), ("ao",), ("distributions",)
+    )
+)  # fmt: skip
 _THUNDER = _folder(thunder_core.__file__)
 _THUNDER_FRONT = os.path.join(os.path.dirname(_THUNDER.rstrip(os.sep)), "thunder") + os.sep
 _LIBRARY = tuple({os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("stdlib", "platstdlib")})

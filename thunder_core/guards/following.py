@@ -41,6 +41,7 @@ _MODULE_ATTRIBUTES = frozenset(dir(torch.nn.Module))
 _CONTAINER_MODULES = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 _PLAIN_CONTAINER_MODULES = ("builtins", "collections")
 _DEEPEST_FRESH = 4
+_DEEPEST_COMPUTED = 3
 _MOST_FRESH_ITEMS = 64
 
 
@@ -78,7 +79,7 @@ class Following:
                 self.follow_all(node.content, names)
             if type(node.object).__module__ not in _PLAIN_CONTAINER_MODULES:
                 self._follow_object(node, names)
-        elif kind is NodeKind.FUNCTION:
+        elif kind is NodeKind.FUNCTION or kind is NodeKind.OPAQUE:
             self._follow_attributes(node, node.attributes.keys() & names.attributes, names)
         elif kind is NodeKind.CLASS:
             self._follow_class(node, names)
@@ -98,7 +99,10 @@ class Following:
     def reach(self, value: Any, names: CodeNames, label: str | None, depth: int = 0) -> None:
         """An argument, a closure variable or a returned value: follow it, through objects that the program made."""
         kind = type(value)
-        if kind in ATOM_TYPES or isinstance(value, torch.Tensor):
+        if kind in ATOM_TYPES:
+            return
+        if isinstance(value, torch.Tensor):
+            self._follow_tensor(value, names, label)
             return
         node = self._heap.nodes.get(id(value))
         if node is not None:
@@ -114,6 +118,18 @@ class Following:
             return
         for name, item in _parts_of_fresh(value, names, label):
             self.reach(item, names, name, depth + 1)
+
+    def _follow_tensor(self, tensor: torch.Tensor, names: CodeNames, label: str | None) -> None:
+        """Python attributes that were put on a tensor; what a tensor has by itself is no business of guards."""
+        probed = bool(names.probes) and any(not hasattr(torch.Tensor, name) for name in names.probed(label))
+        node = self._heap.tensor_node(tensor, written=bool(names.stored_attributes) or probed)
+        if node is None:
+            return
+        self._follow_attributes(node, node.attributes.keys() & names.attributes, names)
+        for name in names.probed(label) if probed else ():
+            if name not in node.edges and name not in node.attributes and not hasattr(type(tensor), name):
+                node.edges.add(name)
+                self._heap.guards.append(AbsentGuard(node.source, name))
 
     def _follow_dictionary(self, node: Node, names: CodeNames, label: str | None) -> None:
         """The entries that the code asks for; the rest of the content is followed when it was read."""
@@ -173,8 +189,12 @@ class Following:
                 self._heap.guard_module(child)
             else:
                 child = self._heap.meet(value, step(node.source, name), by_key=True)
-        if child is not None and not names.shallow:
+        if names.shallow:
+            return
+        if child is not None:
             self.follow(child, names, name)
+        elif value is not None:
+            self._follow_tensor(value, names, name)
 
     # ------------------------------------------------------------ objects
 
@@ -208,9 +228,16 @@ class Following:
                 self.follow_python_module(value, names.attributes, names)
             if child is not None:
                 self.follow(child, names, name if labelled else None)
+            elif isinstance(value, torch.Tensor):
+                self._follow_tensor(value, names, name if labelled else None)
+            now = own.get(name, value) if own is not None else value
+            if now is not value:  # the program has put another object there
+                self.follow_all((now,), names, name)
 
     def _follow_computed(self, node: Node, names: CodeNames) -> None:
         """Names that only the class's own ``__getattr__`` or ``__getattribute__`` can answer."""
+        if node.depth > _DEEPEST_COMPUTED:  # objects that make up attributes as they are asked for have no end
+            return
         on_class = self._class_names.of(type(node.object))
         for name in names.attributes:
             if name in node.edges or name in node.attributes or name in on_class or name.startswith("__"):
@@ -226,6 +253,7 @@ class Following:
             self._heap.keep(value)
             child = self._heap.meet(value, AttributeSource(node.source, name), by_key=True)
             if child is not None:
+                child.depth = max(child.depth, node.depth + 1)
                 self.follow(child, names, name)
 
     # ------------------------------------------------------------ classes
@@ -263,7 +291,9 @@ class Following:
 
     def _guard_not_overridden(self, node: Node, name: str) -> None:
         """A method that the object itself does not replace; PyTorch's own modules have only ``forward`` checked."""
-        if name in node.edges or type(node.object).__module__.partition(".")[0] == "torch":
+        if name in node.edges or (name == "forward" and node.called):
+            return
+        if name != "forward" and type(node.object).__module__.partition(".")[0] == "torch":
             return
         node.edges.add(name)
         if hasattr(node.object, "__dict__"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import contextvars
 import enum
 import functools
 import sys
 import weakref
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 from torch import Tensor
@@ -206,6 +207,7 @@ class Heap:
         value, source = node.object, node.source
         if is_plain_content(value):
             self.guards.append(PlainGuard(source, copy_content(value)))
+            self._note_nested(node)
             return
         self.guards.append(TypeGuard(source, type(value)))
         if node.kind is NodeKind.SEQUENCE:
@@ -215,6 +217,17 @@ class Heap:
         else:
             self.guard_opaque(node)
 
+    def _note_nested(self, node: Node) -> None:
+        """Make nodes of the containers in one that is guarded as a whole, so that writes to them are seen."""
+        items = node.content.items() if node.kind is NodeKind.DICTIONARY else enumerate(node.content)
+        for key, item in items:
+            if type(item) in (list, dict, set, tuple) and id(item) not in self.nodes:
+                nested = make_node(item, ItemSource(node.source, key), node_kind(item))
+                nested.reached = True
+                self.nodes[id(item)] = nested
+                if nested.kind is not NodeKind.SET:
+                    self._note_nested(nested)
+
     def read_dictionary(self, node: Node) -> None:
         """Guard the whole content of a dictionary."""
         if node.reached:
@@ -222,6 +235,7 @@ class Heap:
         node.reached = True
         if type(node.object) is dict and is_plain_content(node.content):
             self.guards.append(PlainGuard(node.source, copy_content(node.content)))
+            self._note_nested(node)
             return
         self.guards.append(TypeGuard(node.source, type(node.object)))
         self.guards.append(KeysGuard(node.source, tuple(node.content)))
@@ -237,7 +251,8 @@ class Heap:
             return
         node.asked_keys.add(key)
         if key not in node.content:
-            self.guards.append(NoItemGuard(node.source, key))
+            if key not in node.object:  # else written before it could be read
+                self.guards.append(NoItemGuard(node.source, key))
         elif dict.get(node.object, key, _MISSING) is node.content[key]:  # else overwritten before it could be read
             self.meet(node.content[key], ItemSource(node.source, key), by_key=True)
 
@@ -279,6 +294,12 @@ class Heap:
         if numpy is not None and isinstance(value, numpy.ndarray):
             self._arrays.append(node)  # whether its content counts depends on how the program uses it
             return
+        if isinstance(value, MappingProxyType):
+            self._read_mapping(node)
+            return
+        if isinstance(value, bytearray | array.array):
+            self.guards.append(EqualGuard(source, value[:]))
+            return
         if isinstance(value, contextvars.ContextVar):
             self._read_context(node)
         if has_equality(value):
@@ -291,11 +312,27 @@ class Heap:
         else:
             self.guards.append(WeakIdentityGuard(source, reference, kind.__name__))
 
+    def _read_mapping(self, node: Node) -> None:
+        """A read-only view of a dictionary."""
+        self.guards.append(TypeGuard(node.source, type(node.object)))
+        self.guards.append(KeysGuard(node.source, tuple(node.object)))
+        for key, item in node.object.items():
+            self.meet(item, ItemSource(node.source, key))
+
     def _read_context(self, node: Node) -> None:
         """The value of a context variable."""
         value = node.object.get(None)
         self.keep(value)
         self.meet(value, ContextSource(node.source))
+
+    def tensor_node(self, tensor: Tensor, *, written: bool) -> Node | None:
+        """The node of a tensor with a known path that has Python attributes, or may be given some."""
+        node = self.nodes.get(id(tensor))
+        if node is None and (written or tensor.__dict__) and not is_wrapper(tensor):
+            source = self.tensors.source(tensor)
+            if source is not None:
+                node = self.nodes[id(tensor)] = make_node(tensor, source, NodeKind.OBJECT)
+        return node
 
     def class_node(self, kind: type) -> Node | None:
         """The node of a user's class, which entries hold; None for other classes."""

@@ -51,6 +51,7 @@ class Node:
         called: it is a module or a function whose call was seen.
         reached: it is a module whose path is guarded, or a dictionary that is guarded as a whole.
         asked_keys: keys of a dictionary that were guarded one by one.
+        depth: number of computed attributes on its path.
         parent: of a module that was found below another one: that one.
     """
 
@@ -66,6 +67,7 @@ class Node:
     reached: bool = False
     asked_keys: set[Any] = field(default_factory=set)
     parent: Node | None = None
+    depth: int = 0
 
 
 def node_kind(value: Any) -> NodeKind:
@@ -165,6 +167,6 @@ def make_node(value: Any, source: Source, kind: NodeKind) -> Node:
         node.attributes = own_attributes(value)
     elif kind is NodeKind.OBJECT:
         node.attributes = own_attributes(value)
-    elif kind is NodeKind.FUNCTION or kind is NodeKind.CLASS:
-        node.attributes = dict(value.__dict__)
+    elif kind is not NodeKind.METHOD and kind is not NodeKind.PARTIAL:
+        node.attributes = dict(getattr(value, "__dict__", ()))
     return node

@@ -1,14 +1,16 @@
-"""Whether a program consumed random state that PyTorch does not keep."""
+"""Whether a program consumed state that PyTorch does not keep: random generators and iterators that existed before."""
 
 from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Iterator
+from types import GeneratorType
 from typing import Any
 
 
 class RandomStates:
-    """States of Python's and NumPy's generators at one moment."""
+    """States of Python's and NumPy's random generators at one moment, and of other such objects as they are met."""
 
     def __init__(self) -> None:
         self._python = random.getstate()
@@ -17,7 +19,7 @@ class RandomStates:
         self._objects: dict[int, tuple[Any, str, Any]] = {}
 
     def watch(self, generator: Any, name: str) -> None:
-        """Also compare a ``random.Random`` or ``numpy.random.Generator`` from now on."""
+        """Also compare a random generator or an iterator from now on."""
         state = _state(generator)
         if state is not None and id(generator) not in self._objects:
             self._objects[id(generator)] = (generator, name, state)
@@ -37,6 +39,10 @@ class RandomStates:
 def _state(value: Any) -> Any:
     if isinstance(value, random.Random):
         return value.getstate()
+    if isinstance(value, GeneratorType):
+        return (value.gi_frame is None, value.gi_frame and value.gi_frame.f_lasti)
+    if isinstance(value, Iterator) and type(value).__module__ in ("builtins", "itertools"):
+        return _iterator_state(value)
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return None
@@ -45,6 +51,15 @@ def _state(value: Any) -> Any:
     if isinstance(value, numpy.random.RandomState):
         return value.get_state()
     return None
+
+
+def _iterator_state(iterator: Iterator[Any]) -> Any:
+    """How far an iterator is, as far as ``copy`` could tell; None for those that cannot be copied."""
+    try:
+        reduced = iterator.__reduce__()
+    except TypeError:
+        return None
+    return repr(reduced[1:]) if isinstance(reduced, tuple) else None
 
 
 def _equal(left: Any, right: Any) -> bool:

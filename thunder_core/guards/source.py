@@ -142,8 +142,8 @@ class KeywordSource(Source):
 class FunctionSource(Source):
     """What is compiled: the user's function, callable object or root module. Held strongly, as its owner does."""
 
-    function: Any = field(compare=False, repr=False)
-    label: str = "function"
+    function: Any = field(repr=False)
+    label: str = field(default="function", compare=False)
 
     def describe(self) -> str:
         return self.label
@@ -153,6 +153,12 @@ class FunctionSource(Source):
 
     def step(self, base: str, names: Names) -> str:
         return names.constant(self.function, self.label)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FunctionSource) and self.function is other.function
+
+    def __hash__(self) -> int:
+        return id(self.function)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,10 @@ class TensorIndex:
             if id(tensor) in self._guarded and isinstance(source.root, ArgumentSource | KeywordSource):
                 yield tensor, source
 
+    def source(self, tensor: Any) -> Source | None:
+        """The path to a tensor, if it is known by now."""
+        return self._sources.get(id(tensor))
+
     def find(self, value: Any) -> Source | None:
         """The path to an object that existed before the program ran, or None."""
         self.asked.add(id(value))
