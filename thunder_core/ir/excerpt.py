@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from thunder_core.errors import TraceError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.function_printer import FunctionPrinter
 from thunder_core.ir.literals import Speller
-from thunder_core.ir.printer import FunctionPrinter
 from thunder_core.ir.trace import Trace
 
 _AROUND = 5

@@ -9,8 +9,8 @@ import tokenize
 from dataclasses import dataclass, field
 
 from thunder_core.errors import TraceSyntaxError
+from thunder_core.ir.function_printer import NO_LOCATION
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.printer import NO_LOCATION
 
 _LOCATION = re.compile(r"# (?P<file>.+?):(?P<line>\d+) in (?P<function>[^\s:]+)(?:: .*)?")
 _HEADER = re.compile(r"# (trace|stage|provenance|context|memories): (.*)")

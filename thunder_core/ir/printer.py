@@ -6,21 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.ir.annotation import Annotator
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import Context
-from thunder_core.ir.context_text import describe_context, with_items
+from thunder_core.ir.function_printer import FunctionPrinter
 from thunder_core.ir.literals import Speller
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.proxy import PROXY_TYPES
-from thunder_core.ir.symbol import CallStyle
-from thunder_core.ir.tree import iterate_leaves
 
 if TYPE_CHECKING:
     from thunder_core.ir.trace import Trace
-
-NO_LOCATION = "# no user line"
-LEAVES = "thunder_core.ir.tree.leaves"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,157 +94,6 @@ class _ModulePrinter:
         self.bodies.append((body, name))
         self._function(body, name)
         return name
-
-
-class FunctionPrinter:
-    """Prints one function, line by line."""
-
-    def __init__(self, speller: Speller, *, lowered: bool, comments: bool) -> None:
-        self.speller = speller
-        self.lowered = lowered
-        self.comments = comments
-        self.lines: list[str] = []
-        self.locations: list[tuple[int, SourceLocation]] = []
-        self.annotator = Annotator()
-
-    def print_function(self, trace: Trace, name: str) -> None:
-        """Append the lines of ``trace`` as the function ``name``."""
-        self.trace = trace
-        self._signature(trace, name)
-        deletions = trace.deletions
-        self._delete(deletions.get(-1, ()), "    ")
-        context: Context | None = None
-        location: SourceLocation | None = None
-        indent = "    "
-        for index, bound in enumerate(trace.symbols):
-            if bound.context is not context and bound.context != context:
-                context = bound.context
-                indent = self._enter(context, trace.context)
-            if bound.location is not location and bound.location != location:
-                location = bound.location
-                if self.comments:
-                    self.lines.append(f"{indent}{_location_comment(location)}")
-            if location is not None:
-                self.locations.append((len(self.lines), location))
-            self.lines.append(indent + self.line(bound))
-            if self.lowered:
-                self._parts(bound.parts, indent)
-            if index in deletions:
-                self._delete(deletions[index], indent)
-        self.lines.append(f"    return {self.speller.spell(trace.output)}")
-
-    def header(self) -> list[str]:
-        """Comments with what the code of the function does not say about its trace."""
-        trace, storages = self.trace, self.annotator.storages()
-        lines = [
-            f"# trace: {trace.name}",
-            f"# stage: {trace.stage.value}",
-            f"# provenance: {trace.provenance}",
-            f"# context: {describe_context(trace.context)}",
-        ]
-        return [*lines, f"# memories: {storages}"] if storages else lines
-
-    def line(self, bound: BoundSymbol) -> str:
-        """One bound symbol as one line."""
-        text = call_text(self.speller, bound)
-        output = bound.output
-        if output is None:
-            return f"{text}{self._comment(bound)}" if self.comments else text
-        if isinstance(output, PROXY_TYPES):
-            text = f"{output.name} = {text}"
-        elif _is_target(output):
-            text = f"{_outer_target(output)} = {text}"
-        else:
-            self.speller.modules.add("thunder_core.ir.tree")
-            text = f"{_outer_target(tuple(iterate_leaves(output)))} = {LEAVES}({text})"
-        return f"{text}{self._comment(bound)}" if self.comments else text
-
-    def _comment(self, bound: BoundSymbol) -> str:
-        """The types of the outputs, and the effects that the call does not show by itself."""
-        text = ", ".join([self.annotator.annotate(proxy) for proxy in bound.outputs()])
-        if not bound.effects.pure:
-            text = "; ".join([text, *_effects(bound)] if text else _effects(bound))
-        return f"  # {text}" if text else ""
-
-    def _signature(self, trace: Trace, name: str) -> None:
-        if not self.comments or not trace.inputs:
-            self.lines.append(f"def {name}({', '.join([proxy.name for proxy in trace.inputs])}):")
-            return
-        self.lines.append(f"def {name}(")
-        self.lines.extend(f'    {proxy.name}: "{self.annotator.annotate(proxy)}",' for proxy in trace.inputs)
-        self.lines.append("):")
-
-    def _enter(self, context: Context | None, ambient: Context) -> str:
-        if context is None:
-            return "    "
-        self.lines.append(f"    with {', '.join(with_items(context, ambient))}:")
-        return "        "
-
-    def _delete(self, names: tuple[str, ...], indent: str) -> None:
-        if names:
-            self.lines.append(f"{indent}del {', '.join(names)}")
-
-    def _parts(self, parts: tuple[BoundSymbol, ...], indent: str) -> None:
-        if parts:
-            printer = FunctionPrinter(self.speller, lowered=False, comments=False)
-            self.lines.extend(f"{indent}#   {printer.line(part)}" for part in parts)
-
-
-def call_text(speller: Speller, bound: BoundSymbol) -> str:
-    """The call of ``bound`` as an expression, without its outputs."""
-    symbol, args = bound.symbol, bound.args
-    if symbol.style is CallStyle.FUNCTION:
-        return f"{speller.callee(symbol)}({speller.arguments(args, bound.kwargs)})"
-    receiver = speller.spell(args[0])
-    if not isinstance(args[0], PROXY_TYPES):
-        receiver = f"({receiver})"
-    if symbol.style is CallStyle.METHOD:
-        return f"{receiver}.{symbol.name}({speller.arguments(args[1:], bound.kwargs)})"
-    if symbol.style is CallStyle.GETITEM:
-        return f"{receiver}[{speller.index(args[1])}]"
-    return f"{receiver}.{symbol.name}"
-
-
-def _is_target(output: Any) -> bool:
-    """Whether ``output`` can be taken apart by an assignment: sequences of proxies, and of literals to ignore."""
-    if isinstance(output, tuple | list):
-        return all(_is_target(item) for item in output)
-    return not isinstance(output, dict | slice)
-
-
-def _outer_target(output: Any) -> str:
-    """The target without the parentheses that Python does not need."""
-    text = _target(output)
-    return text[1:-1] if isinstance(output, tuple) and len(output) > 1 else text
-
-
-def _target(output: Any) -> str:
-    if isinstance(output, PROXY_TYPES):
-        return output.name
-    if not isinstance(output, tuple | list):
-        return "_"
-    items = ", ".join([_target(item) for item in output])
-    if isinstance(output, list):
-        return f"[{items}]"
-    return f"({items},)" if len(output) == 1 else f"({items})"
-
-
-def _effects(bound: BoundSymbol) -> list[str]:
-    """Effects in words; an in-place method says by itself that it writes its receiver."""
-    effects = bound.effects
-    words = []
-    itself = bound.symbol.style is CallStyle.METHOD and effects.mutates == (getattr(bound.args[0], "name", ""),)
-    if effects.mutates and not itself:
-        words.append(f"writes {', '.join(effects.mutates)}")
-    if effects.random:
-        words.append("random")
-    if effects.external:
-        words.append("external")
-    return words
-
-
-def _location_comment(location: SourceLocation | None) -> str:
-    return NO_LOCATION if location is None else f"# {location.describe()}"
 
 
 def _import_order(module: str) -> tuple[bool, str]:
