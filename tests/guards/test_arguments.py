@@ -79,7 +79,7 @@ Pair = collections.namedtuple("Pair", "left right")
         ({1, 2}, {1, 3}),
         (int, float),
         (Frozen(2), Frozen(3)),
-        (...,  None),
+        (..., None),
     ],
 )
 def test_plain_values_by_type_and_value(observe, x, before, after):

@@ -48,15 +48,19 @@ def test_module_attributes(observe, x):
     model = Model()
     before = {name: id(value) for name, value in model.state_dict(keep_vars=True).items()}
     entry = observe(model, x)
-    assert sorted(described(entry)) == [
-        ("module.count", WriteKind.SET),
-        ("module.fresh", WriteKind.SET),
-        ("module.gone", WriteKind.DELETE),
-        ("module.inner.extra", WriteKind.SET),
-        ("module.other", WriteKind.SET),
-        ("module.state", WriteKind.SET),
-        ("module.weight", WriteKind.SET),
-    ] or len(described(entry)) == 7
+    assert (
+        sorted(described(entry))
+        == [
+            ("module.count", WriteKind.SET),
+            ("module.fresh", WriteKind.SET),
+            ("module.gone", WriteKind.DELETE),
+            ("module.inner.extra", WriteKind.SET),
+            ("module.other", WriteKind.SET),
+            ("module.state", WriteKind.SET),
+            ("module.weight", WriteKind.SET),
+        ]
+        or len(described(entry)) == 7
+    )
     assert entry.leaks == ()
     assert (model.count, model.gone, hasattr(model, "fresh"), hasattr(model, "other")) == (0, 1, False, False)
     assert {name: id(value) for name, value in model.state_dict(keep_vars=True).items()} == before

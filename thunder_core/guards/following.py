@@ -18,18 +18,24 @@ import torch
 from thunder_core.guards.class_names import ClassNames, function_behind, has_own_lookup, is_descriptor
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.guard import AbsentGuard, KeysGuard, NoAttributeGuard
 from thunder_core.guards.heap import MODULE_SOURCES, UNREAD_PACKAGES, Heap, is_wrapper, module_variable
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, node_kind
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import (
-    AttributeSource,
     ConstantSource,
+    Source,
+)
+from thunder_core.guards.steps import (
+    AttributeSource,
     DictionarySource,
     InstanceAttributeSource,
     ItemSource,
-    Source,
     SubmoduleSource,
+)
+from thunder_core.guards.structure_guards import (
+    AbsentGuard,
+    KeysGuard,
+    NoAttributeGuard,
 )
 from thunder_core.guards.tensor_index import same_step
 
@@ -179,9 +185,7 @@ class Following:
             node.edges.add(dictionary)
             self._heap.guards.append(KeysGuard(node.source, tuple(content), dictionary))
 
-    def _module_entry(
-        self, node: Node, step: type[DictionarySource], name: str, value: Any, names: CodeNames
-    ) -> None:
+    def _module_entry(self, node: Node, step: type[DictionarySource], name: str, value: Any, names: CodeNames) -> None:
         child = self._heap.nodes.get(id(value))
         if name not in node.edges and _holds(node.object.__dict__.get(step.dictionary), name, value):
             node.edges.add(name)
@@ -204,9 +208,7 @@ class Following:
         if has_own_lookup(type(node.object)):
             self._follow_computed(node, names)
 
-    def _follow_attributes(
-        self, node: Node, read: Iterable[str], names: CodeNames, *, labelled: bool = True
-    ) -> None:
+    def _follow_attributes(self, node: Node, read: Iterable[str], names: CodeNames, *, labelled: bool = True) -> None:
         """Attributes that the object holds itself; not labelled when they may be asked for otherwise than by name."""
         own = getattr(node.object, "__dict__", None)
         for name in read:

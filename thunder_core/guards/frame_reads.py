@@ -12,14 +12,22 @@ import torch
 
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.following import Following
-from thunder_core.guards.guard import AbsentGuard, NoHooksGuard, PlainGuard
+from thunder_core.guards.guard import (
+    PlainGuard,
+)
 from thunder_core.guards.heap import UNREAD_PACKAGES, Heap, module_variable
 from thunder_core.guards.node import NodeKind
 from thunder_core.guards.source import (
-    ClosureSource,
     EnvironmentSource,
     GlobalSource,
+)
+from thunder_core.guards.steps import (
+    ClosureSource,
     InstanceAttributeSource,
+)
+from thunder_core.guards.structure_guards import (
+    AbsentGuard,
+    NoHooksGuard,
 )
 
 MISSING = object()

@@ -17,15 +17,11 @@ from torch.nn import Module
 
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.guard import (
-    ArrayGuard,
     CodeGuard,
     DistinctGuard,
     EqualGuard,
     Guard,
     IdentityGuard,
-    KeysGuard,
-    LengthGuard,
-    NoItemGuard,
     PlainGuard,
     SameGuard,
     TypeGuard,
@@ -36,20 +32,28 @@ from thunder_core.guards.plain import ATOM_TYPES, copy_content, is_plain, is_pla
 from thunder_core.guards.random_state import RandomStates
 from thunder_core.guards.source import (
     ArgumentSource,
+    ConstantSource,
+    GlobalSource,
+    KeywordSource,
+    Source,
+)
+from thunder_core.guards.steps import (
     AttributeSource,
     BufferSource,
     ClosureSource,
-    ConstantSource,
     ContextSource,
     DictionarySource,
-    GlobalSource,
     InstanceAttributeSource,
     ItemSource,
-    KeywordSource,
     ParameterSource,
     ReferentSource,
-    Source,
     SubmoduleSource,
+)
+from thunder_core.guards.structure_guards import (
+    ArrayGuard,
+    KeysGuard,
+    LengthGuard,
+    NoItemGuard,
 )
 from thunder_core.guards.tensor_index import TensorIndex
 

@@ -35,9 +35,7 @@ _LIBRARY_TYPES = frozenset(
         torch.iinfo,
     }
 )
-ATOM_TYPES = (
-    SINGLETON_TYPES | LITERAL_TYPES | _LIBRARY_TYPES | {complex, range, torch.device, torch.qscheme}
-)
+ATOM_TYPES = SINGLETON_TYPES | LITERAL_TYPES | _LIBRARY_TYPES | {complex, range, torch.device, torch.qscheme}
 _FROZEN_CONTAINERS = frozenset({tuple, frozenset, torch.Size, slice})
 _PLAIN_CONTAINERS = _FROZEN_CONTAINERS | {list, dict, set}
 _COMPARABLE = frozenset({NoneType, bool, int, str, bytes})

@@ -9,11 +9,13 @@ import torch
 
 from thunder_core.guards.source import (
     ArgumentSource,
+    KeywordSource,
+    Source,
+)
+from thunder_core.guards.steps import (
     BufferSource,
     ItemSource,
-    KeywordSource,
     ParameterSource,
-    Source,
     StepSource,
     SubmoduleSource,
 )

@@ -12,9 +12,16 @@ from typing import Any
 from thunder_core.guards.call_shape import CallShape
 from thunder_core.guards.fast_checks import ModesMemo, TensorsMemo, sees_requires_grad
 from thunder_core.guards.global_state import GlobalState, always_checked, remaining
-from thunder_core.guards.guard import DistinctGuard, Guard, NoHooksGuard, SameGuard
+from thunder_core.guards.guard import (
+    DistinctGuard,
+    Guard,
+    SameGuard,
+)
 from thunder_core.guards.prologue_names import PrologueNames
 from thunder_core.guards.source import PATH_ERRORS, ArgumentSource, KeywordSource, Source
+from thunder_core.guards.structure_guards import (
+    NoHooksGuard,
+)
 from thunder_core.guards.tensor_guard import TensorGuard
 
 _MARK = "\0"

@@ -9,9 +9,19 @@ from typing import Any
 import torch
 
 from thunder_core.guards.global_state import GlobalState, autocast_state
-from thunder_core.guards.guard import CodeGuard, Guard, IdentityGuard, KeysGuard, LengthGuard, PlainGuard, TypeGuard
+from thunder_core.guards.guard import (
+    CodeGuard,
+    Guard,
+    IdentityGuard,
+    PlainGuard,
+    TypeGuard,
+)
 from thunder_core.guards.prologue import CallShape, Prologue
 from thunder_core.guards.source import Names, Source
+from thunder_core.guards.structure_guards import (
+    KeysGuard,
+    LengthGuard,
+)
 from thunder_core.guards.tensor_guard import TensorGuard
 
 _MODE_READERS: dict[str, Callable[[], Any]] = {

@@ -13,12 +13,14 @@ from thunder_core.guards.node import Node, NodeKind, node_kind, own_attributes
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
     ArgumentSource,
+    KeywordSource,
+    Source,
+)
+from thunder_core.guards.steps import (
     AttributeSource,
     DictionarySource,
     InstanceAttributeSource,
     ItemSource,
-    KeywordSource,
-    Source,
     StepSource,
 )
 

@@ -15,16 +15,18 @@ from thunder_core.guards.heap import Heap, is_argument
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, entries, own_attributes
 from thunder_core.guards.source import (
     Args,
+    GlobalSource,
+    Kwargs,
+    Names,
+    Source,
+)
+from thunder_core.guards.steps import (
     AttributeSource,
     BufferSource,
     ClosureSource,
-    GlobalSource,
     InstanceAttributeSource,
     ItemSource,
-    Kwargs,
-    Names,
     ParameterSource,
-    Source,
     SubmoduleSource,
 )
 
