@@ -10,11 +10,12 @@ import torch
 
 from thunder_core.acquire import leaks
 from thunder_core.acquire.active import active_recorder, set_active_recorder
+from thunder_core.acquire.eager_modules import Key, key_of, module_to_blame
 from thunder_core.acquire.interception import intercepting
 from thunder_core.acquire.mode import AcquisitionMode
 from thunder_core.acquire.rebuild import Rebuilder, Recipe
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import DataDependentError, UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.source import Source
 from thunder_core.ir.context import Context, current_context
@@ -56,8 +57,30 @@ def acquire(
         AcquisitionError: the program cannot be recorded; the message names the user's line.
         Exception: whatever the program itself raises.
     """
+    eager: frozenset[Key] = frozenset()
+    first: DataDependentError | None = None
+    while True:
+        try:
+            return _attempt(function, args, kwargs, name, eager)
+        except DataDependentError as error:
+            module = module_to_blame(error, function, eager)
+            if module is None:
+                if first is None:
+                    raise
+                raise first from None
+            first = first or error
+            eager |= {key_of(module)}
+
+
+def _attempt(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    name: str,
+    eager_modules: frozenset[Key],
+) -> Acquired:
     observer = Observer(function, args, kwargs)
-    recorder = Recorder(observer.source_of)
+    recorder = Recorder(observer.source_of, eager_modules)
     try:
         outputs: list[Proxy] = []
         recipe = _run(function, args, kwargs, recorder, observer, outputs)

@@ -12,7 +12,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -172,13 +172,18 @@ def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False) -> F
     return fake
 
 
-def make_derived(mode: FakeTensorMode, proxy: TensorProxy) -> FakeTensor:
+def make_derived(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | None = None) -> FakeTensor:
     """Like `make_fake`; a proxy that requires grad becomes a computed tensor instead of a leaf."""
-    fake = make_fake(mode, proxy)
-    if proxy.requires_grad:
-        with torch.inference_mode(False), torch.enable_grad():
-            return _Derived.apply(fake)  # type: ignore[no-any-return, no-untyped-call]
-    return fake
+    if not proxy.requires_grad:
+        return make_fake(mode, proxy, storage_size=storage_size)
+    with torch.inference_mode(False), torch.enable_grad():
+        if storage_size is None and proxy.offset == 0:
+            whole: FakeTensor = _Derived.apply(make_fake(mode, proxy))
+            return whole
+        size = storage_size if storage_size is not None else _extent(proxy)
+        whole = _Derived.apply(make_fake(mode, replace(proxy, shape=(size,), stride=(1,), offset=0)))
+        part: FakeTensor = whole.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[assignment]
+        return part
 
 
 def _extent(proxy: TensorProxy) -> Any:

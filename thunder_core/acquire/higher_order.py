@@ -91,6 +91,7 @@ class Region:
         self.recorder = recorder
         self.lines: list[BoundSymbol] = []
         self.first_made = len(recorder.made)
+        self.first_renamed = len(recorder.renamed)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -133,6 +134,13 @@ class Region:
             any(line.effects.external for line in self.lines),
         )
 
+    def restore_names(self) -> None:
+        """Tensors from outside that were written inside go by their old names again: the memory is the same."""
+        defined = self.defined()
+        for variable, name in reversed(self.recorder.renamed[self.first_renamed :]):
+            if name not in defined and variable.proxy.name in defined:
+                variable.proxy = replace(variable.proxy, name=name)
+
     def body(self, stem: str, inputs: tuple[Proxy, ...], output: Any) -> Trace:
         """The region as a trace."""
         name = self.recorder.names.for_input(stem)
@@ -164,6 +172,7 @@ def checkpoint(
 
 def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], options: dict[str, Any]) -> None:
     """Append the checkpoint symbol for a finished region."""
+    region.restore_names()
     defined = region.defined()
     live = [variable for variable in dict.fromkeys(live) if variable.proxy.name in defined]
     free, effects = region.free(), region.effects()

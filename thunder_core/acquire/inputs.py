@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.acquire.fake import make_alias, make_fake, storage_address
+from thunder_core.acquire.fake import make_alias, make_derived, make_fake, storage_address
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
@@ -116,11 +116,8 @@ class Inputs:
                 variable.fake = make_alias(recorder.fake(sibling), proxy, leaf=tensor.is_leaf)
             else:
                 size = tensor.untyped_storage().nbytes() // max(tensor.element_size(), 1)
-                variable.fake = make_fake(
-                    recorder.mode, proxy, storage_size=size if _shows_part(tensor, size) else None
-                )
-                if tensor.requires_grad and not tensor.is_leaf:
-                    variable.fake = variable.fake.view_as(variable.fake)  # type: ignore[assignment]
+                make = make_fake if tensor.is_leaf else make_derived
+                variable.fake = make(recorder.mode, proxy, storage_size=size if _shows_part(tensor, size) else None)
                 recorder.bind_storage(variable.fake, storage)
                 self._by_storage[address] = variable
             if tensor.is_conj():

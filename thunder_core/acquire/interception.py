@@ -16,7 +16,7 @@ import torch
 import torch.utils.checkpoint as torch_checkpoint
 from torch.nn.modules._functions import BackwardHookFunction
 
-from thunder_core.acquire import higher_order
+from thunder_core.acquire import eager_modules, higher_order
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.user_frames import user_location
@@ -56,6 +56,7 @@ def _install() -> None:
     refuse = _refuse(torch.random.seed, "torch.seed")
     _replace(torch, "seed", refuse)
     _replace(torch.random, "seed", refuse)
+    _replace(torch.nn.Module, "__call__", _module_call)
     _replace(torch.compiler, "_is_compiling_flag", True)
 
 
@@ -101,6 +102,18 @@ def _function_apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: An
             advice=("register backward hooks on a module that contains the compiled one", "use Tensor.register_hook"),
         )
     return higher_order.autograd_function(recorder, cls, args, kwargs)
+
+
+_original_module_call = torch.nn.Module.__call__
+
+
+def _module_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    recorder = active_recorder()
+    if recorder is None or not recorder.eager_modules or recorder.busy:
+        return _original_module_call(module, *args, **kwargs)
+    if eager_modules.key_of(module) not in recorder.eager_modules:
+        return _original_module_call(module, *args, **kwargs)
+    return eager_modules.call_eagerly(recorder, module, args, kwargs)
 
 
 def _checkpoint(

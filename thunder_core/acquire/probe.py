@@ -72,7 +72,8 @@ def _attempt(
         result = target(*given[0], **given[1])
     except (RuntimeError, ValueError, IndexError):
         return None
-    leaves = list(iterate_leaves(result))
+    leaves: list[Any] = []
+    map_leaves(leaves.append, result)
     if not all(isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided for leaf in leaves):
         return None
     if any(leaf is tensor for leaf in leaves for tensor in tensors):

@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.acquire import data_dependence, reshaping, values
 from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.eager_modules import Key
 from thunder_core.acquire.fake import storage_address
 from thunder_core.acquire.outcome import Outcome, Result, Slot, infer
 from thunder_core.acquire.tensors import Tensors
@@ -47,15 +48,21 @@ class Recorder(Tensors):
         lines: the bound symbols so far (of the innermost region while a higher-order call is recorded).
         ambient: the modes that the whole program runs under.
         saw_strides: whether the program asked for strides.
+        eager_modules: modules whose calls are recorded as one line.
+        written: memories that a call wrote.
+        renamed: tensor objects that got a new name by a write, with the name before, in order.
         entangled: memories of which tensors show parts that depend on values, so that nothing may write to them.
     """
 
-    def __init__(self, source_of: Callable[[Any], Any]) -> None:
+    def __init__(self, source_of: Callable[[Any], Any], eager_modules: frozenset[Key] = frozenset()) -> None:
         super().__init__(source_of, self._record_escaped)
         self.lines: list[BoundSymbol] = []
         self.ambient = current_context()
         self.saw_strides = False
+        self.eager_modules = eager_modules
         self.entangled: set[int] = set()
+        self.written: set[int] = set()
+        self.renamed: list[tuple[Variable, str]] = []
         self._outcomes: dict[Any, Outcome] = {}
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -134,13 +141,14 @@ class Recorder(Tensors):
                 self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None)
                 objects.append(call.objects[result.same_as])
                 variable = call.variables[result.same_as]
-                proxy = self._rename(variable, result, result.same_as in outcome.written)
+                proxy = self._rename(variable, result)
             else:
                 variable = self._new_variable(result, call, made, fakes[index] if fakes else None, constant, location)
                 objects.append(self.traced(variable))
                 proxy = variable.proxy
             made.append(variable)
             proxies.append(proxy)
+        self.written.update(call.proxies[index].storage for index in outcome.written)
         if not constant:
             self.constant_storages.difference_update(call.proxies[index].storage for index in outcome.written)
         self._check_writes(symbol, call, outcome, location)
@@ -217,8 +225,9 @@ class Recorder(Tensors):
                 advice=("rebind the variable to the other tensor instead",),
             )
 
-    def _rename(self, variable: Variable, result: Result, written: bool) -> TensorProxy:
+    def _rename(self, variable: Variable, result: Result) -> TensorProxy:
         """A new name for a tensor object that a call wrote or whose metadata it changed."""
+        self.renamed.append((variable, variable.proxy.name))
         variable.proxy = replace(
             variable.proxy,
             name=self.names.intermediate(),

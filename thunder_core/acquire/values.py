@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ def find_another_way(
         )
     if read:
         raise data_dependence.error(symbol, call.variables, user_location(4), error) from error
-    return _probe_or_raise(recorder, symbol, args, kwargs, call, error)
+    return probe_or_raise(recorder, symbol, args, kwargs, call, error)
 
 
 def _as_number(recorder: Recorder, leaf: Any) -> Any:
@@ -94,18 +95,36 @@ def _as_number(recorder: Recorder, leaf: Any) -> Any:
     return leaf
 
 
-def _probe_or_raise(
-    recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, error: Exception
+def probe_or_raise(
+    recorder: Recorder,
+    symbol: Symbol,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    call: Call,
+    error: Exception,
+    *,
+    target: Callable[..., Any] | None = None,
+    parameters: Iterable[torch.Tensor] = (),
 ) -> Any:
+    """Record a call whose metadata is found by trying it on sample values, with a check of the real result after it.
+
+    Args:
+        target: what is tried; the symbol's own target by default.
+        parameters: tensors that the call uses besides its arguments.
+
+    Raises:
+        AcquisitionError: the metadata depends on values, or the call cannot be tried.
+    """
     with recorder.mode.observing():
-        found = probe(symbol.target, recorder.fakes(args), recorder.fakes(kwargs))
-    if found is None:
+        found = probe(target or symbol.target, recorder.fakes(args), recorder.fakes(kwargs))
+    if found is None or (found.views and not recorder.written.isdisjoint(p.storage for p in call.proxies)):
         raise data_dependence.error(symbol, call.variables, user_location(5), error) from error
     with recorder.mode.observing() as observed:
         device = call.proxies[0].device if call.proxies else torch.device("cpu")
         made = map_leaves(lambda leaf: FakeTensor(recorder.mode, leaf, device), found.result)
         outcome, fakes = infer(lambda: made, (), {}, [], observed)
-    if torch.is_grad_enabled() and any(variable.proxy.requires_grad for variable in call.variables):
+    differentiable = any(variable.proxy.requires_grad for variable in call.variables)
+    if torch.is_grad_enabled() and (differentiable or any(parameter.requires_grad for parameter in parameters)):
         marked = [replace(r, requires_grad=r.dtype.is_floating_point or r.dtype.is_complex) for r in outcome.results]
         outcome, fakes = replace(outcome, results=tuple(marked)), []
     recorded = convert(args, Call(recorder)), convert(kwargs, Call(recorder))

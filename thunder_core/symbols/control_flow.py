@@ -17,4 +17,10 @@ def cond(
     return true_branch(*operands) if pred else false_branch(*operands)
 
 
+def call_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Call a module as eager PyTorch does: its program depends on the values of its arguments."""
+    return module(*args, **kwargs)
+
+
+CALL_MODULE = Symbol("thunder_core.symbols.control_flow.call_module", call_module)
 COND = Symbol("thunder_core.symbols.control_flow.cond", cond, tags=frozenset({Tag.HIGHER_ORDER}))

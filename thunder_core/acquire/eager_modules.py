@@ -1,0 +1,81 @@
+"""Submodules whose program depends on values, but whose results' shapes do not: the trace calls them as eager does.
+
+The router of a mixture of experts is the usual case: ``torch.where(mask)`` has as many rows as an expert gets tokens,
+and the sum over the experts has the shape of the input again. When recording such a submodule fails, the program is
+recorded again with one line for each call of it. The submodule then runs as the user wrote it, with its own parameters.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder_core.acquire import data_dependence, values
+from thunder_core.acquire.arguments import Call, convert
+from thunder_core.ir.effects import Effects
+from thunder_core.symbols.control_flow import CALL_MODULE
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.recorder import Recorder
+
+Key = int | type[torch.nn.Module]
+
+
+def key_of(module: torch.nn.Module) -> Key:
+    """What is called eagerly together: all modules of a user's class, or one module of a class of PyTorch's."""
+    kind = type(module)
+    return id(module) if kind.__module__.startswith("torch.") else kind
+
+
+def module_to_blame(error: BaseException, root: Callable[..., Any], known: frozenset[Key]) -> torch.nn.Module | None:
+    """The innermost module, other than the whole program, in whose ``forward`` an error came up."""
+    found: torch.nn.Module | None = None
+    traceback: TracebackType | None = error.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        module = frame.f_locals.get("self") if frame.f_code.co_name == "forward" else None
+        if isinstance(module, torch.nn.Module) and module is not root and key_of(module) not in known:
+            found = module
+        traceback = traceback.tb_next
+    return found
+
+
+def call_eagerly(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record one call of a module as one line.
+
+    Raises:
+        DataDependentError: the metadata of its result depends on values, or cannot be tried.
+    """
+    outer, recorder.busy = recorder.busy, True
+    try:
+        with torch._C.DisableTorchFunction():
+            return _record(recorder, module, args, kwargs)
+    finally:
+        recorder.busy = outer
+
+
+def _record(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    cause = data_dependence.ValueNeeded(type(module).__qualname__)
+    call = Call(recorder)
+    convert(args, call), convert(kwargs, call)
+    if not call.foldable:  # other objects may be written; they cannot be tried on a copy
+        raise data_dependence.error(CALL_MODULE, call.variables, None, cause)
+    call.foldable = False
+    duplicate: list[torch.nn.Module] = []
+
+    def try_copy(_module: Any, *tried: Any, **named: Any) -> Any:
+        if not duplicate:
+            duplicate.append(copy.deepcopy(module))
+        return duplicate[0](*tried, **named)
+
+    first = len(recorder.lines)
+    result = values.probe_or_raise(
+        recorder, CALL_MODULE, (module, *args), kwargs, call, cause, target=try_copy, parameters=module.parameters()
+    )
+    recorder.lines[first] = replace(recorder.lines[first], effects=Effects(random=True, external=True))
+    return result
