@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import array
 import collections
-import contextvars
 import enum
 import functools
 import sys
-import weakref
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
 
-from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
+from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.guard import (
-    CodeGuard,
     DistinctGuard,
-    EqualGuard,
     Guard,
     IdentityGuard,
     PlainGuard,
     SameGuard,
     TypeGuard,
-    WeakIdentityGuard,
 )
 from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
-from thunder_core.guards.plain import ATOM_TYPES, copy_content, is_plain, is_plain_content
+from thunder_core.guards.object_guards import ObjectGuards
+from thunder_core.guards.plain import ATOM_TYPES, is_plain
 from thunder_core.guards.random_state import RandomStates
 from thunder_core.guards.source import (
     ArgumentSource,
@@ -41,25 +36,15 @@ from thunder_core.guards.steps import (
     AttributeSource,
     BufferSource,
     ClosureSource,
-    ContextSource,
     DictionarySource,
     InstanceAttributeSource,
-    ItemSource,
     ParameterSource,
-    ReferentSource,
     SubmoduleSource,
-)
-from thunder_core.guards.structure_guards import (
-    ArrayGuard,
-    KeysGuard,
-    LengthGuard,
-    NoItemGuard,
 )
 from thunder_core.guards.tensor_index import TensorIndex
 
 _MUTABLE_KINDS = (NodeKind.OBJECT, NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET, NodeKind.MODULE)
 _KEYED_TYPES = frozenset({dict, collections.OrderedDict, collections.defaultdict})
-_MISSING = object()
 _MOST_DISTINCT = 8
 UNREAD_PACKAGES = sys.stdlib_module_names | {"numpy", "thunder", "thunder_core"}
 """Packages whose variables are taken for constants."""
@@ -73,6 +58,7 @@ class Heap:
         nodes: by id of the object.
         guards: in the order in which they were found: a path's guards come after those of its parts.
         tensors: where tensors were seen.
+        objects: makes the guards of single objects.
         random_states: of Python's and NumPy's generators when the observation began, or when they were met.
         functions: nodes of Python functions by the id of their code.
         stored_globals, stored_cells: variables that observed code rebinds, with their first values.
@@ -87,6 +73,7 @@ class Heap:
         self.nodes: dict[int, Node] = {}
         self.guards: list[Guard] = []
         self.tensors = TensorIndex(self)
+        self.objects = ObjectGuards(self)
         self.random_states = RandomStates()
         self.functions: dict[int, list[Node]] = {}
         self.stored_globals: dict[tuple[int, str], tuple[GlobalSource, Any]] = {}
@@ -96,7 +83,6 @@ class Heap:
         self.compares_identity = False
         self.wrote_arguments = False
         self._variables: set[tuple[int, str]] = set()
-        self._arrays: list[Node] = []
         self._kept: list[Any] = []
 
     def close(self) -> None:
@@ -126,7 +112,7 @@ class Heap:
             if node.source is not source and node.source != source:
                 self.guards.append(SameGuard(source, node.source))
             if node.kind is NodeKind.DICTIONARY and not by_key:
-                self.read_dictionary(node)
+                self.objects.read_dictionary(node)
             return node
         if type(value) is BuiltinFunctionType or isinstance(value, ModuleType):
             self.guards.append(IdentityGuard(source, value))
@@ -145,17 +131,17 @@ class Heap:
         elif kind is NodeKind.DICTIONARY and by_key and type(value) in _KEYED_TYPES:
             self.guards.append(TypeGuard(source, type(value)))
         elif kind is NodeKind.DICTIONARY:
-            self.read_dictionary(node)
+            self.objects.read_dictionary(node)
         elif kind in (NodeKind.SEQUENCE, NodeKind.SET):
-            self._guard_container(node)
+            self.objects.guard_container(node)
         elif kind is NodeKind.FUNCTION:
-            self._guard_function(node)
+            self.objects.guard_function(node)
         elif kind is NodeKind.CLASS:
             self.guards.append(IdentityGuard(source, value))
         elif kind is NodeKind.METHOD:
-            self._guard_parts(node, MethodType, ("__self__", "__func__"))
+            self.objects.guard_parts(node, MethodType, ("__self__", "__func__"))
         elif kind is NodeKind.PARTIAL:
-            self._guard_parts(node, functools.partial, ("func", "args", "keywords"))
+            self.objects.guard_parts(node, functools.partial, ("func", "args", "keywords"))
         elif kind is NodeKind.OBJECT and is_wrapper(value):
             self.guards.append(TypeGuard(source, type(value)))
             for inner, path in self._wrapped(node):
@@ -163,9 +149,9 @@ class Heap:
         elif kind is NodeKind.OBJECT:
             self.guards.append(TypeGuard(source, type(value)))
             if type(value).__module__.partition(".")[0] == "torch":  # its code is not observed
-                self.read_everything(node)
+                self.objects.read_everything(node)
         else:
-            self.guard_opaque(node)
+            self.objects.guard_opaque(node)
         return node
 
     def index_modules(self, root: Module, source: Source) -> None:
@@ -207,128 +193,6 @@ class Heap:
             if isinstance(value, Module | FunctionType | MethodType) and name != "__wrapped__"
         ]
 
-    def _guard_container(self, node: Node) -> None:
-        value, source = node.object, node.source
-        if is_plain_content(value):
-            self.guards.append(PlainGuard(source, copy_content(value)))
-            self._note_nested(node)
-            return
-        self.guards.append(TypeGuard(source, type(value)))
-        if node.kind is NodeKind.SEQUENCE:
-            self.guards.append(LengthGuard(source, len(node.content)))
-            for index, item in enumerate(node.content):
-                self.meet(item, ItemSource(source, index))
-        else:
-            self.guard_opaque(node)
-
-    def _note_nested(self, node: Node) -> None:
-        """Make nodes of the containers in one that is guarded as a whole, so that writes to them are seen."""
-        items = node.content.items() if node.kind is NodeKind.DICTIONARY else enumerate(node.content)
-        for key, item in items:
-            if type(item) in (list, dict, set, tuple) and id(item) not in self.nodes:
-                nested = make_node(item, ItemSource(node.source, key), node_kind(item))
-                nested.reached = True
-                self.nodes[id(item)] = nested
-                if nested.kind is not NodeKind.SET:
-                    self._note_nested(nested)
-
-    def read_dictionary(self, node: Node) -> None:
-        """Guard the whole content of a dictionary."""
-        if node.reached:
-            return
-        node.reached = True
-        if type(node.object) is dict and is_plain_content(node.content):
-            self.guards.append(PlainGuard(node.source, copy_content(node.content)))
-            self._note_nested(node)
-            return
-        self.guards.append(TypeGuard(node.source, type(node.object)))
-        self.guards.append(KeysGuard(node.source, tuple(node.content)))
-        for key, item in node.content.items():
-            if key not in node.asked_keys:
-                node.asked_keys.add(key)
-                self.meet(item, ItemSource(node.source, key))
-            self._guard_key(key)
-
-    def read_entry(self, node: Node, key: Any) -> None:
-        """Guard one entry of a dictionary, or that it is not there."""
-        if node.reached or key in node.asked_keys:
-            return
-        node.asked_keys.add(key)
-        if key not in node.content:
-            if key not in node.object:  # else written before it could be read
-                self.guards.append(NoItemGuard(node.source, key))
-        elif dict.get(node.object, key, _MISSING) is node.content[key]:  # else overwritten before it could be read
-            self.meet(node.content[key], ItemSource(node.source, key), by_key=True)
-
-    def _guard_key(self, key: Any) -> None:
-        """An object that a dictionary is looked up with by identity."""
-        node = self.nodes.get(id(key))
-        if node is not None and node.kind is NodeKind.OBJECT:
-            self.guard_opaque(node)
-
-    def _guard_function(self, node: Node) -> None:
-        function: FunctionType = node.object
-        code = function.__code__
-        if kind_of(code) not in (CodeKind.USER, CodeKind.MODULE):
-            self.guards.append(IdentityGuard(node.source, function))
-            return
-        self.guards.append(CodeGuard(node.source, code))
-        self.functions.setdefault(id(code), []).append(node)
-        self.keep(code)
-        for name in ("__defaults__", "__kwdefaults__"):
-            value = getattr(function, name)
-            if value:
-                self.meet(value, AttributeSource(node.source, name))
-
-    def _guard_parts(self, node: Node, kind: type, names: tuple[str, ...]) -> None:
-        self.guards.append(TypeGuard(node.source, kind))
-        for name in names:
-            self.meet(getattr(node.object, name), AttributeSource(node.source, name))
-
-    def guard_opaque(self, node: Node) -> None:
-        """An object whose reads cannot be observed: equal if it says so, else the very same."""
-        value, source = node.object, node.source
-        kind = type(value)
-        self.random_states.watch(value, source.describe())
-        if isinstance(value, weakref.ref):
-            self.guards.append(TypeGuard(source, kind))
-            self.meet(value(), ReferentSource(source))
-            return
-        numpy = sys.modules.get("numpy")
-        if numpy is not None and isinstance(value, numpy.ndarray):
-            self._arrays.append(node)  # whether its content counts depends on how the program uses it
-            return
-        if isinstance(value, MappingProxyType):
-            self._read_mapping(node)
-            return
-        if isinstance(value, bytearray | array.array):
-            self.guards.append(EqualGuard(source, value[:]))
-            return
-        if isinstance(value, contextvars.ContextVar):
-            self._read_context(node)
-        if has_equality(value):
-            self.guards.append(EqualGuard(source, value))
-            return
-        try:
-            reference = weakref.ref(value)
-        except TypeError:
-            self.guards.append(IdentityGuard(source, value))
-        else:
-            self.guards.append(WeakIdentityGuard(source, reference, kind.__name__))
-
-    def _read_mapping(self, node: Node) -> None:
-        """A read-only view of a dictionary."""
-        self.guards.append(TypeGuard(node.source, type(node.object)))
-        self.guards.append(KeysGuard(node.source, tuple(node.object)))
-        for key, item in node.object.items():
-            self.meet(item, ItemSource(node.source, key))
-
-    def _read_context(self, node: Node) -> None:
-        """The value of a context variable."""
-        value = node.object.get(None)
-        self.keep(value)
-        self.meet(value, ContextSource(node.source))
-
     def tensor_node(self, tensor: Tensor, *, written: bool) -> Node | None:
         """The node of a tensor with a known path that has Python attributes, or may be given some."""
         node = self.nodes.get(id(tensor))
@@ -355,18 +219,6 @@ class Heap:
         else:
             self.meet(value, source, by_key=True)
 
-    def read_everything(self, node: Node) -> None:
-        """Guard every attribute of an object, and of the objects below it."""
-        own = getattr(node.object, "__dict__", ())
-        for name, value in node.attributes.items():
-            if name in node.edges:
-                continue
-            node.edges.add(name)
-            step = InstanceAttributeSource if name in own else AttributeSource
-            child = self.meet(value, step(node.source, name))
-            if child is not None and child.kind is NodeKind.OBJECT:
-                self.read_everything(child)
-
     # ------------------------------------------------------------ at the end
 
     def finish(self) -> None:
@@ -377,10 +229,7 @@ class Heap:
         for source in self.late:
             self.guards.append(IdentityGuard(source, source.read((), {})))
         self.late.clear()
-        for node in self._arrays:
-            lifted = id(node.object) in self.tensors.asked
-            self.guards.append(ArrayGuard.of(node.source, node.object, content=not lifted))
-        self._arrays.clear()
+        self.objects.finish()
 
     def _guard_distinct(self) -> None:
         """Objects among the arguments that the program compares by identity, or writes to, must stay different ones."""
@@ -389,7 +238,11 @@ class Heap:
             if node.kind in _MUTABLE_KINDS and is_argument(node.source):
                 groups.setdefault(type(node.object), []).append(node.source)
         if self.compares_identity:
+            known: set[int] = set()
             for tensor, source in self.tensors.arguments():
+                if id(tensor) in known:  # one object by two paths
+                    continue
+                known.add(id(tensor))
                 groups.setdefault(type(tensor), []).append(source)
         for sources in groups.values():
             self.guards.extend(
@@ -417,17 +270,6 @@ def module_variable(module: ModuleType, name: str) -> Source:
 def is_wrapper(value: Any) -> bool:
     """True for a compiled program, which stands for the program that it was made from."""
     return type(value).__module__.partition(".")[0] in ("thunder", "thunder_core")
-
-
-def has_equality(value: Any) -> bool:
-    """True for a hashable object whose class defines what equality means, as a truth value."""
-    kind: Any = type(value)
-    if kind.__eq__ is object.__eq__ or kind.__hash__ in (None, object.__hash__):
-        return False
-    try:
-        return (value == value) is True
-    except (TypeError, ValueError, RuntimeError):
-        return False
 
 
 def is_argument(source: Source) -> bool:
