@@ -141,13 +141,13 @@ class Following:
         """The entries that the code asks for; the rest of the content is followed when it was read."""
         keys = names.keys_of(label)
         if keys is None or type(node.object).__module__ not in _PLAIN_CONTAINER_MODULES:
-            self._heap.read_dictionary(node)
+            self._heap.objects.read_dictionary(node)
             if (id(names), None) not in node.asked:
                 node.asked.add((id(names), None))
                 self.follow_all(node.content.values(), names)
             return
         for key in keys:
-            self._heap.read_entry(node, key)
+            self._heap.objects.read_entry(node, key)
             if key in node.content:
                 self.follow_all((node.content[key],), names, f"[{key!r}]")
 
