@@ -29,14 +29,15 @@ def compile_source(
     The source is shown by tracebacks, pdb and `inspect` for as long as the function lives.
 
     Args:
-        namespace: the globals that the source runs with; they are filled in place.
+        namespace: the globals that the source runs with; they are filled in place, but for the function itself.
         title: what the source is, for its file name ``<thunder title N>``.
         locations: the user's line for lines of the source, used by `annotate_exception`.
     """
     filename = f"<thunder {title} {next(_numbers)}>"
     code = compile(source, filename, "exec", dont_inherit=True)
     exec(code, namespace)
-    function: Callable[..., Any] = namespace[function_name]
+    # out of its own globals, so that it is freed with its last reference instead of by the cycle collector
+    function: Callable[..., Any] = namespace.pop(function_name)
     lines = source.splitlines(keepends=True)
     linecache.cache[filename] = (len(source), None, lines, filename)
     _locations[filename] = locations or {}
