@@ -74,7 +74,7 @@ class TensorIndex:
 
     def arguments(self) -> Iterator[tuple[Any, Source]]:
         """Tensors that were met and arrive as, or in, arguments."""
-        for tensor in self._kept:
+        for tensor in {id(tensor): tensor for tensor in self._kept}.values():
             source = self._sources[id(tensor)]
             if id(tensor) in self._guarded and isinstance(source.root, ArgumentSource | KeywordSource):
                 yield tensor, source
