@@ -238,13 +238,10 @@ class Heap:
             if node.kind in _MUTABLE_KINDS and is_argument(node.source):
                 groups.setdefault(type(node.object), []).append(node.source)
         if self.compares_identity:
-            known: set[int] = set()
             for tensor, source in self.tensors.arguments():
-                if id(tensor) in known:  # one object by two paths
-                    continue
-                known.add(id(tensor))
                 groups.setdefault(type(tensor), []).append(source)
-        for sources in groups.values():
+        for paths in groups.values():
+            sources = list(dict.fromkeys(paths))
             self.guards.extend(
                 DistinctGuard(source, other)
                 for position, source in enumerate(sources[:_MOST_DISTINCT])
