@@ -15,35 +15,31 @@ from typing import Any
 
 import torch
 
-from thunder_core.guards.class_names import ClassNames, function_behind, has_own_lookup, is_descriptor
-from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
+from thunder_core.guards.class_names import has_own_lookup
+from thunder_core.guards.class_reads import ClassReads
 from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.dynamic_reads import MISSING, MODULE_ATTRIBUTES, DynamicReads, ask
 from thunder_core.guards.heap import MODULE_SOURCES, UNREAD_PACKAGES, Heap, is_wrapper, module_variable
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, node_kind
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import (
-    ConstantSource,
     Source,
 )
 from thunder_core.guards.steps import (
     AttributeSource,
     DictionarySource,
     InstanceAttributeSource,
-    ItemSource,
     SubmoduleSource,
 )
 from thunder_core.guards.structure_guards import (
     AbsentGuard,
     KeysGuard,
-    NoAttributeGuard,
 )
 from thunder_core.guards.tensor_index import same_step
 
-_MISSING = object()
 _MODULE_INTERNALS = frozenset(
     {*MODULE_DICTIONARIES, *(name for name in torch.nn.Module().__dict__ if name.startswith("_"))}
 )
-_MODULE_ATTRIBUTES = frozenset(dir(torch.nn.Module))
 _CONTAINER_MODULES = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 _PLAIN_CONTAINER_MODULES = ("builtins", "collections")
 _DEEPEST_FRESH = 4
@@ -60,8 +56,8 @@ class Following:
 
     def __init__(self, heap: Heap) -> None:
         self._heap = heap
-        self._class_names = ClassNames()
-        self._class_edges: set[tuple[type, str]] = set()
+        self.classes = ClassReads(heap, self)
+        self._dynamic = DynamicReads(heap, self)
 
     def follow(self, node: Node, names: CodeNames, label: str | None) -> None:
         """Guard what ``names`` reads from the node, and go on from there."""
@@ -69,7 +65,7 @@ class Following:
             self.follow_all(tuple(node.attributes.values()), names, label)
             return
         if names.probes or names.whole:
-            self._follow_dynamic(node, names, label)
+            self._dynamic.read(node, names, label)
         if node.kind is NodeKind.DICTIONARY:
             self._follow_dictionary(node, names, label)
         if id(names) in node.followed:
@@ -86,9 +82,9 @@ class Following:
             if type(node.object).__module__ not in _PLAIN_CONTAINER_MODULES:
                 self._follow_object(node, names)
         elif kind is NodeKind.FUNCTION or kind is NodeKind.OPAQUE:
-            self._follow_attributes(node, node.attributes.keys() & names.attributes, names)
+            self.attributes_of(node, node.attributes.keys() & names.attributes, names)
         elif kind is NodeKind.CLASS:
-            self._follow_class(node, names)
+            self.classes.read(node, names)
         elif kind is NodeKind.METHOD:
             self.follow_all((node.object.__self__,), names)
         elif kind is NodeKind.PARTIAL:
@@ -115,7 +111,7 @@ class Following:
             self.follow(node, names, label)
             return
         if isinstance(value, type):
-            self.follow_type(value, names)
+            self.classes.read_type(value, names)
             return
         if isinstance(value, ModuleType):
             self.follow_python_module(value, names.attributes, names)
@@ -131,7 +127,7 @@ class Following:
         node = self._heap.tensor_node(tensor, written=bool(names.stored_attributes) or probed)
         if node is None:
             return
-        self._follow_attributes(node, node.attributes.keys() & names.attributes, names)
+        self.attributes_of(node, node.attributes.keys() & names.attributes, names)
         for name in names.probed(label) if probed else ():
             if name not in node.edges and name not in node.attributes and not hasattr(type(tensor), name):
                 node.edges.add(name)
@@ -166,26 +162,28 @@ class Following:
     def _follow_module(self, node: Node, names: CodeNames) -> None:
         wanted = names.attributes
         self._heap.guard_module(node)
-        self._follow_attributes(node, node.attributes.keys() & wanted, names)
+        self.attributes_of(node, node.attributes.keys() & wanted, names)
         for content, step in zip(node.content, MODULE_SOURCES, strict=True):
             whole = step.dictionary in wanted
             if whole:
-                self._guard_keys(node, step.dictionary, content)
+                self.guard_keys(node, step.dictionary, content)
             for name in tuple(content) if whole else content.keys() & wanted:
-                self._module_entry(node, step, name, content[name], names)
+                self.module_entry(node, step, name, content[name], names)
         if isinstance(node.object, _CONTAINER_MODULES):
             for name, child in node.content[2].items():
-                self._module_entry(node, SubmoduleSource, name, child, names)
-        self._follow_class_attributes(node, names)
+                self.module_entry(node, SubmoduleSource, name, child, names)
+        self.classes.attributes_of(node, names)
         if has_own_lookup(type(node.object)):
             self._follow_computed(node, names)
 
-    def _guard_keys(self, node: Node, dictionary: str, content: Iterable[str]) -> None:
+    def guard_keys(self, node: Node, dictionary: str, content: Iterable[str]) -> None:
+        """The names in one of the dictionaries of an object."""
         if dictionary not in node.edges:
             node.edges.add(dictionary)
             self._heap.guards.append(KeysGuard(node.source, tuple(content), dictionary))
 
-    def _module_entry(self, node: Node, step: type[DictionarySource], name: str, value: Any, names: CodeNames) -> None:
+    def module_entry(self, node: Node, step: type[DictionarySource], name: str, value: Any, names: CodeNames) -> None:
+        """A parameter, buffer or child of a module."""
         child = self._heap.nodes.get(id(value))
         if name not in node.edges and _holds(node.object.__dict__.get(step.dictionary), name, value):
             node.edges.add(name)
@@ -203,12 +201,12 @@ class Following:
     # ------------------------------------------------------------ objects
 
     def _follow_object(self, node: Node, names: CodeNames) -> None:
-        self._follow_attributes(node, node.attributes.keys() & names.attributes, names)
-        self._follow_class_attributes(node, names)
+        self.attributes_of(node, node.attributes.keys() & names.attributes, names)
+        self.classes.attributes_of(node, names)
         if has_own_lookup(type(node.object)):
             self._follow_computed(node, names)
 
-    def _follow_attributes(self, node: Node, read: Iterable[str], names: CodeNames, *, labelled: bool = True) -> None:
+    def attributes_of(self, node: Node, read: Iterable[str], names: CodeNames, *, labelled: bool = True) -> None:
         """Attributes that the object holds itself; not labelled when they may be asked for otherwise than by name."""
         own = getattr(node.object, "__dict__", None)
         for name in read:
@@ -223,7 +221,7 @@ class Following:
                     source, unchanged = InstanceAttributeSource(node.source, name), own[name] is value
                 else:  # in a slot, or deleted since
                     source = AttributeSource(node.source, name)
-                    unchanged = getattr(node.object, name, _MISSING) is value
+                    unchanged = getattr(node.object, name, MISSING) is value
                 if unchanged:
                     child = self._heap.meet(value, source, by_key=True)
             if isinstance(value, ModuleType):
@@ -240,16 +238,16 @@ class Following:
         """Names that only the class's own ``__getattr__`` or ``__getattribute__`` can answer."""
         if node.depth > _DEEPEST_COMPUTED:  # objects that make up attributes as they are asked for have no end
             return
-        on_class = self._class_names.of(type(node.object))
+        on_class = self.classes.names.of(type(node.object))
         for name in names.attributes:
             if name in node.edges or name in node.attributes or name in on_class or name.startswith("__"):
                 continue
             if node.kind is NodeKind.MODULE and (
-                name in _MODULE_ATTRIBUTES or any(name in content for content in node.content)
+                name in MODULE_ATTRIBUTES or any(name in content for content in node.content)
             ):
                 continue
-            value = _ask(node.object, name)
-            if value is _MISSING:
+            value = ask(node.object, name)
+            if value is MISSING:
                 continue
             node.edges.add(name)
             self._heap.keep(value)
@@ -258,144 +256,10 @@ class Following:
                 child.depth = max(child.depth, node.depth + 1)
                 self.follow(child, names, name)
 
-    # ------------------------------------------------------------ classes
-
-    def _follow_class_attributes(self, node: Node, names: CodeNames) -> None:
-        kind = type(node.object)
-        if names.asks_class:
-            self.follow_type(kind, names)
-        on_class = self._class_names.of(kind)
-        for name in on_class.keys() & names.attributes:
-            attribute = on_class[name]
-            if name in node.attributes and not isinstance(attribute, property):
-                continue
-            if function_behind(attribute) is not None:
-                self.class_function(kind, name, attribute)
-                self._guard_not_overridden(node, name)
-            elif not (is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__")):
-                self._class_value(node, name, attribute, names)
-            elif _is_user_descriptor(attribute):
-                self._descriptor(kind, name, attribute, names)
-
-    def follow_type(self, kind: type, names: CodeNames) -> None:
-        """A class that code reaches through its instances: ``type(self)``, ``self.__class__``, ``cls``."""
-        node = self._heap.class_node(kind)
-        if node is not None:
-            self.follow(node, names, None)
-
-    def _descriptor(self, kind: type, name: str, attribute: Any, names: CodeNames) -> None:
-        """A descriptor of the user's: its code is observed when it runs, its own state is reached from the class."""
-        if (kind, name) not in self._class_edges:
-            self._class_edges.add((kind, name))
-            owner = next(base for base in kind.__mro__ if name in base.__dict__)
-            held = AttributeSource(ConstantSource(owner, owner.__name__), "__dict__")
-            self._heap.meet(attribute, ItemSource(held, name))
-
-    def _guard_not_overridden(self, node: Node, name: str) -> None:
-        """A method that the object itself does not replace; PyTorch's own modules have only ``forward`` checked."""
-        if name in node.edges or (name == "forward" and node.called):
-            return
-        if name != "forward" and type(node.object).__module__.partition(".")[0] == "torch":
-            return
-        node.edges.add(name)
-        if hasattr(node.object, "__dict__"):
-            self._heap.guards.append(AbsentGuard(node.source, name))
-
-    def _class_value(self, node: Node, name: str, attribute: Any, names: CodeNames) -> None:
-        if name not in node.edges:
-            node.edges.add(name)
-            self._heap.meet(attribute, AttributeSource(node.source, name), by_key=True)
-        self.follow_all((attribute,), names, name)
-
-    def _follow_class(self, node: Node, names: CodeNames) -> None:
-        kind = node.object
-        on_class = self._class_names.of(kind)
-        for name in on_class.keys() & names.attributes:
-            attribute = on_class[name]
-            if function_behind(attribute) is not None:
-                self.class_function(kind, name, attribute)
-            elif is_descriptor(attribute) or name.startswith("__"):
-                continue
-            elif node.attributes.get(name, attribute) is attribute:  # else overwritten before it could be read
-                self._class_value(node, name, attribute, names)
-
-    def class_function(self, kind: type, name: str, attribute: Any = None) -> None:
-        """A method: replaced on the class, it would be another program."""
-        if (kind, name) in self._class_edges:
-            return
-        self._class_edges.add((kind, name))
-        behind = function_behind(attribute or self._class_names.of(kind).get(name))
-        if behind is None:
-            return
-        suffix, function = behind
-        if kind_of(function.__code__) is not CodeKind.USER and name != "forward":
-            return
-        source: Source = AttributeSource(ConstantSource(kind, kind.__name__), name)
-        self._heap.meet(function, AttributeSource(source, suffix) if suffix else source)
-
-    # ------------------------------------------------------------ names asked of one object
-
-    def _follow_dynamic(self, node: Node, names: CodeNames, label: str | None) -> None:
-        key = (id(names), label)
-        if key in node.asked:
-            return
-        node.asked.add(key)
-        if names.reads_whole(label):
-            self._follow_whole(node, names)
-        for name in names.probed(label):
-            if name not in node.edges and name not in node.attributes:
-                self._probe(node, name)
-
-    def _follow_whole(self, node: Node, names: CodeNames) -> None:
-        if node.kind not in (NodeKind.MODULE, NodeKind.OBJECT):
-            return
-        self._follow_attributes(node, tuple(node.attributes), names, labelled=False)
-        own = getattr(node.object, "__dict__", None)
-        if own is not None and own.keys() >= node.attributes.keys():
-            self._guard_keys(node, "__dict__", (*node.attributes, *(MODULE_DICTIONARIES if node.content else ())))
-        if node.kind is NodeKind.MODULE:
-            for content, step in zip(node.content, MODULE_SOURCES, strict=True):
-                self._guard_keys(node, step.dictionary, content)
-                for name, value in content.items():
-                    self._module_entry(node, step, name, value, names)
-
-    def _probe(self, node: Node, name: str) -> None:
-        """Guard that the object has no such attribute."""
-        kind = type(node.object)
-        if name in self._class_names.of(kind):
-            return
-        if node.kind is NodeKind.MODULE:
-            if name in _MODULE_ATTRIBUTES or any(name in content for content in node.content):
-                return
-            if _ask(node.object, name) is _MISSING:
-                node.edges.add(name)
-                self._heap.guards.append(AbsentGuard(node.source, name, ("__dict__", *MODULE_DICTIONARIES)))
-                self._absent_on_class(kind, name)
-        elif _ask(node.object, name) is _MISSING:
-            node.edges.add(name)
-            self._heap.guards.append(NoAttributeGuard(node.source, name))
-
-    def _absent_on_class(self, kind: type, name: str) -> None:
-        if (kind, name) not in self._class_edges:
-            self._class_edges.add((kind, name))
-            self._heap.guards.append(NoAttributeGuard(ConstantSource(kind, kind.__name__), name))
-
-
-def _ask(value: Any, name: str) -> Any:
-    """The attribute, computed by the object's class; a marker when there is none, whatever the class says about it."""
-    try:
-        return getattr(value, name)
-    except Exception:  # noqa: BLE001  the user's code may raise anything, and would raise it again in the program
-        return _MISSING
-
-
-def _is_user_descriptor(attribute: Any) -> bool:
-    return hasattr(type(attribute), "__get__") and kind_of_class(type(attribute)) is CodeKind.USER
-
 
 def _holds(dictionary: dict[str, Any] | None, name: str, value: Any) -> bool:
     """False for an entry that the program has overwritten before any code that could read it ran."""
-    return dictionary is not None and dictionary.get(name, _MISSING) is value
+    return dictionary is not None and dictionary.get(name, MISSING) is value
 
 
 def _parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> Iterable[tuple[str | None, Any]]:

@@ -62,11 +62,11 @@ class FrameReads:
                     heap.meet(attributes[name], InstanceAttributeSource(node.source, name))
             if "forward" not in attributes:
                 heap.guards.append(AbsentGuard(node.source, "forward"))
-        self._following.class_function(type(module), "forward")
+        self._following.classes.function(type(module), "forward")
 
     def method_entered(self, receiver: Any, code: CodeType) -> None:
         """A method of ``receiver`` runs that nobody may have named (``__len__``, ``__call__``)."""
-        self._following.class_function(receiver if isinstance(receiver, type) else type(receiver), code.co_name)
+        self._following.classes.function(receiver if isinstance(receiver, type) else type(receiver), code.co_name)
 
     def function_entered(self, code: CodeType, names: CodeNames) -> None:
         """Closure variables of the functions with this code that were reached by a path."""

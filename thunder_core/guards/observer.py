@@ -18,7 +18,8 @@ from thunder_core.guards.guard import Guard
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
-from thunder_core.guards.writes import Write, WriteKind, contains_tensor, find_writes, undo_writes
+from thunder_core.guards.undo import undo_writes
+from thunder_core.guards.writes import Write, WriteKind, contains_tensor, find_writes
 
 __all__ = ["Observer", "Write", "WriteKind"]
 
@@ -109,7 +110,7 @@ class Observer:
         root = FunctionSource(function, label)
         self._heap.meet(function, root)
         if not isinstance(function, FunctionType | MethodType | torch.nn.Module):
-            self._following.class_function(type(function), "__call__")
+            self._following.classes.function(type(function), "__call__")
         code = _entry_code(function)
         by_key = code is not None and kind_of(code) is CodeKind.USER  # its frame says how arguments are read
         names = _parameter_names(function, code)

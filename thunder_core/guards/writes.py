@@ -123,21 +123,6 @@ def find_writes(heap: Heap) -> tuple[Write, ...]:
     return tuple(writes)
 
 
-def undo_writes(heap: Heap) -> None:
-    """Give every met object back what it held when it was first met."""
-    for node in tuple(heap.nodes.values()):
-        _restore(node)
-        if node.kind is NodeKind.CLASS:
-            _restore_class(node, heap.stored_attributes)
-    for variable, before in heap.stored_globals.values():
-        if before is MISSING:
-            variable.namespace.pop(variable.name, None)
-        else:
-            variable.namespace[variable.name] = before
-    for _, cell, before in heap.stored_cells.values():
-        cell.cell_contents = before
-
-
 def contains_tensor(value: Any, depth: int = 4) -> bool:
     """True when a tensor is found in the value's containers and attributes, to a depth."""
     if isinstance(value, torch.Tensor):
@@ -172,7 +157,7 @@ def _changes(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
         for before, name, step in zip(node.content, MODULE_DICTIONARIES, _STEPS, strict=True):
             yield from _changed_entries(before, own.get(name, {}), lambda key, step=step: step(node.source, key))
         return
-    if _keeps_attributes(node):
+    if keeps_attributes(node):
         now = own_attributes(value)
         yield from _changed_entries(node.attributes, now, lambda name: AttributeSource(node.source, name))
     if kind is NodeKind.DICTIONARY:
@@ -185,9 +170,9 @@ def _changes(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
 
 def _changed_sequence(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
     before, now = node.content, tuple(node.object)
-    if _same_items(before, now):
+    if same_items(before, now):
         return
-    if isinstance(node.object, list) and len(now) > len(before) and _same_items(before, now[: len(before)]):
+    if isinstance(node.object, list) and len(now) > len(before) and same_items(before, now[: len(before)]):
         yield node.source, WriteKind.EXTEND, list(now[len(before) :])
     else:
         yield node.source, WriteKind.REPLACE, list(now)
@@ -202,17 +187,7 @@ def _class_writes(node: Node, names: Iterable[str]) -> Iterator[Write]:
             yield Write(AttributeSource(node.source, name), kind, None if after is MISSING else after, leak=True)
 
 
-def _restore_class(node: Node, names: Iterable[str]) -> None:
-    now = node.object.__dict__
-    for name in names:
-        before, after = node.attributes.get(name, MISSING), now.get(name, MISSING)
-        if before is MISSING and after is not MISSING:
-            delattr(node.object, name)
-        elif before is not after:
-            setattr(node.object, name, before)
-
-
-def _keeps_attributes(node: Node) -> bool:
+def keeps_attributes(node: Node) -> bool:
     """True for objects with attributes of their own, classes derived from containers included."""
     if node.kind in _CONTAINERS:
         return type(node.object) not in _BARE_CONTAINERS
@@ -239,62 +214,6 @@ def _changed_entries(
             yield path(key), WriteKind.DELETE, None
 
 
-def _same_items(left: Any, right: Any) -> bool:
+def same_items(left: Any, right: Any) -> bool:
+    """True when two sequences hold the very same objects."""
     return len(left) == len(right) and all(one is other for one, other in zip(left, right, strict=True))
-
-
-def _restore(node: Node) -> None:
-    value, kind = node.object, node.kind
-    if kind is NodeKind.MODULE:
-        own = value.__dict__
-        for before, name in zip(node.content, MODULE_DICTIONARIES, strict=True):
-            if name in own:
-                _restore_dictionary(own[name], before)
-        kept = {name: own[name] for name in MODULE_DICTIONARIES if name in own}
-        _restore_dictionary(own, {**node.attributes, **kept}, ordered=False)
-        return
-    if _keeps_attributes(node):
-        _restore_attributes(node)
-    if kind is NodeKind.DICTIONARY:
-        if not _same_entries(value, node.content):
-            replace_content(value, node.content)
-    elif kind is NodeKind.SEQUENCE and not isinstance(value, tuple):
-        if not _same_items(node.content, tuple(value)):
-            replace_content(value, node.content)
-    elif kind is NodeKind.SET and not isinstance(value, frozenset) and set(node.content) != value:
-        replace_content(value, node.content)
-
-
-def _restore_attributes(node: Node) -> None:
-    value = node.object
-    own = getattr(value, "__dict__", None)
-    for name, now in own_attributes(value).items():
-        if name not in node.attributes:
-            if own is not None and name in own:
-                del own[name]
-            else:
-                object.__delattr__(value, name)
-        elif node.attributes[name] is not now and (own is None or name not in own):
-            object.__setattr__(value, name, node.attributes[name])
-    if own is not None:
-        for name, before in node.attributes.items():
-            if own.get(name, MISSING) is not before and (name in own or not hasattr(type(value), name)):
-                own[name] = before
-
-
-def _same_entries(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
-    items = list(entries(now))
-    return [key for key, _ in items] == list(before) and all(item is before[key] for key, item in items)
-
-
-def _restore_dictionary(now: dict[Any, Any], before: dict[Any, Any], *, ordered: bool = True) -> None:
-    """Entry by entry when possible: other threads may be reading."""
-    if ordered and list(now) != list(before):
-        now.clear()
-        now.update(before)
-        return
-    for key in [key for key in now if key not in before]:
-        del now[key]
-    for key, value in before.items():
-        if now.get(key, MISSING) is not value:
-            now[key] = value
