@@ -1,0 +1,1 @@
+"""Thunder's core: acquisition, traces, guards, passes and the runtime."""

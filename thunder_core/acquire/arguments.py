@@ -99,7 +99,7 @@ def _convert_rare(value: Any, kind: type, call: Call) -> Any:
     if isinstance(value, tuple):
         call.key.append((kind, len(value)))
         items = [convert(item, call) for item in value]
-        return kind(*items) if hasattr(kind, "_fields") else kind(items)  # type: ignore[call-arg]
+        return kind(*items) if hasattr(kind, "_fields") else kind(items)
     if isinstance(value, enum.Enum) or kind is Trace:
         call.key.append(value if isinstance(value, enum.Enum) else id(value))
         return value

@@ -88,7 +88,7 @@ class AcquisitionFakeMode(FakeTensorMode):
         self.on_escape = on_escape
         self.observed: Observed | None = None
 
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]  # dispatch passes tuples and dictionaries
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}

@@ -123,7 +123,7 @@ class Inputs:
             if tensor.is_conj():
                 variable.fake = variable.fake.conj()  # type: ignore[assignment]
             if tensor.is_neg():
-                variable.fake = torch._neg_view(variable.fake)  # type: ignore[assignment]
+                variable.fake = torch._neg_view(variable.fake)  # type: ignore[assignment, arg-type]
         if constant:
             recorder.constant_storages.add(storage)
         self._originals[id(tensor)] = proxy

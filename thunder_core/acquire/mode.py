@@ -20,12 +20,12 @@ from thunder_core.symbols.registry import registry
 if TYPE_CHECKING:
     from thunder_core.acquire.variable import Variable
 
-Tensor = torch.Tensor
+Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
 _peek_functorch = torch._C._functorch.peek_interpreter_stack
 
 # Questions that the proxy answers without its fake; asked thousands of times in a large model.
 _FAST: dict[Any, Callable[[Variable], Any]] = {
-    Tensor.shape.__get__: lambda variable: torch.Size(variable.proxy.shape),
+    Tensor.shape.__get__: lambda variable: _size(variable),
     Tensor.dtype.__get__: lambda variable: variable.proxy.dtype,
     Tensor.device.__get__: lambda variable: variable.proxy.device,
     Tensor.ndim.__get__: lambda variable: len(variable.proxy.shape),
@@ -46,6 +46,10 @@ _DEFERRED = frozenset({torch.equal, Tensor.equal, torch.allclose, Tensor.allclos
 _value_reads = value_readers() - _MEMORY
 # They make tensors of Python data, below the level where batching rules and the fake mode would see it.
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
+
+
+def _size(variable: Variable) -> torch.Size:
+    return torch.Size(variable.proxy.shape)  # type: ignore[arg-type]  # it takes symbolic sizes as well
 
 
 def _no_length() -> int:
@@ -69,7 +73,7 @@ class AcquisitionMode(TorchFunctionMode):
                 return fast(args[0].variable)
             if func is _SIZE and not kwargs:
                 shape = args[0].variable.proxy.shape
-                return shape[args[1]] if len(args) > 1 else torch.Size(shape)
+                return shape[args[1]] if len(args) > 1 else _size(args[0].variable)
         self._pause()
         try:
             return self._call(func, args, kwargs or {})

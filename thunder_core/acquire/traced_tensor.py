@@ -31,7 +31,7 @@ class TracedTensor(torch.Tensor):
             )
             tensor.variable = variable
             return tensor
-        tensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        tensor = torch.Tensor._make_wrapper_subclass(
             cls, proxy.shape, strides=proxy.stride, dtype=proxy.dtype, device=proxy.device
         )
         tensor.variable = variable
@@ -49,7 +49,7 @@ class TracedTensor(torch.Tensor):
         raise _leaked(args, kwargs)
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]  # the stub describes the disabled implementation
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         raise _leaked(args, kwargs)

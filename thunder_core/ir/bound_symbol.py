@@ -48,6 +48,4 @@ class BoundSymbol:
 
     def map_arguments(self, function: Callable[[Any], Any]) -> BoundSymbol:
         """The same line with each argument leaf replaced by ``function(leaf)``."""
-        return replace(
-            self, args=map_leaves(function, self.args), kwargs=map_leaves(function, self.kwargs)
-        )
+        return replace(self, args=map_leaves(function, self.args), kwargs=map_leaves(function, self.kwargs))

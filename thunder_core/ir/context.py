@@ -29,9 +29,7 @@ def current_context() -> Context:
     autocast: tuple[tuple[str, torch.dtype], ...] = ()
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         autocast = tuple(
-            (kind, torch.get_autocast_dtype(kind))
-            for kind in AUTOCAST_DEVICE_TYPES
-            if torch.is_autocast_enabled(kind)
+            (kind, torch.get_autocast_dtype(kind)) for kind in AUTOCAST_DEVICE_TYPES if torch.is_autocast_enabled(kind)
         )
     return Context(
         torch.is_grad_enabled(),

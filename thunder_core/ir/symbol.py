@@ -53,9 +53,9 @@ class Symbol:
         target: what the reference executor calls, with the tensor first for methods and attributes.
         style: how the call is printed.
         tags: for passes.
-        functional: for in-place symbols, the symbol that computes the same value out of place, if there is one. It takes
-            the same arguments. Its result may have another dtype or a smaller shape than the mutated tensor's; the value is
-            right once converted to that tensor's dtype and expanded to its shape.
+        functional: for in-place symbols, the symbol that computes the same value out of place, if there is one. It
+            takes the same arguments. Its result may have another dtype or a smaller shape than the mutated tensor's; it
+            is right once converted to that tensor's dtype and expanded to its shape.
         decomposition: optional; called like ``target``, written in simpler torch functions.
         autocast: by device type ("cpu", "cuda"), what autocast does; absent device types are left alone.
     """

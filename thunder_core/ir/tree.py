@@ -1,7 +1,7 @@
 """Walk the nested arguments and outputs of bound symbols.
 
-Containers are exactly tuple, list, dict, torch.Size, slice and namedtuple; everything else is a leaf. Much faster than a
-registry-based pytree, and enough: acquisition turns anything richer into these.
+Containers are exactly tuple, list, dict, torch.Size, slice and namedtuple; everything else is a leaf. Much faster than
+a registry-based pytree, and enough: acquisition turns anything richer into these.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def check_metadata(tensor: torch.Tensor, shape: tuple[int, ...], stride: tuple[i
         return
     raise DataDependentError(
         f"the program was recorded with a result of shape {shape}, strides {stride} and {dtype} here, and this time "
-        f"it has shape {tuple(tensor.shape)}, strides {tensor.stride()} and {tensor.dtype}, because of its inputs' values",
+        f"it has shape {tuple(tensor.shape)}, strides {tensor.stride()} and {tensor.dtype}: it depends on values",
         advice=("run this operation outside of the compiled function",),
     )
 
