@@ -86,3 +86,11 @@ def test_constants_are_named_once(observe, x):
     entry = observe(lambda x, y: x + y, x, x + 1)
     assert "float32_2" not in entry.prologue.function.__globals__
     assert "cpu_2" not in entry.prologue.function.__globals__
+
+
+def test_text_is_the_same_each_time(observe, x):
+    def program(x, settings):
+        return x * settings["b"] * settings["a"] + sum(value for name, value in settings.items() if name in "ab")
+
+    texts = [observe(program, x, {"a": 1, "b": 2}).prologue.python() for _ in range(2)]
+    assert texts[0] == texts[1]

@@ -36,7 +36,7 @@ class ClassReads:
         if names.asks_class:
             self.read_type(kind, names)
         on_class = self.names.of(kind)
-        for name in on_class.keys() & names.attributes:
+        for name in sorted(on_class.keys() & names.attributes):
             attribute = on_class[name]
             if name in node.attributes and not isinstance(attribute, property):
                 continue
@@ -82,7 +82,7 @@ class ClassReads:
         """What code reads of a class itself."""
         kind = node.object
         on_class = self.names.of(kind)
-        for name in on_class.keys() & names.attributes:
+        for name in sorted(on_class.keys() & names.attributes):
             attribute = on_class[name]
             if function_behind(attribute) is not None:
                 self.function(kind, name, attribute)

@@ -14,7 +14,6 @@ from types import CodeType
 from thunder_core.guards.bytecode import UNKNOWN, Gathered, gather
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 
-_NO_KEYS: frozenset[Hashable] = frozenset()
 _VARIADIC = 0x04
 _KEYWORDS = 0x08
 _ENVIRONMENT = frozenset({"environ", "getenv"})
@@ -52,7 +51,7 @@ class CodeNames:
     attributes: frozenset[str]
     probes: frozenset[tuple[str, str]]
     whole: frozenset[str]
-    keys: dict[str, frozenset[Hashable]]
+    keys: dict[str, tuple[Hashable, ...]]
     read_whole: frozenset[str]
     chains: tuple[tuple[str, ...], ...]
     imports: tuple[tuple[int, str, tuple[str, ...]], ...]
@@ -66,13 +65,13 @@ class CodeNames:
 
     def probed(self, label: str | None) -> list[str]:
         """Attributes whose absence may be noticed on an object reached as ``label`` (None: in an unknown way)."""
-        return [name for owner, name in self.probes if label is None or owner in (label, UNKNOWN)]
+        return sorted({name for owner, name in self.probes if label is None or owner in (label, UNKNOWN)})
 
-    def keys_of(self, label: str | None) -> frozenset[Hashable] | None:
+    def keys_of(self, label: str | None) -> tuple[Hashable, ...] | None:
         """The keys that it asks of a dictionary reached as ``label``; None when it may read all of it."""
         if label is None or label in self.read_whole:
             return None
-        return self.keys.get(label, _NO_KEYS)
+        return self.keys.get(label, ())
 
     def reads_whole(self, label: str | None) -> bool:
         """Whether any attribute may be read of an object reached as ``label``."""
@@ -119,7 +118,7 @@ def _build(code: CodeType, gathered: Gathered) -> CodeNames:
         attributes=frozenset(loaded | {name for _, name in probes} | gathered.matched),
         probes=frozenset((owner if owner in known else UNKNOWN, name) for owner, name in probes),
         whole=frozenset(owner if owner in known else UNKNOWN for owner in whole),
-        keys={label: frozenset(keys) for label, keys in gathered.dictionaries.keys.items()},
+        keys={label: tuple(sorted(keys, key=repr)) for label, keys in gathered.dictionaries.keys.items()},
         read_whole=frozenset(gathered.dictionaries.whole),
         chains=tuple(gathered.chains),
         imports=tuple(gathered.imports),

@@ -82,7 +82,7 @@ class Following:
             if type(node.object).__module__ not in _PLAIN_CONTAINER_MODULES:
                 self._follow_object(node, names)
         elif kind is NodeKind.FUNCTION or kind is NodeKind.OPAQUE:
-            self.attributes_of(node, node.attributes.keys() & names.attributes, names)
+            self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
         elif kind is NodeKind.CLASS:
             self.classes.read(node, names)
         elif kind is NodeKind.METHOD:
@@ -127,7 +127,7 @@ class Following:
         node = self._heap.tensor_node(tensor, written=bool(names.stored_attributes) or probed)
         if node is None:
             return
-        self.attributes_of(node, node.attributes.keys() & names.attributes, names)
+        self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
         for name in names.probed(label) if probed else ():
             if name not in node.edges and name not in node.attributes and not hasattr(type(tensor), name):
                 node.edges.add(name)
@@ -152,7 +152,7 @@ class Following:
         held, package = vars(module), module.__name__.partition(".")[0]
         if package in UNREAD_PACKAGES:
             return
-        for name in held.keys() & wanted:
+        for name in sorted(held.keys() & wanted):
             value = held[name]
             self._heap.read_global((id(held), name), value, module_variable(module, name), late=package == "torch")
             self.follow_all((value,), names, name)
@@ -162,12 +162,12 @@ class Following:
     def _follow_module(self, node: Node, names: CodeNames) -> None:
         wanted = names.attributes
         self._heap.guard_module(node)
-        self.attributes_of(node, node.attributes.keys() & wanted, names)
+        self.attributes_of(node, sorted(node.attributes.keys() & wanted), names)
         for content, step in zip(node.content, MODULE_SOURCES, strict=True):
             whole = step.dictionary in wanted
             if whole:
                 self.guard_keys(node, step.dictionary, content)
-            for name in tuple(content) if whole else content.keys() & wanted:
+            for name in tuple(content) if whole else sorted(content.keys() & wanted):
                 self.module_entry(node, step, name, content[name], names)
         if isinstance(node.object, _CONTAINER_MODULES):
             for name, child in node.content[2].items():
@@ -201,7 +201,7 @@ class Following:
     # ------------------------------------------------------------ objects
 
     def _follow_object(self, node: Node, names: CodeNames) -> None:
-        self.attributes_of(node, node.attributes.keys() & names.attributes, names)
+        self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
         self.classes.attributes_of(node, names)
         if has_own_lookup(type(node.object)):
             self._follow_computed(node, names)
@@ -239,7 +239,7 @@ class Following:
         if node.depth > _DEEPEST_COMPUTED:  # objects that make up attributes as they are asked for have no end
             return
         on_class = self.classes.names.of(type(node.object))
-        for name in names.attributes:
+        for name in sorted(names.attributes):
             if name in node.edges or name in node.attributes or name in on_class or name.startswith("__"):
                 continue
             if node.kind is NodeKind.MODULE and (
@@ -275,7 +275,7 @@ def _parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> Iterable
         items = (value.func, *value.args, *value.keywords.values())
     elif node_kind(value) in (NodeKind.OBJECT, NodeKind.MODULE):
         own = getattr(value, "__dict__", None) or {}
-        read = own.keys() if names.reads_whole(label) else own.keys() & names.attributes
+        read = own.keys() if names.reads_whole(label) else sorted(own.keys() & names.attributes)
         return [(name, own[name]) for name in tuple(read)]
     else:
         return ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from types import CodeType, ModuleType
@@ -130,14 +129,14 @@ class FrameReads:
         """Python modules that the code imports when it runs, as far as they are loaded already."""
         for level, name, members in names.imports:
             package = str(namespace.get("__package__") or namespace.get("__name__", "").rpartition(".")[0])
-            full = importlib.util.resolve_name("." * level + name, package) if level and package else name
-            module = sys.modules.get(full)
+            above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+            module = sys.modules.get(".".join([*above, *([name] if name else [])]))
             if module is not None:
                 self._following.follow_python_module(module, members or names.attributes, names)
 
     def environment_read(self, names: CodeNames) -> None:
         """Environment variables whose names appear in code that reads the environment."""
-        for name in names.environment - self._environment:
+        for name in sorted(names.environment - self._environment):
             self._environment.add(name)
             self._heap.guards.append(PlainGuard(EnvironmentSource(name), os.environ.get(name)))
 

@@ -99,7 +99,7 @@ class PlainGuard(Guard):
         constant = names.constant(expected, "expected")
         if isinstance(expected, list | dict | set):  # may change in place: being the same object proves nothing
             return f"not {same}({value}, {text or constant})"
-        return f"{value} is not {constant} and not {same}({value}, {constant})"
+        return f"{value} is not {constant} and not {same}({value}, {text or constant})"
 
 
 @dataclass(frozen=True, slots=True)
