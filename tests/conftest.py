@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("THUNDER_VERIFY", "1")  # every trace of every test is checked between passes
 
 import pytest
 import torch

@@ -310,7 +310,10 @@ def test_identity_guards_do_not_keep_objects_alive(observe, x):
 
     generator = torch.Generator()
     entry = observe(lambda x, generator: x, x, generator)
-    reference = weakref.ref(generator)
+    try:
+        reference = weakref.ref(generator)
+    except TypeError:
+        pytest.skip("generators of this PyTorch take no weak references")
     entry.observer = None
     del generator
     import gc
