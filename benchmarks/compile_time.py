@@ -36,7 +36,7 @@ def _acquisition(threads: int) -> list[Row]:
     rows = []
     for depth in DEPTHS:
         goal = "<= 0.8 s" if depth == 32 else ""
-        what = "acquire Llama-2-7B with guards, 1x512, meta" if depth == 32 else f"the same with {depth} layers"
+        what = f"acquire Llama-2-7B with guards, 1x512, meta, {depth} layers"
         reached = seconds[depth] <= 0.8 if goal else None
         first = runs[depth][0]
         details = {**first, "best": min(run["best"] for run in runs[depth])}

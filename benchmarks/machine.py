@@ -10,8 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from benchmarks.process import ROOT
+from thunder import __version__
 
-PACKAGES = ("thunder-core", "torch", "litgpt", "transformers", "numpy")
+PACKAGES = ("torch", "litgpt", "transformers", "numpy")
 
 
 def describe(threads: int) -> dict[str, object]:
@@ -20,7 +21,7 @@ def describe(threads: int) -> dict[str, object]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "--short=12", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {"thunder": __version__} | {name: _version(name) for name in PACKAGES},
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": threads,
