@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +41,25 @@ def jit(fn: Any = None, /, *, executors: Sequence[str] | None = None, **options:
     return _jit(fn, checked)
 
 
+@functools.cache
+def _warn_of_name_clash() -> None:
+    """``lightning-thunder`` installs a package of the same name: files of one overwrite those of the other."""
+    try:
+        other = importlib.metadata.version("lightning-thunder")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    warnings.warn(
+        f"lightning-thunder {other} is installed in this environment and has a package named thunder as well; "
+        "uninstall it, then reinstall thunder-core",
+        stacklevel=4,
+    )
+
+
 def _jit(fn: Any, options: Any) -> Any:
     from thunder_core.runtime.function import ThunderFunction
     from thunder_core.runtime.module import ThunderModule
 
+    _warn_of_name_clash()
     if isinstance(fn, ThunderModule):
         return ThunderModule(fn._original, options)
     if isinstance(fn, ThunderFunction):
