@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import warnings
 from collections.abc import Iterator
 from types import GeneratorType
 from typing import Any
@@ -56,7 +57,9 @@ def _state(value: Any) -> Any:
 def _iterator_state(iterator: Iterator[Any]) -> Any:
     """How far an iterator is, as far as ``copy`` could tell; None for those that cannot be copied."""
     try:
-        reduced = iterator.__reduce__()
+        with warnings.catch_warnings():  # those of itertools warn that they will lose this
+            warnings.simplefilter("ignore", DeprecationWarning)
+            reduced = iterator.__reduce__()
     except TypeError:
         return None
     return repr(reduced[1:]) if isinstance(reduced, tuple) else None
