@@ -44,11 +44,11 @@ def main() -> None:
     print("Outputs equal eager's: yes (torch.testing.assert_close, its default tolerances for float32)")
 
     _heading("The program as acquired: thunder.last_traces(model)[0]")
-    _excerpt(str(thunder.last_traces(compiled)[0]), 30)
+    _trace_excerpt(str(thunder.last_traces(compiled)[0]))
     _heading("The program as executed: thunder.last_traces(model)[-1]")
-    _excerpt(str(thunder.last_traces(compiled)[-1]), 30)
+    _trace_excerpt(str(thunder.last_traces(compiled)[-1]))
     _heading("Its guards: thunder.last_prologue_traces(model)[-1]")
-    _excerpt(str(thunder.last_prologue_traces(compiled)[-1]), 24)
+    _guards_excerpt(str(thunder.last_prologue_traces(compiled)[-1]))
 
     _heading("What happened: thunder.explain(model)")
     _excerpt(str(thunder.explain(compiled)), 32)
@@ -106,6 +106,23 @@ def _heading(text: str) -> None:
 
 def _figure(name: str, value: str) -> None:
     print(f"{name:<36}{value}")
+
+
+def _trace_excerpt(source: str, inputs: int = 4, count: int = 28) -> None:
+    """The head of a trace with its first inputs, and the first ``count`` lines of its body."""
+    head, opening, rest = source.partition("def computation(\n")
+    parameters, closing, body = rest.partition("\n):\n")
+    names = parameters.splitlines()
+    shown = [*names[:inputs], f"    … {len(names) - inputs} more inputs"]
+    _excerpt(head + opening + "\n".join(shown) + closing, len(source))
+    _excerpt(body, count)
+
+
+def _guards_excerpt(source: str, count: int = 28) -> None:
+    """The first lines, and those from the first argument on; PyTorch's modes are checked in between."""
+    head, argument, rest = source.partition("        idx = args[0]")
+    _excerpt(head, 4)
+    _excerpt(argument + rest, count)
 
 
 def _excerpt(source: str, count: int) -> None:
