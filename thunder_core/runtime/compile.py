@@ -42,14 +42,16 @@ def compile_program(
     stages += [StageReport(record.name, record.seconds, len(record.traces[0].symbols)) for record in manager.records]
 
     start = time.perf_counter()
-    guards = acquired.observer.guards() if options.cache == "constant values" else ()
+    checked = options.cache != "same input"  # there the user promises that only the data of tensors changes
+    guards = acquired.observer.guards() if checked else ()
     names = [proxy.name for proxy in program.final.inputs]
+    objects = program.objects if checked else (None,) * len(names)
     prologue = build_prologue(
         guards,
-        list(zip(names, program.sources, program.objects, strict=True)),
+        list(zip(names, program.sources, objects, strict=True)),
         state=acquired.observer.global_state,
         shape=CallShape.of(args, kwargs),
-        non_overlapping=_must_not_overlap(acquired.trace),
+        non_overlapping=_must_not_overlap(acquired.trace) if checked else (),
         exact_stride=acquired.saw_strides,
     )
     acquired.observer.close()
