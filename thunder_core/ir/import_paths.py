@@ -37,8 +37,11 @@ def _candidate_paths(value: Any) -> list[tuple[str, str]]:
     if not callable(value):
         return []
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-    if not isinstance(name, str) or "<" in name:
+    if not isinstance(name, str):
         return []
+    if "<" in name:  # PyTorch makes some of its functions inside others (``boolean_dispatch``)
+        plain = getattr(value, "__name__", "<")
+        return [] if "<" in plain else [("torch", plain), ("torch.nn.functional", plain)]
     owner = getattr(value, "__self__", None)
     if isinstance(owner, type):  # a class method, such as ``apply`` of an autograd.Function
         return [(owner.__module__, f"{owner.__qualname__}.{value.__name__}")]
