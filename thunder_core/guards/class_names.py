@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 _lookups: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
+_replaced: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 _BASES = frozenset({object, torch.nn.Module})
 _LIBRARY_DESCRIPTORS = (BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType)
 
@@ -54,6 +55,15 @@ def function_behind(attribute: Any) -> tuple[str, FunctionType] | None:
 def is_descriptor(attribute: Any) -> bool:
     """True when reading the attribute from an object runs code (or returns something else than it)."""
     return isinstance(attribute, _LIBRARY_DESCRIPTORS) or hasattr(type(attribute), "__get__")
+
+
+def replaces_lookup(kind: type) -> bool:
+    """True when the class defines ``__getattribute__`` in Python: what the object holds may not be what is read."""
+    known = _replaced.get(kind)
+    if known is None:
+        found = (base.__dict__.get("__getattribute__") for base in kind.__mro__ if base not in _BASES)
+        known = _replaced[kind] = any(isinstance(method, FunctionType) for method in found)
+    return known
 
 
 def has_own_lookup(kind: type) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.guards.class_names import has_own_lookup
+from thunder_core.guards.class_names import has_own_lookup, replaces_lookup
 from thunder_core.guards.class_reads import ClassReads
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.dynamic_reads import MISSING, MODULE_ATTRIBUTES, DynamicReads, ask
@@ -209,8 +209,12 @@ class Following:
     def attributes_of(self, node: Node, read: Iterable[str], names: CodeNames, *, labelled: bool = True) -> None:
         """Attributes that the object holds itself; not labelled when they may be asked for otherwise than by name."""
         own = getattr(node.object, "__dict__", None)
+        asks = replaces_lookup(type(node.object))
         for name in read:
             if name in _MODULE_INTERNALS and node.kind is NodeKind.MODULE:
+                continue
+            if asks:
+                self._ask_for(node, name, names)
                 continue
             value = node.attributes[name]
             child = self._heap.nodes.get(id(value))
@@ -246,15 +250,24 @@ class Following:
                 name in MODULE_ATTRIBUTES or any(name in content for content in node.content)
             ):
                 continue
-            value = ask(node.object, name)
-            if value is MISSING:
-                continue
-            node.edges.add(name)
-            self._heap.keep(value)
-            child = self._heap.meet(value, AttributeSource(node.source, name), by_key=True)
-            if child is not None:
-                child.depth = max(child.depth, node.depth + 1)
-                self.follow(child, names, name)
+            self._ask_for(node, name, names)
+
+    def _ask_for(self, node: Node, name: str, names: CodeNames) -> None:
+        """An attribute as the class's own lookup answers it."""
+        value = ask(node.object, name)
+        if value is MISSING:
+            return
+        if name in node.edges:
+            known = self._heap.nodes.get(id(value))
+            if known is not None:
+                self.follow(known, names, name)
+            return
+        node.edges.add(name)
+        self._heap.keep(value)
+        child = self._heap.meet(value, AttributeSource(node.source, name), by_key=True)
+        if child is not None:
+            child.depth = max(child.depth, node.depth + 1)
+            self.follow(child, names, name)
 
 
 def _holds(dictionary: dict[str, Any] | None, name: str, value: Any) -> bool:

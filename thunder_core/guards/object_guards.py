@@ -19,6 +19,7 @@ from thunder_core.guards.steps import (
     InstanceAttributeSource,
     ItemSource,
     ReferentSource,
+    item_source,
 )
 from thunder_core.guards.structure_guards import ArrayGuard, KeysGuard, LengthGuard, NoItemGuard
 
@@ -55,7 +56,7 @@ class ObjectGuards:
         items = node.content.items() if node.kind is NodeKind.DICTIONARY else enumerate(node.content)
         for key, item in items:
             if type(item) in (list, dict, set, tuple) and id(item) not in self._heap.nodes:
-                nested = make_node(item, ItemSource(node.source, key), node_kind(item))
+                nested = make_node(item, item_source(node.object, node.source, key), node_kind(item))
                 nested.reached = True
                 self._heap.nodes[id(item)] = nested
                 if nested.kind is not NodeKind.SET:
@@ -75,7 +76,7 @@ class ObjectGuards:
         for key, item in node.content.items():
             if key not in node.asked_keys:
                 node.asked_keys.add(key)
-                self._heap.meet(item, ItemSource(node.source, key))
+                self._heap.meet(item, item_source(node.object, node.source, key))
             self._guard_key(key)
 
     def read_entry(self, node: Node, key: Any) -> None:
@@ -87,7 +88,7 @@ class ObjectGuards:
             if key not in node.object:  # else written before it could be read
                 self._heap.guards.append(NoItemGuard(node.source, key))
         elif dict.get(node.object, key, _MISSING) is node.content[key]:  # else overwritten before it could be read
-            self._heap.meet(node.content[key], ItemSource(node.source, key), by_key=True)
+            self._heap.meet(node.content[key], item_source(node.object, node.source, key), by_key=True)
 
     def _guard_key(self, key: Any) -> None:
         """An object that a dictionary is looked up with by identity."""

@@ -139,6 +139,30 @@ class ItemSource(StepSource):
 
 
 @dataclass(frozen=True, slots=True)
+class StoredItemSource(StepSource):
+    """What a dictionary holds under ``key``, where its class answers ``base[key]`` in its own way."""
+
+    key: Any
+
+    def describe(self) -> str:
+        return f"{self.base.describe()}[{self.key!r}]"
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return dict.__getitem__(self.base.read(args, kwargs), self.key)
+
+    def step(self, base: str, names: Names) -> str:
+        key = literal(self.key)
+        return f"dict.__getitem__({base}, {key if key is not None else names.constant(self.key, 'key')})"
+
+
+def item_source(container: Any, source: Source, key: Any) -> Source:
+    """The path to an entry of a container found at ``source``."""
+    if isinstance(container, dict) and type(container).__getitem__ is not dict.__getitem__:
+        return StoredItemSource(source, key)
+    return ItemSource(source, key)
+
+
+@dataclass(frozen=True, slots=True)
 class DictionarySource(StepSource):
     """An entry of one of the dictionaries that an object keeps its attributes in: ``base.<dictionary>[name]``.
 

@@ -22,6 +22,7 @@ from thunder_core.guards.steps import (
     InstanceAttributeSource,
     ItemSource,
     StepSource,
+    item_source,
 )
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class TensorIndex:
             self._search_value(value, step(node.source, name), 0)
         if node.kind is NodeKind.DICTIONARY:
             for key, value in node.content.items():
-                self._search_value(value, ItemSource(node.source, key), 0)
+                self._search_value(value, item_source(node.object, node.source, key), 0)
         elif node.kind is NodeKind.SEQUENCE:
             for index, value in enumerate(node.content):
                 self._search_value(value, ItemSource(node.source, index), 0)
@@ -129,7 +130,7 @@ class TensorIndex:
             return
         if isinstance(value, dict):
             for name, item in tuple(dict.items(value)):
-                self._search_value(item, ItemSource(source, name), depth + 1)
+                self._search_value(item, item_source(value, source, name), depth + 1)
         elif isinstance(value, list | tuple | collections.deque):
             for index, item in enumerate(tuple(value)):
                 self._search_value(item, ItemSource(source, index), depth + 1)
