@@ -31,6 +31,14 @@ class Guard:
         """A Python condition that is true when the claim is false; ``value`` is a variable that holds the object."""
         raise NotImplementedError
 
+    def describe(self) -> str:
+        """The claim, for people: ``module.scale: value 2``."""
+        return f"{self.source.describe()}: {self.kind} {self.summary()}".rstrip()
+
+    def summary(self) -> str:
+        """What is expected, in a few words; empty where the kind says it all."""
+        return ""
+
     def violation(self, args: Args, kwargs: Kwargs) -> str | None:
         """Why it does not hold of this call, or None when it does. Never raises for a missing path."""
         try:
@@ -62,6 +70,9 @@ class TypeGuard(Guard):
     expected: type
     kind: ClassVar[str] = "type"
 
+    def summary(self) -> str:
+        return type_name(self.expected)
+
     def holds(self, value: Any) -> bool:
         return type(value) is self.expected
 
@@ -79,6 +90,9 @@ class PlainGuard(Guard):
 
     expected: Any
     kind: ClassVar[str] = "value"
+
+    def summary(self) -> str:
+        return show(self.expected)
 
     def holds(self, value: Any) -> bool:
         return identical(value, self.expected)

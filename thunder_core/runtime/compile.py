@@ -68,7 +68,7 @@ def compile_program(
         reason,
         cached,
         tuple(stages),
-        tuple(guard.source.describe() for guard in prologue.guards),
+        tuple(guard.describe() for guard in prologue.guards),
         len(names),
         program.executors,
         acquired.recipe.writes,
