@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire import leaks
-from thunder_core.acquire.active import active_recorder, set_active_recorder
+from thunder_core.acquire.active import set_active_recorder
 from thunder_core.acquire.eager_modules import Key, key_of, module_to_blame
 from thunder_core.acquire.interception import intercepting
 from thunder_core.acquire.mode import AcquisitionMode
@@ -131,8 +131,3 @@ def _check_context(before: Context, after: Context) -> None:
             f"the program leaves PyTorch's modes changed: {before} became {after}",
             advice=("use torch.no_grad(), torch.set_grad_enabled and torch.autocast as context managers",),
         )
-
-
-def acquiring() -> bool:
-    """Whether this thread is recording a program now."""
-    return active_recorder() is not None

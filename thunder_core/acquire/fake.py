@@ -8,7 +8,6 @@ extensions may) and is handed to the recorder.
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from torch.utils._mode_utils import no_dispatch
 from thunder_core.acquire.active import active_recorder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves
+from thunder_core.symbols.schema import schema_effects, schema_is_random, written_values
 
 # Operators that write running statistics although their schema does not say so: positions of those arguments and of
 # the `training` flag that enables it. (PyTorch's native_functions.yaml leaves them unannotated for compatibility.)
@@ -47,29 +47,6 @@ class Observed:
 
     written: set[int] = field(default_factory=set)
     random: bool = False
-    external: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorEffects:
-    """Effects read off an operator's schema and tags."""
-
-    write_positions: tuple[int, ...]
-    write_names: tuple[str, ...]
-    random: bool
-    unannotated: tuple[tuple[int, ...], int] | None
-
-
-@functools.cache
-def operator_effects(func: torch._ops.OpOverload) -> OperatorEffects:
-    """Effects of an ATen or custom operator from its schema and tags."""
-    positions, names = [], []
-    for index, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            positions.append(index)
-            names.append(argument.name)
-    random = torch.Tag.nondeterministic_seeded in func.tags
-    return OperatorEffects(tuple(positions), tuple(names), random, _UNANNOTATED_WRITES.get(func._schema.name))
 
 
 def storage_address(tensor: torch.Tensor) -> int:
@@ -104,14 +81,13 @@ class AcquisitionFakeMode(FakeTensorMode):
     def _observe(
         self, observed: Observed, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        effects = operator_effects(func)
-        if effects.random:
+        if schema_is_random(func):
             observed.random = True
-        for position, name in zip(effects.write_positions, effects.write_names, strict=True):
-            value = args[position] if position < len(args) else kwargs.get(name)
+        for value in written_values(schema_effects(func) or (), args, kwargs):
             _note_written(observed, value)
-        if effects.unannotated is not None:
-            positions, training = effects.unannotated
+        unannotated = _UNANNOTATED_WRITES.get(func._schema.name)
+        if unannotated is not None:
+            positions, training = unannotated
             if args[training]:
                 for position in positions:
                     _note_written(observed, args[position])

@@ -178,7 +178,7 @@ def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], op
     free, effects = region.free(), region.effects()
     body = region.body("checkpoint_body", free, tuple(variable.proxy for variable in live))
     output = tuple(_fresh(recorder, variable) for variable in live)
-    shown = current_context() if current_context() != recorder.ambient else None
+    shown = recorder.own_context(current_context())
     recorder.lines.append(BoundSymbol(CHECKPOINT, (body, *free), options, output, effects, shown, user_location(4)))
 
 
@@ -238,7 +238,7 @@ def cond(
             {},
             output,
             Effects(random=random),
-            current_context() if current_context() != recorder.ambient else None,
+            recorder.own_context(current_context()),
             user_location(3),
         )
     )

@@ -65,6 +65,10 @@ class Recorder(Tensors):
         self.renamed: list[tuple[Variable, str]] = []
         self._outcomes: dict[Any, Outcome] = {}
 
+    def own_context(self, context: Context) -> Context | None:
+        """The modes of a line as it keeps them: None for those of the whole program."""
+        return context if context != self.ambient else None
+
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record one call and return its result, with traced tensors in place of the tensors it would compute."""
         symbol, args, kwargs = registry.resolve(func, args, kwargs)
@@ -156,8 +160,7 @@ class Recorder(Tensors):
         output = map_leaves(lambda leaf: proxies[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
         if not outcome.results:
             output = None
-        shown = context if context != self.ambient else None
-        self.lines.append(BoundSymbol(symbol, args, kwargs, output, effects, shown, location))
+        self.lines.append(BoundSymbol(symbol, args, kwargs, output, effects, self.own_context(context), location))
         return map_leaves(lambda leaf: objects[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
 
     def _check_writes(self, symbol: Symbol, call: Call, outcome: Outcome, location: SourceLocation | None) -> None:

@@ -50,8 +50,7 @@ def defer(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
         if call.foldable and all(recorder.is_constant(variable) for variable in call.variables):
             return concrete.evaluate(recorder, symbol, args, kwargs)
         proxy = NumberProxy(recorder.names.intermediate(), bool)
-        context = current_context()
-        shown = context if context != recorder.ambient else None
+        shown = recorder.own_context(current_context())
         recorder.lines.append(BoundSymbol(symbol, *recorded, proxy, PURE, shown, user_location(3)))
         return TracedNumber(proxy, symbol, tuple(call.variables))
     finally:

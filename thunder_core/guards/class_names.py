@@ -31,9 +31,6 @@ class ClassNames:
                     names.update(base.__dict__)
         return names
 
-    def knows(self, kind: type) -> bool:
-        return kind in self._known
-
 
 def function_behind(attribute: Any) -> tuple[str, FunctionType] | None:
     """The Python function that a class attribute calls, and the suffix that leads to it from the class."""

@@ -47,7 +47,6 @@ class Observer:
         self._depth = 0
         self._hook = frame_hook(self._entered, self._left)
         self._codes: dict[int, tuple[CodeType, CodeKind, CodeNames]] = {}
-        self._writes: tuple[Write, ...] | None = None
         self._meet_roots(function, args, kwargs or {})
 
     def __enter__(self) -> Observer:

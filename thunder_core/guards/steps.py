@@ -44,20 +44,6 @@ class AttributeSource(StepSource):
 
 
 @dataclass(frozen=True, slots=True)
-class TypeSource(StepSource):
-    """``type(base)``."""
-
-    def describe(self) -> str:
-        return f"type({self.base.describe()})"
-
-    def read(self, args: Args, kwargs: Kwargs) -> Any:
-        return type(self.base.read(args, kwargs))
-
-    def step(self, base: str, names: Names) -> str:
-        return f"type({base})"
-
-
-@dataclass(frozen=True, slots=True)
 class ReferentSource(StepSource):
     """``base()``, what a weak reference refers to."""
 

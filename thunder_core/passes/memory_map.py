@@ -53,10 +53,6 @@ class MemoryMap:
         """Forget the readers of the memory's value so far: it was shown that none comes later."""
         self._members[self._memory(name)[0]] = []
 
-    def defined_before(self, name: str, line: int) -> bool:
-        """Whether a line may use the name."""
-        return name in self.proxies and self.definitions.get(name, -1) < line
-
     def same(self, one: str, other: str) -> bool:
         """Whether two values lie in one memory."""
         return self._memory(one)[0] == self._memory(other)[0]
