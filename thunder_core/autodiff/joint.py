@@ -1,0 +1,77 @@
+"""The joint trace: forward and backward as one program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """Forward and backward of a program as one functional trace.
+
+    Attributes:
+        trace: inputs are the program's inputs followed by ``cotangents``; its output is the pair
+            ``(outputs, gradients)``: what the program computes, and for each item of ``differentiable`` its gradient or
+            None where none flows. The first ``forward_lines`` lines are the program's own, in the program's order.
+        forward_lines: number of leading lines that run in the forward program if they have effects. Pure lines run
+            wherever the partition puts them.
+        cotangents: inputs that hold the gradients of outputs; no forward value depends on them.
+        cotangent_of: for each cotangent the position in ``outputs`` of the value that it is the gradient of.
+        differentiable: inputs of the program that gradients are computed for.
+        recomputed: names of values that are computed again for the backward program where possible (they were made in a
+            checkpoint region): they are never saved.
+        overwritten: names of inputs that the epilogue writes after the forward program, so that only a copy of them can
+            be saved.
+    """
+
+    trace: Trace
+    forward_lines: int
+    cotangents: tuple[TensorProxy, ...]
+    cotangent_of: tuple[int, ...]
+    differentiable: tuple[TensorProxy, ...]
+    recomputed: frozenset[str] = frozenset()
+    overwritten: frozenset[str] = frozenset()
+
+    @property
+    def primals(self) -> tuple[Proxy, ...]:
+        """The program's own inputs."""
+        return self.trace.inputs[: len(self.trace.inputs) - len(self.cotangents)]
+
+    @property
+    def outputs(self) -> tuple[Proxy, ...]:
+        """What the program computes."""
+        outputs: tuple[Any, ...] = self.trace.output[0]
+        return outputs
+
+    @property
+    def gradients(self) -> tuple[TensorProxy | None, ...]:
+        """For each item of ``differentiable`` its gradient."""
+        gradients: tuple[Any, ...] = self.trace.output[1]
+        return gradients
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """A joint trace as two programs.
+
+    Attributes:
+        forward: from the program's inputs to ``(*outputs, *saved)``, a flat tuple.
+        backward: from ``(*saved, *cotangents)`` to the gradients, a flat tuple with None where there is none. Inputs of
+            the program that backward needs are among ``saved``.
+        saved: what backward takes from forward: inputs of the program, and values that it computed.
+        outputs: number of outputs of the program.
+        bytes_saved: memory that is kept for backward, in bytes; inputs of the program do not count, memory that several
+            values share counts once.
+        recomputed: names of values that backward computes again.
+    """
+
+    forward: Trace
+    backward: Trace
+    saved: tuple[Proxy, ...]
+    outputs: int
+    bytes_saved: int
+    recomputed: tuple[str, ...]
