@@ -1,0 +1,309 @@
+"""Compiled programs as nodes of PyTorch's autograd graph: what callers do with outputs, cotangents and gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.training.steps import assert_same, assert_same_training, check, detached, gradients, leaf, raised
+
+Pair = namedtuple("Pair", "first second")
+
+
+@dataclasses.dataclass
+class Output:
+    loss: torch.Tensor
+    logits: torch.Tensor
+    hidden: tuple[torch.Tensor, ...] = ()
+    name: str = "output"
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3))
+
+
+class Model(nn.Module):
+    """Several outputs: a loss, logits, one that is detached, indices, one without grad, a number and a string."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(4, 8)
+        self.head = nn.Linear(8, 3)
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        hidden = self.body(x).tanh()
+        logits = self.head(hidden)
+        with torch.no_grad():
+            probabilities = logits.softmax(-1)
+        return {
+            "loss": logits.logsumexp(-1).mean(), "logits": logits, "hidden": hidden, "detached": hidden.detach(),
+            "best": logits.argmax(-1), "probabilities": probabilities, "rows": x.shape[0], "name": "model",
+        }  # fmt: skip
+
+
+USED = [("loss",), ("logits",), ("loss", "logits"), ("hidden",), ("hidden", "loss")]
+
+
+@pytest.mark.parametrize("used", USED, ids="+".join)
+def test_only_some_outputs_reach_the_loss(used: tuple[str, ...]) -> None:
+    def scenario(model: Any) -> Any:
+        for _ in range(2):
+            outputs = model(torch.randn(5, 4))
+            sum(outputs[name].square().sum() for name in used).backward()
+        return outputs
+
+    assert_same(Model, scenario)
+
+
+def test_gradients_of_what_was_not_used_are_none() -> None:
+    """With the loss from ``hidden`` alone, the head gets None, not zero."""
+
+    def scenario(model: Any) -> Any:
+        model(torch.randn(5, 4))["hidden"].sum().backward()
+        return [name for name, parameter in model.named_parameters() if parameter.grad is None]
+
+    assert_same(Model, scenario)
+
+
+def test_grad_of_a_subset() -> None:
+    def scenario(model: Any) -> Any:
+        x = leaf(5, 4)
+        outputs = model(x)
+        parameters = list(model.parameters())
+        return (
+            gradients(outputs["loss"], [x], retain_graph=True),
+            gradients(outputs["loss"], [model.head.weight], retain_graph=True),
+            gradients(outputs["hidden"].sum(), parameters, retain_graph=True, allow_unused=True),
+            gradients(
+                outputs["logits"].sum(), parameters, retain_graph=True, allow_unused=True, materialize_grads=True
+            ),
+            raised(lambda: gradients(outputs["loss"], [model.unused.weight], retain_graph=True)),
+            raised(lambda: gradients(outputs["best"].float().sum(), [x])),
+            gradients([outputs["logits"], outputs["hidden"]], [x], [torch.ones(5, 3), torch.ones(5, 8)]),
+        )
+
+    assert_same(Model, scenario)
+
+
+def test_repeated_backward() -> None:
+    def scenario(model: Any) -> Any:
+        x = leaf(5, 4)
+        outputs = model(x)
+        seen = []
+        for retain in (True, True, False):
+            outputs["loss"].backward(retain_graph=retain)
+            seen.append(detached((x.grad, model.body.weight.grad)))
+        return seen, raised(outputs["loss"].backward), raised(lambda: outputs["logits"].sum().backward())
+
+    assert_same(Model, scenario)
+
+
+def test_second_backward_says_what_eager_says() -> None:
+    def scenario(model: Any) -> None:
+        loss = model(torch.randn(5, 4)).square().mean()
+        loss.backward()
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            loss.backward()
+
+    assert_same(mlp, scenario)
+
+
+def test_two_losses_of_one_call_and_two_calls_of_one_loss() -> None:
+    def scenario(model: Any) -> None:
+        outputs = model(torch.randn(5, 4))
+        outputs["loss"].backward(retain_graph=True)
+        outputs["logits"].square().mean().backward()
+        (model(torch.randn(5, 4))["loss"] + model(torch.randn(2, 4))["loss"]).backward()
+
+    assert_same(Model, scenario)
+
+
+def test_backward_in_another_order_than_forward() -> None:
+    def scenario(model: Any) -> Any:
+        inputs = [leaf(5, 4) for _ in range(3)]
+        losses = [model(x).square().mean() for x in inputs]
+        for loss in (losses[1], losses[2], losses[0]):
+            loss.backward()
+        return [detached(x.grad) for x in inputs]
+
+    assert_same(mlp, scenario)
+
+
+def test_frozen_parameters_and_toggling_them() -> None:
+    def scenario(model: Any) -> Any:
+        seen = []
+        for frozen in ({"0.weight"}, {"2.bias", "0.bias"}, set(), {"0.weight", "0.bias", "2.weight", "2.bias"}, set()):
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_(name not in frozen)
+                parameter.grad = None
+            output = model(torch.randn(5, 4))
+            if output.requires_grad:
+                output.square().mean().backward()
+            seen.append((output.requires_grad, detached([p.grad for p in model.parameters()])))
+        return seen
+
+    assert_same(mlp, scenario)
+
+
+@pytest.mark.parametrize("kind", ["plain", "leaf", "not a leaf", "frozen model"])
+def test_inputs_that_require_grad(kind: str) -> None:
+    def scenario(model: Any) -> Any:
+        model.requires_grad_(kind != "frozen model")
+        seen = []
+        for _ in range(2):
+            source = torch.randn(5, 4, requires_grad=kind != "plain")
+            x = source.sin() if kind == "not a leaf" else source
+            output = model(x)
+            output.square().mean().backward()
+            seen.append((source, output.grad_fn is None))
+        return seen
+
+    assert_same(mlp, scenario)
+
+
+def test_modes_and_training_flag_between_calls() -> None:
+    """train, eval, no_grad, inference_mode and train again; outputs say whether they require grad."""
+    model = lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))  # noqa: E731
+
+    def scenario(model: Any) -> Any:
+        x = torch.randn(6, 4)
+        seen = []
+        for step in ("train", "eval", "no_grad", "inference", "train", "no_grad", "eval", "train"):
+            model.train(step == "train")
+            with torch.inference_mode(step == "inference"), torch.set_grad_enabled(step in ("train", "eval")):
+                output = model(x)
+            seen.append((output.requires_grad, output.is_inference(), output.is_leaf, detached(output.detach())))
+            if output.requires_grad:
+                output.square().mean().backward()
+        return [item[:3] for item in seen], [item[3].clone() for item in seen if not item[1]]
+
+    assert_same(model, scenario)
+
+
+def odd_cotangents() -> dict[str, Callable[[], torch.Tensor]]:
+    return {
+        "expanded": lambda: torch.randn(()).expand(2, 3, 4, 4),
+        "transposed": lambda: torch.randn(4, 4, 3, 2).permute(3, 2, 1, 0),
+        "channels_last": lambda: torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last),
+        "strided": lambda: torch.randn(2, 3, 4, 8)[..., ::2],
+        "zero": lambda: torch.zeros(2, 3, 4, 4),
+        "offset": lambda: torch.randn(3, 3, 4, 4)[1:],
+        "requires_grad": lambda: leaf(2, 3, 4, 4),
+    }
+
+
+@pytest.mark.parametrize("name", odd_cotangents())
+def test_cotangents(name: str) -> None:
+    def scenario(model: Any) -> Any:
+        seen = []
+        for make in (lambda: torch.randn(2, 3, 4, 4), odd_cotangents()[name], lambda: torch.randn(2, 3, 4, 4)):
+            x = leaf(2, 3, 4, 4)
+            model(x).backward(make())
+            seen.append(x)
+        return seen
+
+    assert_same(lambda: nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.SiLU()), scenario)
+
+
+def test_a_wrong_cotangent_is_refused() -> None:
+    def scenario(model: Any) -> Any:
+        output = model(leaf(5, 4))
+        return [
+            raised(lambda: output.backward(torch.ones(5, 4))),
+            raised(output.backward),
+            raised(lambda: output.backward(torch.ones(5, 3, dtype=torch.complex64))),
+            raised(lambda: output.detach().backward(torch.ones(5, 3))),
+        ]
+
+    assert_same(mlp, scenario)
+
+
+def containers(x: torch.Tensor) -> Any:
+    y = x * 2
+    ordered = OrderedDict(a=y.cos(), b=[x + 1, (y.argmax(), None)])
+    return Output(y.sum(), y.sin(), (y, y.exp()), "n"), Pair(y - 1, {"deep": (ordered, 3.0)}), [], [[x.detach() * 3]]
+
+
+def test_nested_containers() -> None:
+    check(containers, lambda: (leaf(3, 4),))
+
+
+def test_a_dataclass_whose_loss_is_used() -> None:
+    def scenario(function: Any) -> Any:
+        x = leaf(3, 4)
+        first, second, *_ = function(x)
+        (first.loss + second.second["deep"][0]["b"][0].sum()).backward()
+        return x, type(first), first.name, first.logits.requires_grad
+
+    assert_same(lambda: containers, scenario)
+
+
+def test_same_tensor_twice() -> None:
+    def scenario(function: Any) -> Any:
+        x, y = leaf(3, 4), leaf(3, 4)
+        function(x, y).sum().backward()
+        function(x, x).sum().backward()
+        z = y.cos()
+        function(z, z).sum().backward(retain_graph=True)
+        function(z, z.view(-1).view(3, 4)).sum().backward()
+        return x, y
+
+    assert_same(lambda: lambda a, b: a.sin() * b.exp() + a, scenario)
+
+
+def test_shared_parameters() -> None:
+    def make() -> nn.Module:
+        model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 7, bias=False))
+        model[3].weight = model[0].weight
+        return model
+
+    inputs = lambda: (torch.randint(7, (2, 5)),)  # noqa: E731
+    assert_same_training(make, inputs, steps=3, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+
+
+def test_gradients_of_what_is_read_from_outside() -> None:
+    """A tensor that the program finds in its closure gets its gradient as well."""
+    made = []
+
+    def make() -> Callable[..., Any]:
+        outside = leaf(4)
+        made.append(outside)
+        return lambda x: (x * outside).tanh()
+
+    def scenario(function: Any) -> Any:
+        outside = made[-1]
+        for _ in range(2):
+            function(leaf(3, 4)).square().sum().backward()
+        outside.requires_grad_(False)
+        return outside.grad, function(torch.randn(3, 4)).requires_grad
+
+    assert_same(make, scenario)
+
+
+def no_shared_work(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return x.sin(), y.cos(), x.exp() * y
+
+
+def equal_work(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return x.sin(), y.cos(), x.sin() * y
+
+
+@pytest.mark.parametrize("program", [no_shared_work, equal_work], ids=lambda program: program.__name__)
+def test_independent_outputs_have_independent_graphs(program: Callable[..., Any]) -> None:
+    """The backward of one output frees nothing that another needs unless they share it."""
+
+    def scenario(function: Any) -> Any:
+        x, y = leaf(3, 4), leaf(3, 4)
+        first, second, both = function(x, y)
+        first.sum().backward()
+        second.sum().backward()
+        return x, y, raised(both.sum().backward), raised(first.sum().backward)
+
+    assert_same(lambda: program, scenario)
