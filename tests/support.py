@@ -2,6 +2,7 @@
 
 python -m tests.support                                  # all of it, and write the page
 python -m tests.support --only 'transformers/*' --verbose    # some of it, printed
+python -m tests.support --only 'gradients/nn.*'          # gradients of some operators
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests import subjects
-from thunder_core.testing.opinfo import operator_names, run_operator
+from thunder_core.testing.opinfo import SAMPLES_PER_OPERATOR, operator_names, run_operator
+from thunder_core.testing.opinfo_gradients import differentiable_operator_names, run_backward
 from thunder_core.testing.outcome import Outcome, Status
 from thunder_core.testing.workers import run_in_workers
 
 PAGE = Path(__file__).parents[1] / "docs" / "support.md"
-OPERATORS = "operators/"
+OPERATORS, GRADIENTS = "operators/", "gradients/"
 WORDS = {
     Status.PASSED: "equal to eager",
     Status.ERROR: "refused by a clear error",
@@ -31,11 +33,13 @@ WORDS = {
 }
 
 
-def run_case(name: str, subject: str) -> Outcome:
-    """The outcome of one case of any battery, by its name on the page."""
+def run_case(name: str, subject: str, samples: int) -> Outcome:
+    """The outcome of one case of any battery, by its name on the page; ``samples`` is for operators."""
     compile = subjects.SUBJECTS[subject]
     if name.startswith(OPERATORS):
-        return run_operator(name.removeprefix(OPERATORS), compile)
+        return run_operator(name.removeprefix(OPERATORS), compile, samples=samples)
+    if name.startswith(GRADIENTS):
+        return run_backward(name.removeprefix(GRADIENTS), compile, samples=samples)
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
     from tests.models.battery import run_case as run_model
 
@@ -50,6 +54,7 @@ def page(outcomes: dict[str, Outcome]) -> str:
     batteries = {
         "Operators (OpInfo, float32)": [name for name in outcomes if name.startswith(OPERATORS) and name not in other],
         "Operators without float32 (OpInfo, first supported dtype)": [name for name in outcomes if name in other],
+        "Gradients of operators (OpInfo, float64)": [name for name in outcomes if name.startswith(GRADIENTS)],
         "LitGPT": [name for name in outcomes if name.startswith("litgpt/")],
         "Hugging Face": [name for name in outcomes if name.startswith("transformers/")],
     }
@@ -70,7 +75,7 @@ def page(outcomes: dict[str, Outcome]) -> str:
     for battery, names in batteries.items():
         lines += ["", f"## {battery}", ""]
         detailed = [name for name in names if outcomes[name].status is not Status.PASSED]
-        if not battery.startswith("Operators"):
+        if battery in ("LitGPT", "Hugging Face"):
             passed = [name.split("/", 1)[1] for name in names if outcomes[name].status is Status.PASSED]
             lines += ["Equal to eager: " + ", ".join(passed) + ".", ""]
         lines += _table(detailed, outcomes) if detailed else ["Nothing else."]
@@ -90,15 +95,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="*", help="pattern of case names; anything but '*' writes no page")
     parser.add_argument("--subject", default="reference", choices=subjects.SUBJECTS)
+    parser.add_argument("--samples", type=int, default=SAMPLES_PER_OPERATOR, help="samples of each operator")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--verbose", action="store_true", help="print whole messages instead of first lines")
     options = parser.parse_args()
 
     from tests.models.battery import CASES
 
-    names = [OPERATORS + name for name in operator_names() + operator_names(None)] + list(CASES)
+    names = [OPERATORS + name for name in operator_names() + operator_names(None)]
+    names += [GRADIENTS + name for name in differentiable_operator_names()] + list(CASES)
     chosen = fnmatch.filter(names, options.only)
-    runner = functools.partial(run_case, subject=options.subject)
+    runner = functools.partial(run_case, subject=options.subject, samples=options.samples)
     outcomes = run_in_workers(runner, chosen, workers=options.workers)
     for name, outcome in outcomes.items():
         if outcome.status is not Status.PASSED:

@@ -129,6 +129,8 @@ def test_copies_keep_aliasing() -> None:
     assert torch.equal(torch.rand(2, generator=copied[3]), torch.rand(2, generator=generator))
     assert copied[5].is_conj()
     assert copied[6].stride() == (0,)
+    for special in (base.to_sparse(), conjugate):
+        assert copy_together(special.requires_grad_())[0].requires_grad
 
 
 def test_outcomes() -> None:

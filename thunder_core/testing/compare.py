@@ -107,7 +107,7 @@ def observe(
 def _run_backward(result: Any, seed: int) -> None:
     """Fill in the gradients of the leaves behind the tensors in ``result``, from fixed random cotangents."""
     tensors = [entry.value for entry in snapshot(result=result).values() if isinstance(entry.value, torch.Tensor)]
-    outputs = [tensor for tensor in tensors if tensor.grad_fn is not None]
+    outputs = [tensor for tensor in tensors if tensor.requires_grad]
     generator = torch.Generator().manual_seed(seed)
     cotangents = [torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype) for tensor in outputs]
     torch.autograd.backward(outputs, cotangents)

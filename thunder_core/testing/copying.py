@@ -20,11 +20,14 @@ def copy_together(*values: Any) -> tuple[Any, ...]:
 def _copy_special(leaf: torch.Generator | torch.Tensor, memo: dict[int, Any]) -> Any:
     if isinstance(leaf, torch.Generator):
         return leaf.clone_state()
-    if leaf.layout is not torch.strided:
-        return leaf.detach().clone()
-    if leaf.is_conj():
-        return copy.deepcopy(leaf.conj(), memo).conj()
-    return torch._neg_view(copy.deepcopy(torch._neg_view(leaf), memo))
+    tensor = leaf.detach()
+    if tensor.layout is not torch.strided:
+        copied = tensor.clone()
+    elif tensor.is_conj():
+        copied = copy.deepcopy(tensor.conj(), memo).conj()
+    else:
+        copied = torch._neg_view(copy.deepcopy(torch._neg_view(tensor), memo))
+    return copied.requires_grad_(leaf.requires_grad)
 
 
 def _special_leaves(value: Any, seen: set[int]) -> Iterator[torch.Generator | torch.Tensor]:

@@ -22,6 +22,7 @@ class Comparison:
         values: whether values are compared at all (not for uninitialised memory).
         gradients: whether a backward pass follows the call and gradients are compared too.
         gradient_rtol, gradient_atol: tolerance of gradients: contributions may be summed in another order.
+        layout: whether strides and shared storage are compared; never those of gradients, which autograd chooses.
     """
 
     rtol: float = 0.0
@@ -30,10 +31,12 @@ class Comparison:
     gradients: bool = False
     gradient_rtol: float = 1e-4
     gradient_atol: float = 1e-5
+    layout: bool = True
 
     def for_gradients(self) -> Comparison:
         """How the entries that are gradients are compared."""
-        return replace(self, rtol=max(self.rtol, self.gradient_rtol), atol=max(self.atol, self.gradient_atol))
+        rtol, atol = max(self.rtol, self.gradient_rtol), max(self.atol, self.gradient_atol)
+        return replace(self, rtol=rtol, atol=atol, layout=False)
 
 
 def differences(expected: dict[str, Entry], actual: dict[str, Entry], comparison: Comparison) -> list[str]:
@@ -41,11 +44,12 @@ def differences(expected: dict[str, Entry], actual: dict[str, Entry], comparison
     found = [f"{path}: missing in the compiled run" for path in expected if path not in actual]
     found += [f"{path}: only in the compiled run" for path in actual if path not in expected]
     shared = [path for path in expected if path in actual]
-    for path in shared:
-        how = comparison.for_gradients() if path.endswith(".grad") else comparison
+    hows = {path: comparison.for_gradients() if path.endswith(".grad") else comparison for path in shared}
+    for path, how in hows.items():
         found += [f"{path}{line}" for line in _value_differences(expected[path].value, actual[path].value, how)]
     found += _partition_differences("is the same object as", _identities(expected, shared), _identities(actual, shared))
-    found += _partition_differences("shares storage with", _storages(expected, shared), _storages(actual, shared))
+    laid_out = [path for path, how in hows.items() if how.layout]
+    found += _partition_differences("shares storage with", _storages(expected, laid_out), _storages(actual, laid_out))
     return found
 
 
@@ -84,7 +88,9 @@ def _equal_leaves(expected: Any, actual: Any, comparison: Comparison) -> bool:
 
 
 def _tensor_differences(expected: torch.Tensor, actual: torch.Tensor, comparison: Comparison) -> Iterator[str]:
-    before = len(messages := [f".{name}: {old} became {new}" for name, old, new in _metadata(expected, actual)])
+    before = len(
+        messages := [f".{name}: {old} became {new}" for name, old, new in _metadata(expected, actual, comparison)]
+    )
     yield from messages
     if before or not comparison.values or expected.is_meta:
         return
@@ -96,7 +102,9 @@ def _tensor_differences(expected: torch.Tensor, actual: torch.Tensor, comparison
         yield ": values differ; " + " ".join(str(error).split())
 
 
-def _metadata(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[str, object, object]]:
+def _metadata(
+    expected: torch.Tensor, actual: torch.Tensor, comparison: Comparison
+) -> Iterator[tuple[str, object, object]]:
     """Name, expected and actual value of each property of a tensor in which the two differ."""
     for name in ("shape", "dtype", "device", "layout", "requires_grad", "is_leaf"):
         if getattr(expected, name) != getattr(actual, name):
@@ -104,7 +112,8 @@ def _metadata(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[st
     for method in ("is_conj", "is_neg", "is_inference"):
         if getattr(expected, method)() != getattr(actual, method)():
             yield method, getattr(expected, method)(), getattr(actual, method)()
-    if expected.layout is torch.strided is actual.layout and expected.stride() != actual.stride():
+    strided = expected.layout is torch.strided is actual.layout
+    if comparison.layout and strided and expected.stride() != actual.stride():
         yield "stride", expected.stride(), actual.stride()
 
 

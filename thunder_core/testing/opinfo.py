@@ -6,14 +6,14 @@ Needs numpy and expecttest, which torch.testing's internals import; nothing else
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from thunder_core.testing.compare import Arguments, assert_same_behaviour
+from thunder_core.testing.compare import Arguments, assert_same_behaviour, observe
 from thunder_core.testing.difference import Comparison
 from thunder_core.testing.outcome import Outcome, Status, outcome_of
 
@@ -47,18 +47,27 @@ def operator_names(dtype: torch.dtype | None = torch.float32) -> list[str]:
     """Names of the operators with CPU support of ``dtype``; None: of the operators without support of float32."""
     return [
         name
-        for name, operator in _OPERATORS.items()
+        for name, operator in OPERATORS.items()
         if (_dtype(operator) is dtype if dtype else _dtype(operator) is not torch.float32)
     ]
 
 
-def run_operator(name: str, compile: Callable[[Any], Any], *, seconds: int = 60) -> Outcome:
-    """The worst outcome among all programs of the operator; SKIPPED if eager passes none of them."""
-    operator = _OPERATORS[name]
+def run_operator(
+    name: str, compile: Callable[[Any], Any], *, samples: int = SAMPLES_PER_OPERATOR, seconds: int = 60
+) -> Outcome:
+    """The worst outcome among all programs of the operator's first samples; SKIPPED if eager passes none of them."""
+    operator = OPERATORS[name]
     comparison = Comparison(values=operator.name not in _UNINITIALISED)
+    return run_programs(_programs(operator, samples), compile, comparison, seconds=seconds)
+
+
+def run_programs(
+    programs: Iterable[Program], compile: Callable[[Any], Any], comparison: Comparison, *, seconds: int
+) -> Outcome:
+    """The worst outcome among the programs that eager passes; SKIPPED if there is none."""
     worst = Outcome(Status.SKIPPED)
-    for program in _programs(operator):
-        if not _eager_passes(program):
+    for program in programs:
+        if not _eager_passes(program, comparison):
             continue
 
         def check(program: Program = program) -> None:
@@ -71,21 +80,32 @@ def run_operator(name: str, compile: Callable[[Any], Any], *, seconds: int = 60)
     return worst
 
 
-def _programs(operator: Any) -> Iterator[Program]:
+def spelling(callee: Any) -> Any:
+    """A Python function that calls ``callee``, as a user's program would; None for None."""
+    if callee is None:
+        return None
+
+    def program(*args: Any, **kwargs: Any) -> Any:
+        return callee(*args, **kwargs)
+
+    return program
+
+
+def _programs(operator: Any, samples: int) -> Iterator[Program]:
     calls = {
-        "function": _spelling(operator.op),
-        "method": _spelling(operator.method_variant),
-        "operator": _spelling(operator.operator_variant),
+        "function": spelling(operator.op),
+        "method": spelling(operator.method_variant),
+        "operator": spelling(operator.operator_variant),
     }
     in_place = {
-        "in place": _spelling(operator.inplace_variant),
-        "in-place operator": _spelling(operator.inplace_operator_variant),
+        "in place": spelling(operator.inplace_variant),
+        "in-place operator": spelling(operator.inplace_operator_variant),
     }
-    for index in range(SAMPLES_PER_OPERATOR):
+    for index in range(samples):
 
         def make_sample(index: int = index) -> Any:
-            samples = operator.sample_inputs("cpu", _dtype(operator), requires_grad=False)
-            return next(itertools.islice(samples, index, None), None)
+            inputs = operator.sample_inputs("cpu", _dtype(operator), requires_grad=False)
+            return next(itertools.islice(inputs, index, None), None)
 
         def make_arguments(make_sample: Callable[[], Any] = make_sample) -> Arguments:
             sample = make_sample()
@@ -98,18 +118,7 @@ def _programs(operator: Any) -> Iterator[Program]:
                 yield Program(variant, index, call, make_arguments)
         if operator.supports_out:
             make = _with_out(operator.op, make_arguments)
-            yield Program("out=", index, _spelling(operator.op), make)
-
-
-def _spelling(callee: Any) -> Any:
-    """A Python function that calls ``callee``, as a user's program would; None for None."""
-    if callee is None:
-        return None
-
-    def program(*args: Any, **kwargs: Any) -> Any:
-        return callee(*args, **kwargs)
-
-    return program
+            yield Program("out=", index, spelling(operator.op), make)
 
 
 def _with_out(callee: Any, make_arguments: Callable[[], Arguments]) -> Callable[[], Arguments]:
@@ -126,14 +135,16 @@ def _with_out(callee: Any, make_arguments: Callable[[], Arguments]) -> Callable[
     return make
 
 
-def _eager_passes(program: Program) -> bool:
+def _eager_passes(program: Program, comparison: Comparison) -> bool:
+    """Whether eager runs the program; if gradients are compared, whether it has any."""
     torch.manual_seed(0)
     try:
         arguments = program.make_arguments()
-        program.call(*arguments.args, **arguments.kwargs)
     except Exception:  # noqa: BLE001 - whatever eager refuses is not a case
         return False
-    return True
+    observation = observe(program.call, None, arguments, comparison, seed=0)
+    has_gradients = any(path.endswith(".grad") for path in observation.entries)
+    return observation.exception is None and (has_gradients or not comparison.gradients)
 
 
 def _dtype(operator: Any) -> torch.dtype:
@@ -141,4 +152,4 @@ def _dtype(operator: Any) -> torch.dtype:
     return torch.float32 if torch.float32 in supported else min(supported, key=str)
 
 
-_OPERATORS: dict[str, Any] = {operator.full_name: operator for operator in op_db if operator.supported_dtypes("cpu")}
+OPERATORS: dict[str, Any] = {operator.full_name: operator for operator in op_db if operator.supported_dtypes("cpu")}
