@@ -1,0 +1,175 @@
+"""From the log of a line's forward and backward to its derivative."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from thunder_core.autodiff.derivative import PLAIN, Derivative, Query, is_view
+from thunder_core.errors import LoweringError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.functionalize import FromComputation, Functionalize
+from thunder_core.passes.proxies import inputs_of, outputs_of
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What was logged for one line. All proxies are the log's.
+
+    Attributes:
+        lines: operations of forward, then those of backward.
+        forward_lines: number of those of forward.
+        inputs: tensors among the line's inputs by name, in memories of their own.
+        cotangents: by name of the output.
+        outputs: the line's outputs, in order.
+        gradients: by name of the input.
+    """
+
+    lines: tuple[BoundSymbol, ...]
+    forward_lines: int
+    inputs: dict[str, TensorProxy]
+    cotangents: dict[str, TensorProxy]
+    outputs: tuple[TensorProxy, ...]
+    gradients: dict[str, TensorProxy]
+
+
+def split_log(query: Query, log: Log, source: str) -> Derivative:
+    """The derivative: lines that depend on a cotangent are backward, the others forward.
+
+    Raises:
+        LoweringError: the line's outputs are not values that the log makes.
+    """
+    return _Split(query, _without_writes(log)).derivative(source)
+
+
+class _Split:
+    def __init__(self, query: Query, log: Log) -> None:
+        self.bound = query.bound
+        self.own_outputs = outputs_of(query.bound)
+        self.log = log
+        tainted = {proxy.name for proxy in log.cotangents.values()}
+        self.forward: list[BoundSymbol] = []
+        self.backward: list[BoundSymbol] = []
+        for line in log.lines:
+            if tainted.isdisjoint(proxy.name for proxy in inputs_of(line)):
+                self.forward.append(line)
+            else:
+                self.backward.append(line)
+                tainted.update(proxy.name for proxy in outputs_of(line))
+        gradients = {proxy.name for proxy in log.gradients.values()}
+        self.backward = _live(self.backward, gradients)
+        uses = {proxy.name for line in self.backward for proxy in inputs_of(line)} | gradients
+        self.needed = uses - tainted
+
+    def derivative(self, source: str) -> Derivative:
+        made = {proxy.name for line in self.forward for proxy in outputs_of(line)}
+        names = [proxy.name for proxy in self.log.outputs]
+        if len(set(names)) == len(names) and made.issuperset(names):
+            forward = self._forward()
+        elif self.needed <= self.log.inputs.keys():  # an output is an input, say
+            forward = [self.bound]
+        else:
+            raise LoweringError("an output of it is an input, or another output")
+        rename = _Renaming(self.log, self.bound, self.own_outputs if made.issuperset(names) else [])
+        return Derivative(
+            self.bound,
+            tuple(map(rename.line, forward)),
+            tuple(map(rename.line, self.backward)),
+            {name: rename.tensor(proxy) for name, proxy in self.log.cotangents.items()},
+            {name: rename.tensor(proxy) for name, proxy in self.log.gradients.items()},
+            source,
+        )
+
+    def _forward(self) -> list[BoundSymbol]:
+        """The line itself in place of the operators that it consists of, where that loses nothing.
+
+        That is so when each value that backward needs is an input or output of the line, a view of one, or computed
+        from these by backward's own formula. Higher-level lines are clearer, and executors know more of them.
+        """
+        known = self.log.inputs.keys() | {proxy.name for proxy in self.log.outputs}
+        makers = {proxy.name: line for line in self.forward for proxy in outputs_of(line)}
+        formula = {id(line) for line in self.log.lines[self.log.forward_lines :]}
+        kept: set[int] = set()
+
+        def reachable(name: str) -> bool:
+            if name in known:
+                return True
+            line = makers[name]
+            simple = is_view(line) or (id(line) in formula and line.effects.pure)
+            if not simple or not all(reachable(proxy.name) for proxy in inputs_of(line)):
+                return False
+            kept.add(id(line))
+            return True
+
+        if all([reachable(name) for name in sorted(self.needed)]):
+            return [self.bound, *[line for line in self.forward if id(line) in kept]]
+        return _live(self.forward, self.needed | {proxy.name for proxy in self.log.outputs})
+
+
+class _Renaming:
+    """From the log's values to those of a derivative."""
+
+    def __init__(self, log: Log, bound: BoundSymbol, own_outputs: list[Proxy]) -> None:
+        self.bound = bound
+        self.values: dict[str, Proxy] = {}
+        self.storages: dict[int, int] = {}
+        arguments = {proxy.name: proxy for proxy in inputs_of(bound)}
+        pairs = [(proxy, arguments[name]) for name, proxy in log.inputs.items()]
+        for proxy, own in (*pairs, *zip(log.outputs, own_outputs)):
+            assert isinstance(own, TensorProxy)
+            self.values[proxy.name] = own
+            self.storages.setdefault(proxy.storage, own.storage)
+
+    def tensor(self, proxy: TensorProxy) -> TensorProxy:
+        known = self.values.get(proxy.name)
+        if known is None:
+            storage = self.storages.setdefault(proxy.storage, -1 - len(self.storages))
+            known = self.values[proxy.name] = replace(proxy, storage=storage)
+        assert isinstance(known, TensorProxy)
+        return known
+
+    def line(self, line: BoundSymbol) -> BoundSymbol:
+        if line is self.bound:
+            return line
+        output = map_leaves(self._leaf, line.output)
+        return replace(line.map_arguments(self._leaf), output=output, context=PLAIN, location=self.bound.location)
+
+    def _leaf(self, leaf: Any) -> Any:
+        return self.tensor(leaf) if isinstance(leaf, TensorProxy) else leaf
+
+
+def _live(lines: list[BoundSymbol], needed: set[str]) -> list[BoundSymbol]:
+    """The lines that ``needed`` values depend on, and those with effects."""
+    live = set(needed)
+    kept = []
+    for line in reversed(lines):
+        if not line.effects.pure or any(proxy.name in live for proxy in outputs_of(line)):
+            kept.append(line)
+            live.update(proxy.name for proxy in inputs_of(line))
+    return kept[::-1]
+
+
+def _without_writes(log: Log) -> Log:
+    """The same log without writes to memory."""
+    if not any(line.effects.mutates for line in log.lines):
+        return log
+    inputs = (*log.inputs.values(), *log.cotangents.values())
+    output = (*log.outputs, *log.gradients.values())
+    functional = Functionalize().run(Trace("derivative", inputs, log.lines, output, Stage.ACQUIRED, "log", PLAIN))
+    if functional.epilogue is not None:
+        raise LoweringError("it writes to its inputs")
+    trace = functional.computation
+    values: list[Any] = []
+    for item in functional.results:
+        values.append(trace.output[item.index] if isinstance(item, FromComputation) else trace.inputs[item.index])  # type: ignore[union-attr]
+    count = len(log.outputs)
+    return replace(
+        log,
+        lines=trace.symbols,
+        forward_lines=len(trace.symbols),  # which lines came from backward is not known any more
+        outputs=tuple(values[:count]),
+        gradients=dict(zip(log.gradients, values[count:], strict=True)),
+    )

@@ -1,0 +1,71 @@
+"""ATen operators as calls of the torch functions that people know; those are also called faster from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from types import BuiltinFunctionType
+from typing import Any, Final
+
+import torch
+
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+_aten = torch.ops.aten
+
+
+def _to_copy(tensor: Any, **options: Any) -> Call | None:
+    """A conversion of the dtype alone, which `torch.Tensor.to` makes a copy for."""
+    plain = {"layout": torch.strided, "device": getattr(tensor, "device", None), "pin_memory": False}
+    given = {
+        name: value
+        for name, value in options.items()
+        if value is not None and value is not False and not (name in plain and plain[name] == value)
+    }
+    if set(given) == {"dtype"} and given["dtype"] is not getattr(tensor, "dtype", None):
+        return torch.Tensor.to, (tensor, given["dtype"]), {}
+    return None
+
+
+def _reshape(tensor: Any, size: Any) -> Call:
+    return torch.reshape, (tensor, tuple(size)), {}
+
+
+def _expand(tensor: Any, size: Any, *, implicit: bool = False) -> Call:
+    return torch.Tensor.expand, (tensor, tuple(size)), {}
+
+
+# Operators that Python spells in another way. A reshape does what a view does, and fits strides that only the run knows.
+_SPECIAL: Final[dict[Any, Callable[..., Call | None]]] = {
+    _aten.view.default: _reshape,
+    _aten._unsafe_view.default: _reshape,
+    _aten.expand.default: _expand,
+    _aten._to_copy.default: _to_copy,
+}
+
+
+def torch_call(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """A torch function and the arguments with which it does what the call of ``operator`` does.
+
+    Falls back to the operator itself. PyTorch generates both from one schema, so the arguments are the same.
+    """
+    special = _SPECIAL.get(operator)
+    if special is not None:
+        return special(*args, **kwargs) or (operator, args, kwargs)
+    function = torch_function(operator) if isinstance(operator, torch._ops.OpOverload) else None
+    return (operator, args, kwargs) if function is None else (function, args, kwargs)
+
+
+@cache
+def torch_function(operator: torch._ops.OpOverload) -> Callable[..., Any] | None:
+    """The function of ``torch``, or in-place method, that PyTorch generated for an ATen operator; None without one."""
+    namespace, _, name = operator._schema.name.partition("::")
+    if namespace != "aten":
+        return None
+    function = getattr(torch, name, None)
+    if isinstance(function, BuiltinFunctionType) and getattr(torch._C._VariableFunctions, name, None) is function:
+        return function
+    if name.endswith("_") and not name.startswith("_"):
+        method: Callable[..., Any] | None = getattr(torch.Tensor, name, None)
+        return method
+    return None
