@@ -1,17 +1,55 @@
-"""The example program runs and reports what it promises."""
+"""The example programs run and report what they promise."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def _run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    search = os.pathsep.join([*filter(None, [environment.pop("PYTHONPATH", "")]), str(ROOT)])
+    variables = os.environ | {"PYTHONPATH": search} | environment
+    command = (sys.executable, "-W", "ignore", *command)
+    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+
+
 def test_compile_llama():
-    command = [sys.executable, "-W", "ignore", "examples/compile_llama.py", "--layers", "2", "--sequence", "16"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = _run("examples/compile_llama.py", "--layers", "2", "--sequence", "16")
     assert done.returncode == 0, done.stderr
     for expected in ("Outputs equal eager's: yes", "def computation", "def prologue", "cache hits / misses"):
         assert expected in done.stdout
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_train_llama(optimizer, tmp_path):
+    plot, figures = tmp_path / "losses.png", tmp_path / "figures.json"
+    size = ["--steps", "8", "--layers", "2", "--optimizer", optimizer]
+    done = _run("examples/train_llama.py", *size, "--plot", str(plot), "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    assert "later steps, median" in done.stdout
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    result = json.loads(figures.read_text())
+    expected, losses = result["eager"]["losses"], result["thunder"]["losses"]
+    assert losses == pytest.approx(expected, rel=1e-4)
+    assert result["largest difference"] <= 1e-4
+    assert len(losses) == 8
+    assert losses[-1] < losses[0] - 0.1
+
+
+@pytest.mark.parametrize(("missing", "options"), [("litgpt", []), ("matplotlib", ["--plot", "losses.png"])])
+def test_train_llama_names_what_is_missing(missing, options, tmp_path):
+    # A finder that finds everything but this package, at the start of the process.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util\n"
+        "find = importlib.util.find_spec\n"
+        f"importlib.util.find_spec = lambda name, *rest: None if name == {missing!r} else find(name, *rest)\n"
+    )
+    done = _run("examples/train_llama.py", *options, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert f"This example needs {missing}. Install" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -52,9 +52,9 @@ def test_wheel_holds_every_module_of_the_checkout(wheel):
     assert {name for name in tracked.stdout.split() if (ROOT / name).exists()} <= held
 
 
-def test_torch_is_the_only_requirement(wheel):
+def test_nothing_but_torch_and_scipy_is_required(wheel):
     required = [line for line in _metadata(wheel).get_all("Requires-Dist") if "extra ==" not in line]
-    assert required == ["torch>=2.11"]
+    assert required == ["scipy>=1.11", "torch>=2.11"]
 
 
 def test_source_archive_holds_tests_and_documents(archives):
