@@ -22,7 +22,8 @@ from thunder_core.testing.outcome import Outcome, Status
 from thunder_core.testing.workers import run_in_workers
 
 PAGE = Path(__file__).parents[1] / "docs" / "support.md"
-OPERATORS, GRADIENTS = "operators/", "gradients/"
+OPERATORS, GRADIENTS, TRAINING = "operators/", "gradients/", "/training"
+LIBRARIES = {"LitGPT": "litgpt/", "Hugging Face": "transformers/"}
 WORDS = {
     Status.PASSED: "equal to eager",
     Status.ERROR: "refused by a clear error",
@@ -55,16 +56,19 @@ def page(outcomes: dict[str, Outcome]) -> str:
         "Operators (OpInfo, float32)": [name for name in outcomes if name.startswith(OPERATORS) and name not in other],
         "Operators without float32 (OpInfo, first supported dtype)": [name for name in outcomes if name in other],
         "Gradients of operators (OpInfo, float64)": [name for name in outcomes if name.startswith(GRADIENTS)],
-        "LitGPT": [name for name in outcomes if name.startswith("litgpt/")],
-        "Hugging Face": [name for name in outcomes if name.startswith("transformers/")],
     }
+    for library, prefix in LIBRARIES.items():
+        models = [name for name in outcomes if name.startswith(prefix)]
+        batteries[library] = [name for name in models if TRAINING not in name]
+        batteries[f"{library}: training"] = [name for name in models if TRAINING in name]
     lines = [
         "# What compiles",
         "",
         f"Written by `python -m tests.support` with torch {torch.__version__.split('+')[0]} on CPU; do not edit.",
         "Each case runs the compiled program and eager on equal inputs, twice, and compares results, mutated inputs,",
         "aliasing, random state and exceptions. Operators run as function, method, operator, in place and with `out=`,",
-        "two samples each; an operator counts by its worst outcome.",
+        "two samples each; an operator counts by its worst outcome. Gradients of operators are those of all outputs, as",
+        "function and in place; of models in training, those that a loss gives to every parameter, with the same dropout.",
         "",
         "| battery | cases | " + " | ".join(WORDS.values()) + " |",
         "|---|" + "---|" * (len(WORDS) + 1),
@@ -75,7 +79,7 @@ def page(outcomes: dict[str, Outcome]) -> str:
     for battery, names in batteries.items():
         lines += ["", f"## {battery}", ""]
         detailed = [name for name in names if outcomes[name].status is not Status.PASSED]
-        if battery in ("LitGPT", "Hugging Face"):
+        if battery.startswith(tuple(LIBRARIES)):
             passed = [name.split("/", 1)[1] for name in names if outcomes[name].status is Status.PASSED]
             lines += ["Equal to eager: " + ", ".join(passed) + ".", ""]
         lines += _table(detailed, outcomes) if detailed else ["Nothing else."]

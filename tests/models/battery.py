@@ -11,13 +11,15 @@ from typing import Any
 import torch
 
 from tests.models import hugging_face, lit_gpt
-from tests.models.inputs import INPUTS, VOCABULARY
+from tests.models.inputs import INPUTS, VOCABULARY, labels
+from tests.models.training import check_training, distance_from_noise, next_token, own_loss
 from tests.subjects import Compile, hit_counter
 from thunder_core.testing import Arguments, Comparison, assert_same_behaviour
 from thunder_core.testing.outcome import Outcome, outcome_of
 
 Case = Callable[[Compile], None]
-TRAINED = ("bert", "gpt2", "llama", "t5", "vit", "resnet", "wav2vec2", "mixtral", "swin", "albert")
+# Differentiated not only from a loss but from every output too.
+EVERY_OUTPUT = ("bert", "gpt2", "llama", "t5", "vit", "resnet", "mixtral", "swin", "albert", "patchtst")
 DECODED = ("gpt2", "llama", "gemma2", "t5", "mamba")
 STEPS = 4
 
@@ -36,8 +38,8 @@ def _forward(model: torch.nn.Module, inputs: Callable[[], dict[str, Any]], compi
         assert_same_behaviour(model, make, compile, rounds=calls, cache_hits=hit_counter(compile))
 
 
-def _training(model: torch.nn.Module, inputs: Callable[[], dict[str, Any]], compile: Compile) -> None:
-    """Forward with dropout and backward by eager autograd, gradients accumulating over two calls."""
+def _every_output(model: torch.nn.Module, inputs: Callable[[], dict[str, Any]], compile: Compile) -> None:
+    """Training mode and a backward from all outputs at once, gradients accumulating over two calls."""
     comparison = Comparison(gradients=True)
     model.train()
     assert_same_behaviour(
@@ -47,6 +49,17 @@ def _training(model: torch.nn.Module, inputs: Callable[[], dict[str, Any]], comp
 
 def _hugging_face(row: hugging_face.Row, how: Callable[..., None], compile: Compile) -> None:
     how(row.build(), INPUTS[row.inputs], compile)
+
+
+def _hugging_face_training(row: hugging_face.Row, compile: Compile, training: bool = True) -> None:
+    """The loss of the head if it takes labels, in training mode or else in evaluation mode."""
+
+    def batch() -> dict[str, Any]:
+        inputs = INPUTS[row.inputs]()
+        return {**inputs, **labels(row.model, inputs)}
+
+    objective = own_loss if "labels" in batch() else distance_from_noise
+    check_training(row.build().train(training), objective, batch, compile, row.calls)
 
 
 def _hugging_face_decode(row: hugging_face.Row, compile: Compile) -> None:
@@ -77,8 +90,16 @@ def _hugging_face_decode(row: hugging_face.Row, compile: Compile) -> None:
         assert_same_behaviour(model, inputs, compile_unhooked, rounds=STEPS)
 
 
-def _lit_gpt(row: lit_gpt.Row, how: Callable[..., None], compile: Compile) -> None:
-    how(row.build(), lambda: {"idx": torch.randint(0, VOCABULARY, (2, 8))}, compile)
+def _lit_gpt_inputs() -> dict[str, Any]:
+    return {"idx": torch.randint(0, VOCABULARY, (2, 8))}
+
+
+def _lit_gpt(row: lit_gpt.Row, compile: Compile) -> None:
+    _forward(row.build(), _lit_gpt_inputs, compile)
+
+
+def _lit_gpt_training(row: lit_gpt.Row, compile: Compile) -> None:
+    check_training(row.build().train(), next_token, _lit_gpt_inputs, compile)
 
 
 def _lit_gpt_decode(row: lit_gpt.Row, compile: Compile) -> None:
@@ -106,16 +127,20 @@ def _lit_gpt_decode(row: lit_gpt.Row, compile: Compile) -> None:
 
 def _cases() -> Iterator[tuple[str, Case]]:
     for name, lit_row in lit_gpt.ROWS.items():
-        yield f"litgpt/{name}", functools.partial(_lit_gpt, lit_row, _forward)
-        yield f"litgpt/{name}/training", functools.partial(_lit_gpt, lit_row, _training)
+        yield f"litgpt/{name}", functools.partial(_lit_gpt, lit_row)
+        yield f"litgpt/{name}/training", functools.partial(_lit_gpt_training, lit_row)
         yield f"litgpt/{name}/decode", functools.partial(_lit_gpt_decode, lit_row)
     for name, row in hugging_face.ROWS.items():
         yield (
             f"transformers/{name}",
             functools.partial(_hugging_face, row, functools.partial(_forward, calls=row.calls)),
         )
-        if name in TRAINED:
-            yield f"transformers/{name}/training", functools.partial(_hugging_face, row, _training)
+        yield f"transformers/{name}/training", functools.partial(_hugging_face_training, row)
+        if "training" in row.may_refuse and "forward" not in row.may_refuse:
+            without_dropout = functools.partial(_hugging_face_training, row, training=False)
+            yield f"transformers/{name}/training in evaluation mode", without_dropout
+        if name in EVERY_OUTPUT:
+            yield f"transformers/{name}/every output", functools.partial(_hugging_face, row, _every_output)
         if name in DECODED:
             yield f"transformers/{name}/decode", functools.partial(_hugging_face_decode, row)
 

@@ -65,3 +65,27 @@ INPUTS: dict[str, Callable[[], dict[str, Any]]] = {
         series,
     )
 }  # fmt: skip
+
+
+def labels(model: str, batch: dict[str, Any]) -> dict[str, Any]:
+    """The ``labels`` that the head of the Hugging Face class called ``model`` takes; empty if it takes no tensor."""
+    for ending, make in _LABELS.items():
+        if model.endswith(ending):
+            return {"labels": make(batch)}
+    return {}
+
+
+def _tokens(batch: dict[str, Any]) -> torch.Tensor:
+    ids: torch.Tensor = batch.get("decoder_input_ids", batch.get("input_ids"))
+    return ids.clone()
+
+
+_LABELS: dict[str, Callable[[dict[str, Any]], torch.Tensor]] = {
+    "ForCausalLM": _tokens,
+    "LMHeadModel": _tokens,
+    "ForMaskedLM": _tokens,
+    "ForConditionalGeneration": _tokens,
+    "MTModel": _tokens,
+    "ForImageClassification": lambda _: torch.randint(0, 2, (BATCH,)),
+    "ForSemanticSegmentation": lambda _: torch.randint(0, 2, (BATCH, 32, 32)),
+}

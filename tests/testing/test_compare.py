@@ -110,6 +110,26 @@ def test_gradients_are_compared() -> None:
         assert_same_behaviour(lambda x: x * 2, make, compile, comparison=loose)
 
 
+def test_gradients_are_compared_by_value_within_a_tolerance_of_their_scale() -> None:
+    class Approximate(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient * 2 + gradient.abs().max() * 1e-3
+
+    def check(scale_rtol: float) -> None:
+        comparison = Comparison(gradients=True, gradient_rtol=0, gradient_atol=0, gradient_scale_rtol=scale_rtol)
+        make = lambda: (torch.randn(5, requires_grad=True),)  # noqa: E731
+        assert_same_behaviour(lambda x: x * 2, make, lambda _: Approximate.apply, comparison=comparison)
+
+    check(2e-3)
+    with pytest.raises(BehaviourMismatch, match=r"args\[0\].grad"):
+        check(1e-4)
+
+
 def test_missed_cache_is_noticed() -> None:
     with pytest.raises(BehaviourMismatch, match="missed the cache"):
         assert_same_behaviour(original, arguments, lambda function: function, cache_hits=lambda _: 0)

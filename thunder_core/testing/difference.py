@@ -22,6 +22,7 @@ class Comparison:
         values: whether values are compared at all (not for uninitialised memory).
         gradients: whether a backward pass follows the call and gradients are compared too.
         gradient_rtol, gradient_atol: tolerance of gradients: contributions may be summed in another order.
+        gradient_scale_rtol: tolerance of gradients relative to the largest magnitude in the tensor.
         layout: whether strides and shared storage are compared; never those of gradients, which autograd chooses.
     """
 
@@ -31,11 +32,16 @@ class Comparison:
     gradients: bool = False
     gradient_rtol: float = 1e-4
     gradient_atol: float = 1e-5
+    gradient_scale_rtol: float = 0.0
     layout: bool = True
 
-    def for_gradients(self) -> Comparison:
-        """How the entries that are gradients are compared."""
+    def at(self, path: str, expected: object) -> Comparison:
+        """How the value at ``path``, ``expected`` of the original, is compared: gradients in their own way."""
+        if not (path.endswith(".grad") and isinstance(expected, torch.Tensor)):
+            return self
         rtol, atol = max(self.rtol, self.gradient_rtol), max(self.atol, self.gradient_atol)
+        if self.gradient_scale_rtol and expected.numel():
+            atol += self.gradient_scale_rtol * float(expected.detach().to_dense().abs().max())
         return replace(self, rtol=rtol, atol=atol, layout=False)
 
 
@@ -44,7 +50,7 @@ def differences(expected: dict[str, Entry], actual: dict[str, Entry], comparison
     found = [f"{path}: missing in the compiled run" for path in expected if path not in actual]
     found += [f"{path}: only in the compiled run" for path in actual if path not in expected]
     shared = [path for path in expected if path in actual]
-    hows = {path: comparison.for_gradients() if path.endswith(".grad") else comparison for path in shared}
+    hows = {path: comparison.at(path, expected[path].value) for path in shared}
     for path, how in hows.items():
         found += [f"{path}{line}" for line in _value_differences(expected[path].value, actual[path].value, how)]
     found += _partition_differences("is the same object as", _identities(expected, shared), _identities(actual, shared))
