@@ -1,0 +1,73 @@
+"""Minimum cuts of directed graphs."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+SOURCE: Final = 0
+SINK: Final = 1
+UNBOUNDED: Final = -1
+"""The capacity of an edge that may not be cut."""
+
+# SciPy computes with 32-bit integers. An unbounded edge gets this capacity, and all others together no more than it, so
+# that no sum of two overflows.
+_LARGEST: Final = 1 << 29
+
+
+class Cut:
+    """A graph under construction; `sink_side` cuts it.
+
+    A cut puts each node on the side of the source or on that of the sink. It pays for the edges that lead from the
+    former to the latter.
+    """
+
+    def __init__(self) -> None:
+        self._nodes = 2
+        self._edges: dict[tuple[int, int], int] = {}
+
+    def node(self) -> int:
+        """A new node."""
+        self._nodes += 1
+        return self._nodes - 1
+
+    def edge(self, tail: int, head: int, capacity: int) -> None:
+        """Add an edge, at most one for each pair of nodes unless they are unbounded. Zero capacity is no edge."""
+        if capacity:
+            self._edges[tail, head] = capacity
+
+    def sink_side(self) -> frozenset[int]:
+        """The nodes on the sink's side in a cheapest cut: of several, in the one with the fewest nodes there.
+
+        Capacities are rounded up to a unit that is one unless their sum exceeds 2**28, and less than 2**-27 of it then.
+        A cut without unbounded edges must exist.
+        """
+        if not any(head == SINK for _, head in self._edges):
+            return frozenset()
+        # imported here, because SciPy takes a tenth of a second and most processes never differentiate
+        import numpy
+        from scipy.sparse import csr_array  # type: ignore[import-untyped]
+        from scipy.sparse.csgraph import (  # type: ignore[import-untyped]
+            breadth_first_order,
+            maximum_flow,
+        )
+
+        ends = numpy.array(list(self._edges), dtype=numpy.int32).T
+        wanted = numpy.array(list(self._edges.values()), dtype=numpy.int64)
+        capacities = _scaled(wanted)
+        shape = (self._nodes, self._nodes)
+        graph = csr_array((capacities, (ends[0], ends[1])), shape=shape)
+        graph.indices, graph.indptr = graph.indices.astype(numpy.int32), graph.indptr.astype(numpy.int32)
+        residual = graph - maximum_flow(graph, SOURCE, SINK).flow
+        residual.eliminate_zeros()
+        reaching = breadth_first_order(residual.T.tocsr(), SINK, return_predecessors=False)
+        return frozenset(reaching.tolist())
+
+
+def _scaled(capacities: Any) -> Any:
+    """An integer array of capacities as 32-bit integers whose sum does not overflow."""
+    import numpy
+
+    bounded = capacities != UNBOUNDED
+    # each is rounded up, so half of the range is kept free for that
+    unit = max(1, -(-int(capacities[bounded].sum()) // (_LARGEST // 2)))
+    return numpy.where(bounded, -(-capacities // unit), _LARGEST).astype(numpy.int32)

@@ -1,0 +1,85 @@
+"""Memory of tensor values, in bytes, as their proxies tell it.
+
+Symbolic sizes count with the values that they had when the program was recorded; asking adds no guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from itertools import chain
+
+import torch
+
+from thunder_core.ir.proxy import Dimension, Proxy, TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.proxies import tensor_outputs_of
+
+
+def extent_bytes(tensor: TensorProxy) -> int:
+    """Bytes from the start of the tensor's memory to the end of its last element: the least that memory can have.
+
+    That of a sparse tensor is unknown; it counts as if it were dense.
+    """
+    if tensor.layout is not torch.strided:
+        return _product(tensor.shape) * tensor.dtype.itemsize
+    last = _number(tensor.offset)
+    for size, step in zip(tensor.shape, tensor.stride):
+        length = _number(size)
+        if not length:
+            return 0
+        last += (length - 1) * _number(step)
+    return (last + 1) * tensor.dtype.itemsize
+
+
+def element_bytes(tensor: TensorProxy) -> int:
+    """Bytes of the distinct elements: what reading or writing the tensor once moves. Expanded dimensions count once."""
+    if tensor.layout is not torch.strided or 0 in tensor.stride:
+        steps = tensor.stride or (1,) * len(tensor.shape)
+        sizes = tuple(size if _number(step) else min(_number(size), 1) for size, step in zip(tensor.shape, steps))
+        return _product(sizes) * tensor.dtype.itemsize
+    return _product(tensor.shape) * tensor.dtype.itemsize
+
+
+def storage_bytes(proxies: Iterable[Proxy]) -> dict[int, int]:
+    """For each storage number among ``proxies`` the size of that memory: the extent of the largest tensor on it."""
+    sizes: dict[int, int] = {}
+    for proxy in proxies:
+        if isinstance(proxy, TensorProxy):
+            extent = extent_bytes(proxy)
+            if extent > sizes.get(proxy.storage, -1):
+                sizes[proxy.storage] = extent
+    return sizes
+
+
+def storage_bytes_of(trace: Trace) -> dict[int, int]:
+    """`storage_bytes` of everything that a trace defines."""
+    return storage_bytes(chain(trace.inputs, chain.from_iterable(map(tensor_outputs_of, trace.symbols))))
+
+
+def bytes_of(
+    proxies: Iterable[Proxy], sizes: Mapping[int, int] | None = None, without: Container[int] = frozenset()
+) -> int:
+    """Memory that ``proxies`` keep alive, in bytes. What they share counts once; numbers and objects are free.
+
+    Args:
+        sizes: of whole memories, by storage number; what is not in it is as large as the largest of ``proxies`` on it.
+        without: storage numbers that do not count.
+    """
+    own = storage_bytes(proxies)
+    known = sizes or {}
+    return sum(known.get(storage, size) for storage, size in own.items() if storage not in without)
+
+
+def _product(sizes: Iterable[Dimension]) -> int:
+    count = 1
+    for size in sizes:
+        count *= _number(size)
+    return count
+
+
+def _number(dimension: Dimension) -> int:
+    """A size as a plain int; one that was never known counts as one."""
+    if isinstance(dimension, int):
+        return dimension
+    hint = dimension.node.hint
+    return 1 if hint is None else int(hint)
