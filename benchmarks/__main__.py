@@ -1,4 +1,4 @@
-"""The command line: ``python -m benchmarks overhead|compile-time|import-time|dispatch|memory|all``."""
+"""The command line: ``python -m benchmarks BENCHMARK``, of which ``all`` runs each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import time
 from pathlib import Path
 
-from benchmarks import compile_time, dispatch, imports, machine, memory, overhead
+from benchmarks import compile_time, dispatch, imports, machine, memory, overhead, saved_bytes, training
 from benchmarks.row import Row, as_table
 
 BENCHMARKS = {
@@ -16,6 +16,8 @@ BENCHMARKS = {
     "import-time": imports.measure,
     "dispatch": dispatch.measure,
     "memory": memory.measure,
+    "training": training.measure,
+    "saved-bytes": saved_bytes.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

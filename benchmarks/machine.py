@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -36,6 +37,8 @@ def _version(name: str) -> str | None:
 
 
 def _git(*arguments: str) -> str:
+    if shutil.which("git") is None:
+        return ""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip()
 

@@ -15,7 +15,7 @@ class Row:
     Attributes:
         group: the benchmark it belongs to.
         what: what was measured, one line.
-        unit: of the values: us, ms, s, MiB, x (a ratio) or an empty string.
+        unit: of the values: us, ms, s, MiB, %, x (a ratio) or an empty string.
         values: a number for each implementation; absent where it has no meaning or was not measured.
         skipped: why an implementation was not measured, by its name.
         goal: what Thunder is to reach, in words; empty if there is none.

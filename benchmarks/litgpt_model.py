@@ -1,0 +1,39 @@
+"""LitGPT's model without LitGPT's dependencies, for machines that have PyTorch and no package registry.
+
+``import litgpt`` imports its command line, tokenizers, downloads and Lightning. The model needs none of them: two
+files, ``config.py`` and ``model.py``, and from the rest one function that only loads old checkpoints.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from typing import Any, NoReturn
+
+
+def gpt_and_config() -> tuple[type[Any], type[Any]]:
+    """The classes ``litgpt.GPT`` and ``litgpt.Config``; a folder with LitGPT's package on the path is enough.
+
+    If ``litgpt`` is not imported yet, it stays a package without its own ``__init__`` in this process.
+
+    Raises:
+        ModuleNotFoundError: there is no ``litgpt`` on the path.
+    """
+    if "litgpt" not in sys.modules:
+        specification = importlib.util.find_spec("litgpt")
+        if specification is None:
+            raise ModuleNotFoundError("no litgpt: install it, or put the folder that holds its package on PYTHONPATH")
+        sys.modules["litgpt"] = importlib.util.module_from_spec(specification)
+        sys.modules["litgpt.scripts"] = types.ModuleType("litgpt.scripts")
+        conversion = types.ModuleType("litgpt.scripts.convert_hf_checkpoint")
+        conversion.qkv_reassemble = _refuse  # type: ignore[attr-defined]
+        sys.modules[conversion.__name__] = conversion
+    from litgpt.config import Config
+    from litgpt.model import GPT
+
+    return GPT, Config
+
+
+def _refuse(*_: Any) -> NoReturn:
+    raise NotImplementedError("old checkpoints are not loaded here")

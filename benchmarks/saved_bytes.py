@@ -1,0 +1,74 @@
+"""How many bytes a forward pass keeps for its backward pass.
+
+What counts are the distinct storages of the tensors that autograd saves, seen by ``saved_tensors_hooks``. Parameters,
+buffers and inputs do not count: they are there anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.implementations import compile_with
+from benchmarks.process import in_fresh_process
+from benchmarks.row import Row
+
+CASES = {
+    "tiny_llama_block": "a block of TinyLlama 1.1B, 1x512",
+    "bert": "Hugging Face BERT, 12 layers, 2x128, dropout",
+}
+AGGRESSIVE_LIMIT = 0.6
+
+
+def measure(threads: int) -> list[Row]:
+    """The rows of this benchmark."""
+    return [row for case in CASES for row in _rows(case, in_fresh_process(saved_bytes, threads=threads, case=case))]
+
+
+def _rows(case: str, saved: dict[str, int | str]) -> list[Row]:
+    eager = saved["eager"]
+    rows = []
+    for name, suffix, goal, limit in (
+        ("default", "", "<= eager", 1.0),
+        ("aggressive", ', recompute="aggressive"', f"<= {AGGRESSIVE_LIMIT} x eager", AGGRESSIVE_LIMIT),
+    ):
+        values = {"eager": eager / 2**20, "thunder": saved[name] / 2**20}
+        reached = saved[name] <= limit * eager
+        rows.append(Row("saved for backward", CASES[case] + suffix, "MiB", values, {}, goal, reached))
+    return rows
+
+
+def saved_bytes(case: str, **sizes: int) -> dict[str, int]:
+    """Bytes saved by eager, by Thunder as it is (``default``) and with ``recompute="aggressive"``."""
+    from benchmarks import training_programs
+
+    program, arguments = getattr(training_programs, case)(**sizes)
+    compiled = {
+        "eager": program,
+        "default": compile_with("thunder", program, executors=[]),
+        "aggressive": compile_with("thunder", program, executors=[], recompute="aggressive"),
+    }
+    return {name: _saved(call, program, arguments) for name, call in compiled.items()}
+
+
+def _saved(call: Callable[..., Any], module: Any, arguments: tuple[Any, ...]) -> int:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    present = {tensor.untyped_storage().data_ptr() for tensor in (*module.parameters(), *module.buffers(), *arguments)}
+    # The storages themselves, so that no address is used twice.
+    saved: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in present:
+            saved[storage.data_ptr()] = storage
+        return tensor.detach()
+
+    call(*arguments)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
+        results = pytree.tree_leaves(call(*arguments))
+    # That the backward pass runs says that what was saved is enough.
+    sum(result.sum() for result in results if result.requires_grad).backward()
+    module.zero_grad()
+    return sum(storage.nbytes() for storage in saved.values())

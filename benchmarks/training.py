@@ -1,0 +1,85 @@
+"""What a forward and backward pass costs: the first one in a fresh process, and later ones."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.implementations import compile_with, unavailable
+from benchmarks.process import in_fresh_process
+from benchmarks.row import IMPLEMENTATIONS, Row
+
+GROUP = "training"
+REPEATS = 3
+FIRST_LIMIT = 1.0
+STEADY_LIMIT = 1.03
+
+
+def measure(threads: int) -> list[Row]:
+    """The rows of this benchmark. Without a C++ compiler torch.compile runs with its back end ``aot_eager``."""
+    backend = "aot_eager" if unavailable() else "inductor"
+    what = "Llama of 8 small layers, 1x64"
+    if backend != "inductor":
+        what += f" (torch.compile: {backend})"
+    return [_first(threads, backend, what), _steady(threads, backend, what)]
+
+
+def _first(threads: int, backend: str, what: str) -> Row:
+    runs: dict[str, list[float]] = {name: [] for name in IMPLEMENTATIONS}
+    for _ in range(REPEATS):
+        for name, seconds in runs.items():
+            seconds.append(in_fresh_process(first_step, threads=threads, name=name, backend=backend))
+    values = {name: statistics.median(seconds) for name, seconds in runs.items()}
+    goal, reached = f"<= {FIRST_LIMIT} s", values["thunder"] <= FIRST_LIMIT
+    return Row(GROUP, f"first forward and backward, {what}", "s", values, {}, goal, reached, {"runs": runs})
+
+
+def _steady(threads: int, backend: str, what: str) -> Row:
+    seconds = in_fresh_process(steady_step, threads=threads, names=IMPLEMENTATIONS, backend=backend)
+    values = {name: second * 1e3 for name, second in seconds.items()}
+    goal, reached = f"<= {STEADY_LIMIT} x eager", values["thunder"] <= STEADY_LIMIT * values["eager"]
+    return Row(GROUP, f"forward and backward, {what}", "ms", values, {}, goal, reached)
+
+
+def first_step(name: str, backend: str, **sizes: int) -> float:
+    """Seconds from the module to its gradients, in this process, after the imports."""
+    import thunder  # noqa: F401
+    from benchmarks import training_programs
+
+    program, arguments = training_programs.small_llama(**sizes)
+    start = time.perf_counter()
+    _compiled(name, program, backend)(*arguments).backward()
+    return time.perf_counter() - start
+
+
+def steady_step(names: list[str], backend: str, **sizes: int) -> dict[str, float]:
+    """Median seconds of a forward and backward pass, by implementation; all in this process, in turns.
+
+    The implementations share the parameters. Each pass starts without gradients, as after ``zero_grad``.
+    """
+    import torch
+
+    from benchmarks import training_programs
+    from benchmarks.timing import interleaved_medians
+
+    program, arguments = training_programs.small_llama(**sizes)
+    parameters = list(program.parameters())
+
+    def step(compiled: Callable[..., Any]) -> list[torch.Tensor | None]:
+        for parameter in parameters:
+            parameter.grad = None
+        compiled(*arguments).backward()
+        return [parameter.grad for parameter in parameters]
+
+    calls = {name: functools.partial(step, _compiled(name, program, backend)) for name in names}
+    expected = calls["eager"]()
+    for call in calls.values():
+        torch.testing.assert_close(call(), expected)
+    return interleaved_medians(calls)
+
+
+def _compiled(name: str, program: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    return compile_with(name, program, backend=backend, executors=[])
