@@ -98,6 +98,15 @@ def last_traces(jitted: Any) -> tuple[Trace, ...]:
     return traces
 
 
+def last_backward_traces(jitted: Any) -> tuple[Trace, ...]:
+    """The backward of the latest compilation: as joint trace with forward first, as executed last.
+
+    Empty for a program without gradients, and for one that PyTorch's autograd differentiates while it runs.
+    """
+    traces: tuple[Trace, ...] = _last(jitted).backward_traces
+    return traces
+
+
 def last_prologue_traces(jitted: Any) -> tuple[Any, ...]:
     """The guards of the latest compilation as a Python program."""
     return (_last(jitted).prologue,)
@@ -148,6 +157,7 @@ __all__ = [
     "cache_misses",
     "explain",
     "jit",
+    "last_backward_traces",
     "last_epilogue_traces",
     "last_prologue_traces",
     "last_traces",

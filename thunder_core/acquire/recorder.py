@@ -24,22 +24,8 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import map_leaves
-from thunder_core.symbols import functions
+from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
 from thunder_core.symbols.registry import registry
-
-# Calls that return their argument after changing what autograd knows about it.
-_CHANGES_AUTOGRAD = frozenset(
-    {
-        torch.Tensor.requires_grad_,
-        torch.Tensor.retain_grad,
-        torch.Tensor.register_hook,
-        torch.Tensor.register_post_accumulate_grad_hook,
-        torch.Tensor.detach_,
-        functions.set_requires_grad,
-        functions.set_grad,
-    }
-)
-
 
 class Recorder(Tensors):
     """The trace under construction, and the state of every tensor object the program has touched.
@@ -126,7 +112,7 @@ class Recorder(Tensors):
         fakes: list[Any] | None,
         context: Context,
     ) -> Any:
-        changes_autograd = symbol.target in _CHANGES_AUTOGRAD
+        changes_autograd = symbol.target in CHANGES_AUTOGRAD
         if not (outcome.results or outcome.written or changes_autograd) and outcome.structure is not None:
             return outcome.structure  # a question about metadata, answered
         identical = all(result.same_as >= 0 for result in outcome.results)
@@ -181,7 +167,7 @@ class Recorder(Tensors):
     def _effects(
         self, symbol: Symbol, outcome: Outcome, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Effects:
-        external = symbol.target in _CHANGES_AUTOGRAD or (not outcome.results and not outcome.written)
+        external = symbol.target in CHANGES_AUTOGRAD or (not outcome.results and not outcome.written)
         if not (outcome.written or outcome.random or external):
             return PURE
         names = tuple(dict.fromkeys(call.proxies[index].name for index in outcome.written))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -35,6 +35,20 @@ class Joint:
     differentiable: tuple[TensorProxy, ...]
     recomputed: frozenset[str] = frozenset()
     overwritten: frozenset[str] = frozenset()
+
+    def with_trace(self, trace: Trace) -> Joint:
+        """The same with a trace from which a pass removed lines."""
+        before = self.trace.symbols[: self.forward_lines]
+        names = {proxy.name for bound in before for proxy in bound.outputs()}
+        silent = sum(1 for bound in before if not any(True for _ in bound.outputs()))  # they have effects, and stay
+        count = 0
+        for index, bound in enumerate(trace.symbols):
+            outputs = list(bound.outputs())
+            if not outputs:
+                silent -= 1
+            if outputs[0].name in names if outputs else silent >= 0:
+                count = index + 1
+        return replace(self, trace=trace, forward_lines=count)
 
     @property
     def primals(self) -> tuple[Proxy, ...]:

@@ -32,10 +32,13 @@ class FunctionPrinter:
         self.locations: list[tuple[int, SourceLocation]] = []
         self.annotator = Annotator()
 
-    def print_function(self, trace: Trace, name: str) -> None:
-        """Append the lines of ``trace`` as the function ``name``."""
+    def print_function(self, trace: Trace, name: str, *, boxed: bool = False) -> None:
+        """Append the lines of ``trace`` as the function ``name``; ``boxed`` inputs come in a list to be emptied."""
         self.trace = trace
-        self._signature(trace, name)
+        if boxed and trace.inputs:
+            self._boxed_signature(trace, name)
+        else:
+            self._signature(trace, name)
         deletions = trace.deletions
         self._delete(deletions.get(-1, ()), "    ")
         context: Context | None = None
@@ -98,6 +101,10 @@ class FunctionPrinter:
         self.lines.append(f"def {name}(")
         self.lines.extend(f'    {proxy.name}: "{self.annotator.annotate(proxy)}",' for proxy in trace.inputs)
         self.lines.append("):")
+
+    def _boxed_signature(self, trace: Trace, name: str) -> None:
+        names = "".join([f"{proxy.name}, " for proxy in trace.inputs])
+        self.lines += [f"def {name}(_):", f"    {names}= _", "    _.clear()"]
 
     def _enter(self, context: Context | None, ambient: Context) -> str:
         if context is None:

@@ -39,9 +39,15 @@ def print_trace(trace: Trace, *, lowered: bool = False, comments: bool = True) -
     return render_trace(trace, lowered=lowered, comments=comments).source
 
 
-def render_trace(trace: Trace, *, lowered: bool = False, comments: bool = True) -> PrintedTrace:
-    """Like `print_trace`, with the user's lines in machine-readable form."""
-    return _ModulePrinter(lowered, comments).render(trace)
+def render_trace(
+    trace: Trace, *, lowered: bool = False, comments: bool = True, boxed: bool = False
+) -> PrintedTrace:
+    """Like `print_trace`, with the user's lines in machine-readable form.
+
+    Args:
+        boxed: the function takes its inputs as one list, and empties it.
+    """
+    return _ModulePrinter(lowered, comments).render(trace, boxed)
 
 
 class _ModulePrinter:
@@ -56,9 +62,9 @@ class _ModulePrinter:
         self.bodies: list[tuple[Trace, str]] = []
         self.function_names: set[str] = set()
 
-    def render(self, trace: Trace) -> PrintedTrace:
+    def render(self, trace: Trace, boxed: bool) -> PrintedTrace:
         self.function_names.add(trace.name)
-        self._function(trace, trace.name)
+        self._function(trace, trace.name, boxed)
         main = self.functions[-1]
         lines = main.header() if self.comments else []
         lines.extend(f"import {module}" for module in sorted(self.speller.modules, key=_import_order) if module)
@@ -74,10 +80,10 @@ class _ModulePrinter:
         lines.append("")
         return PrintedTrace("\n".join(lines), locations, self.speller.local_targets)
 
-    def _function(self, trace: Trace, name: str) -> None:
+    def _function(self, trace: Trace, name: str, boxed: bool = False) -> None:
         function = FunctionPrinter(self.speller, lowered=self.lowered, comments=self.comments)
         self.traces.append(trace)
-        function.print_function(trace, name)
+        function.print_function(trace, name, boxed=boxed)
         self.functions.append(function)
 
     def _value_names(self) -> set[str]:

@@ -46,7 +46,7 @@ def compile_source(
 
 
 def compile_trace(
-    trace: Trace, namespace: Mapping[str, Any] | None = None, *, title: str | None = None
+    trace: Trace, namespace: Mapping[str, Any] | None = None, *, title: str | None = None, boxed: bool = False
 ) -> Callable[..., Any]:
     """The trace as a callable of its inputs.
 
@@ -55,8 +55,9 @@ def compile_trace(
 
     Args:
         namespace: further globals for the program.
+        boxed: the callable takes one list of its inputs, which it empties, so that it alone holds them.
     """
-    printed = render_trace(trace, comments=False)
+    printed = render_trace(trace, comments=False, boxed=boxed)
     names = {**printed.local_targets, **(namespace or {})}
     return compile_source(printed.source, trace.name, names, title=title or trace.name, locations=printed.locations)
 

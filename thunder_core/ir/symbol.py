@@ -31,6 +31,7 @@ class Tag(enum.Enum):
     LOSS = enum.auto()
     HIGHER_ORDER = enum.auto()  # takes traces as arguments
     RANDOM = enum.auto()  # may consume random numbers; what one call does is in its effects
+    AUTOGRAD = enum.auto()  # asks or changes the autograd graph, so autograd must record the program while it runs
     OPAQUE = enum.auto()  # not in the tables: everything about it is derived from PyTorch
     LOCAL = enum.auto()  # no importable name stands for the target: it must be handed to the program
 

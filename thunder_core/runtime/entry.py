@@ -28,6 +28,7 @@ class Entry:
         prologue: checks the guards and finds the inputs.
         run: ``run(inputs, args, kwargs)`` computes, writes back and returns the program's result.
         traces: the program at each stage, as acquired first, as executed last.
+        backward_traces: its backward, as joint trace first, as executed last; empty for a program without gradients.
         epilogue: copies into mutated inputs, as a trace; None when there are none.
         report: how it was made.
         constants: values of the acquired program's inputs that are the same in every run, by name.
@@ -37,6 +38,7 @@ class Entry:
     prologue: Prologue
     run: Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]
     traces: tuple[Trace, ...]
+    backward_traces: tuple[Trace, ...]
     epilogue: Trace | None
     report: EntryReport
     constants: dict[str, Any]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from thunder_core.autodiff.recompute import parse_policy
 from thunder_core.errors import OptionError
 
 CACHE_MODES = ("constant values", "same input", "no caching")
@@ -24,6 +25,8 @@ class Options:
             that without checks; ``"no caching"`` compiles at each call.
         sharp_edges: what to do when the program consumes Python's or NumPy's random state: ``"allow"``, ``"warn"``
             (default) or ``"error"``.
+        recompute: what training computes again in backward instead of saving it: ``"none"``, ``"cheap"`` (default),
+            ``"aggressive"``, or ``{"budget": f}`` for ``f`` times the bytes that the default saves.
         recompile_warning: number of compilations of one program after which each further one warns.
         recompile_limit: number of cached entries after which the program is run by eager PyTorch instead.
     """
@@ -31,8 +34,14 @@ class Options:
     executors: tuple[str, ...] | None = None
     cache: str = "constant values"
     sharp_edges: str = "warn"
+    recompute: str | tuple[tuple[str, float], ...] = "cheap"
     recompile_warning: int = 8
     recompile_limit: int = 64
+
+    @property
+    def policy(self) -> str | dict[str, float]:
+        """``recompute`` as the user wrote it."""
+        return self.recompute if isinstance(self.recompute, str) else dict(self.recompute)
 
     @staticmethod
     def create(executors: Sequence[str] | None = None, **given: Any) -> Options:
@@ -45,6 +54,8 @@ class Options:
         for name in given:
             if name not in known:
                 raise OptionError(f"unknown option {name!r}{_nearest(name, known)}", advice=(f"one of {known}",))
+        if isinstance(given.get("recompute"), dict):
+            given["recompute"] = tuple(given["recompute"].items())  # options are hashable
         options = Options(tuple(executors) if executors is not None else None, **given)
         options._check()
         return options
@@ -57,6 +68,7 @@ class Options:
             )
         _one_of("cache", self.cache, CACHE_MODES)
         _one_of("sharp_edges", self.sharp_edges, SHARP_EDGES)
+        parse_policy(self.policy)
         for name in ("recompile_warning", "recompile_limit"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:

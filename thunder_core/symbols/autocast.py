@@ -48,6 +48,11 @@ _FLOAT32_CPU: Final = """
     linalg.lstsq linalg.householder_product linalg.tensorinv linalg.tensorsolve
 """
 
+# Of those that compute in float32, the ones that are told so by their option ``dtype``: arguments are not converted.
+_RESULT_DTYPE: Final = """
+    prod cumprod cumsum sum softmax log_softmax norm linalg.vector_norm linalg.matrix_norm
+"""
+
 _PROMOTE_CUDA: Final = "addcdiv addcmul atan2 F.bilinear cross dot vdot index_put tensordot scatter_add"
 _PROMOTE_CPU: Final = "cat stack index_copy"
 _REFUSE_CUDA: Final = "F.binary_cross_entropy"
@@ -67,6 +72,12 @@ _TABLES: Final = (
 def autocast_of(name: str) -> Mapping[str, Autocast]:
     """Autocast classes by device type, for the symbol that is printed as ``name``."""
     return autocast_classes().get(name, {})
+
+
+@cache
+def has_result_dtype(printed: str) -> bool:
+    """Whether autocast sets the option ``dtype`` of the symbol that is printed as ``printed``, if the call does not."""
+    return printed in {f"torch.{name}" for name in _RESULT_DTYPE.split()}
 
 
 @cache

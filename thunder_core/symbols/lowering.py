@@ -36,7 +36,7 @@ def lower(
         LoweringError: there is no such form; the message says why.
     """
     context = bound.context or ambient
-    key = _key(bound, context)
+    key = call_key(bound, context)
     known = _cache.get(key) if key is not None else None
     if known is None:
         from thunder_core.symbols.fx_lowering import lower_with_fx
@@ -76,8 +76,8 @@ def substitute_parts(trace: Trace) -> Trace:
     return trace.with_symbols(lines, "lowering")
 
 
-def _key(bound: BoundSymbol, context: Context) -> Any:
-    """Everything that the lowered form depends on but names; None when that cannot be a key."""
+def call_key(bound: BoundSymbol, context: Context) -> Any:
+    """Everything that the meaning of a line depends on but names; None when that cannot be a key."""
     if Tag.LOCAL in bound.symbol.tags:
         return None  # a key would keep the user's function alive
     memories: dict[int, int] = {}

@@ -17,6 +17,21 @@ from thunder_core.symbols.naming import function_name, method_name, operator_nam
 OPAQUE: Final = frozenset({Tag.OPAQUE})
 LOCAL: Final = frozenset({Tag.OPAQUE, Tag.LOCAL})
 
+CHANGES_AUTOGRAD: Final = frozenset(
+    {
+        torch.Tensor.requires_grad_,
+        torch.Tensor.retain_grad,
+        torch.Tensor.register_hook,
+        torch.Tensor.register_post_accumulate_grad_hook,
+        torch.Tensor.detach_,
+        functions.set_requires_grad,
+        functions.set_grad,
+    }
+)
+"""Calls that return their argument after changing what autograd knows about it."""
+
+_ASKS_AUTOGRAD: Final = frozenset({torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward})
+
 _SETTERS: Final = {"data": "set_data", "grad": "set_grad", "requires_grad": "set_requires_grad"}
 
 
@@ -28,11 +43,15 @@ def opaque_symbol(func: Callable[..., Any]) -> Symbol:
         return Symbol(operator_name(func), func, tags=OPAQUE)
     method = method_name(func)
     if method is not None:
-        return Symbol(method, func, CallStyle.METHOD, OPAQUE)
+        return Symbol(method, func, CallStyle.METHOD, _tags(func))
     name = function_name(func)
     if name is None:
         return callable_symbol(func)
-    return Symbol(name, func, tags=OPAQUE)
+    return Symbol(name, func, tags=_tags(func))
+
+
+def _tags(func: Callable[..., Any]) -> frozenset[Tag]:
+    return OPAQUE | {Tag.AUTOGRAD} if func in CHANGES_AUTOGRAD or func in _ASKS_AUTOGRAD else OPAQUE
 
 
 def callable_symbol(func: Callable[..., Any], name: str | None = None) -> Symbol:
@@ -59,4 +78,5 @@ def _property_symbol(func: Any) -> Symbol:
 
 @cache
 def _statement_symbol(name: str) -> Symbol:
-    return Symbol(f"thunder_core.symbols.{name}", getattr(functions, name), tags=OPAQUE)
+    function = getattr(functions, name)
+    return Symbol(f"thunder_core.symbols.{name}", function, tags=_tags(function))

@@ -1,0 +1,61 @@
+"""Which values of a trace depend on inputs that require grad, and which of those matter for its outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of
+
+
+def differentiable(proxy: Proxy) -> bool:
+    """Whether a value is a tensor that requires grad."""
+    return isinstance(proxy, TensorProxy) and proxy.requires_grad
+
+
+def records(bound: BoundSymbol, trace: Trace) -> bool:
+    """Whether autograd records the line, given that an argument requires grad."""
+    context = bound.context or trace.context
+    return context.grad_enabled and not context.inference
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What differentiation has to do.
+
+    Attributes:
+        active: values that depend, through lines that autograd records, on an input that requires grad.
+        reached: active values that a differentiable output depends on in this way.
+        outputs: positions of the differentiable outputs.
+    """
+
+    active: frozenset[str]
+    reached: frozenset[str]
+    outputs: tuple[int, ...]
+
+    @classmethod
+    def of(cls, trace: Trace) -> Activity:
+        """Walk the trace forwards, then backwards."""
+        active = {proxy.name for proxy in trace.inputs if differentiable(proxy)}
+        recorded: list[BoundSymbol] = []
+        for bound in trace.symbols:
+            if records(bound, trace) and any(proxy.name in active for proxy in tensor_inputs_of(bound)):
+                recorded.append(bound)
+                active.update(proxy.name for proxy in outputs_of(bound) if differentiable(proxy))
+        outputs = [
+            index for index, proxy in enumerate(trace.output) if proxy.name in active and differentiable(proxy)
+        ]
+        reached = {trace.output[index].name for index in outputs}
+        for bound in reversed(recorded):
+            if any(proxy.name in reached for proxy in outputs_of(bound)):
+                reached.update(proxy.name for proxy in inputs_of(bound) if proxy.name in active)
+        return cls(frozenset(active), frozenset(reached), tuple(outputs))
+
+
+def is_floating(dtype: torch.dtype) -> bool:
+    """Whether tensors of the dtype can have gradients."""
+    return dtype.is_floating_point or dtype.is_complex

@@ -1,0 +1,93 @@
+"""The derivative of a line that PyTorch's autograd records while the program runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.autodiff import eager_graph
+from thunder_core.autodiff.by_autograd import wanted_with_gradient
+from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.import_paths import import_path
+from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.passes.proxies import outputs_of
+
+_GRADIENTS_OF = Symbol("thunder_core.autodiff.eager_graph.gradients_of", eager_graph.gradients_of)
+_RECORD_GRAPH = Symbol("thunder_core.autodiff.eager_graph.record_graph", eager_graph.record_graph)
+
+
+def derive_by_eager(query: Query, reason: str) -> Derivative:
+    """Forward records the line's autograd graph, which backward goes through; fits every line.
+
+    Args:
+        reason: why the derivative is not known beforehand.
+    """
+    bound = query.bound
+    present = wanted_with_gradient(query)
+    leaves = list(iterate_leaves((bound.args, bound.kwargs)))
+    positions: dict[str, int] = {}
+    for position, leaf in enumerate(leaves):
+        if isinstance(leaf, TensorProxy) and leaf.name in query.wanted:
+            positions.setdefault(leaf.name, position)
+    graph = OpaqueProxy("graph", "EagerGraph")
+    forward = replace(
+        _record(bound, tuple(positions.values())), output=(bound.output, graph), location=bound.location
+    )
+    own = [proxy for proxy in outputs_of(bound) if isinstance(proxy, TensorProxy)]
+    cotangents = {
+        proxy.name: replace(
+            proxy, name=f"{proxy.name}_cotangent", storage=-1 - index, offset=0, requires_grad=False, stride=_dense(proxy)
+        )
+        for index, proxy in enumerate(own)
+        if proxy.name in query.reached and proxy.requires_grad
+    }
+    inputs = {leaf.name: leaf for leaf in leaves if isinstance(leaf, TensorProxy)}
+    gradients = {
+        name: replace(
+            inputs[name],
+            name=f"{name}_gradient",
+            storage=-1000 - index,
+            offset=0,
+            requires_grad=False,
+            stride=_dense(inputs[name]),
+        )
+        for index, name in enumerate(positions)
+    }
+    arguments = (graph, tuple([name in present for name in gradients]), tuple([cotangents.get(proxy.name) for proxy in own]))
+    found: dict[str, Proxy] = {name: proxy for name, proxy in gradients.items() if name in present}
+    backward = BoundSymbol(
+        _GRADIENTS_OF, arguments, {}, tuple(found.values()), context=PLAIN, location=bound.location
+    )
+    return Derivative(bound, (forward,), (backward,), cotangents, found, f"eager at run time: {reason}")
+
+
+def _record(bound: BoundSymbol, wanted: tuple[int, ...]) -> BoundSymbol:
+    assert bound.context is not None
+    context = replace(bound.context, grad_enabled=False, inference=False)
+    arguments: tuple[Any, ...] = (wanted, bound.args, bound.kwargs)
+    effects = replace(bound.effects, external=True)  # each graph serves one backward: calls are never merged
+    function = bound.symbol.target
+    if Tag.LOCAL in bound.symbol.tags or import_path(function) is None:  # no literal stands for it
+        symbol = Symbol(
+            f"{bound.symbol.name}_with_graph".replace(".", "_"),
+            lambda *given: eager_graph.record_graph(function, *given),
+            tags=frozenset({Tag.OPAQUE, Tag.LOCAL}),
+        )
+        return BoundSymbol(symbol, arguments, {}, None, effects, context)
+    return BoundSymbol(_RECORD_GRAPH, (function, *arguments), {}, None, effects, context)
+
+
+def _dense(proxy: TensorProxy) -> tuple[Any, ...]:
+    if proxy.layout is not torch.strided:
+        return ()
+    stride: list[Any] = []
+    step: Any = 1
+    for size in reversed(proxy.shape):
+        stride.append(step)
+        step = step * max(size, 1)
+    return tuple(reversed(stride))

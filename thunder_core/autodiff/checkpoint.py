@@ -1,0 +1,83 @@
+"""Checkpoint regions: their lines join the trace, and are remembered as lines to compute again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from thunder_core.acquire.higher_order import CHECKPOINT
+from thunder_core.autodiff.emitter import JointEmitter
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.functionalize import FromComputation, Functionalize
+from thunder_core.passes.proxies import outputs_of
+
+
+def inline_checkpoints(trace: Trace) -> tuple[Trace, frozenset[str]]:
+    """The trace with the lines of checkpoint regions in place of the calls.
+
+    A region stays a call, which PyTorch differentiates at run time, if it has a policy of its own (``context_fn``) or
+    writes to tensors from outside.
+
+    Returns:
+        The trace, and the names of values that were made in a region.
+    """
+    if not any(bound.symbol is CHECKPOINT for bound in trace.symbols):
+        return trace, frozenset()
+    emitter = JointEmitter(trace)
+    recomputed: set[str] = set()
+    for bound in trace.symbols:
+        lines = list(_region(bound, trace, emitter)) if bound.symbol is CHECKPOINT else []
+        for line in lines or [bound]:
+            emitter.add(line)
+        recomputed.update(proxy.name for line in lines for proxy in outputs_of(line))
+    inlined, nested = inline_checkpoints(trace.with_symbols(emitter.lines, "checkpoint regions"))
+    outputs = {proxy.name for proxy in trace.output}
+    return inlined, frozenset(recomputed - outputs) | nested
+
+
+def _region(bound: BoundSymbol, trace: Trace, emitter: JointEmitter) -> Iterator[BoundSymbol]:
+    """The lines of one region; none if it must stay a call."""
+    body = bound.args[0]
+    functional = Functionalize().run(body)
+    own_outputs = outputs_of(bound)
+    if "context_fn" in bound.kwargs or functional.epilogue is not None or len(set(functional.results)) < len(own_outputs):
+        return
+    computation = functional.computation
+    pairs: list[tuple[Proxy, Proxy]] = list(zip(computation.inputs, bound.args[1:], strict=True))
+    for source, own in zip(functional.results, own_outputs, strict=True):
+        if not isinstance(source, FromComputation):
+            return
+        pairs.append((computation.output[source.index], own))
+    values = {inner.name: outer for inner, outer in pairs}
+    storages: dict[int, int] = {}
+    for inner, outer in pairs:
+        if isinstance(inner, TensorProxy) and isinstance(outer, TensorProxy):
+            storages.setdefault(inner.storage, outer.storage)
+
+    def value(leaf: Any) -> Any:
+        if not isinstance(leaf, PROXY_TYPES):
+            return leaf
+        if leaf.name not in values:
+            values[leaf.name] = _renamed(leaf, emitter, storages)
+        return values[leaf.name]
+
+    for line in computation.symbols:
+        context = line.context or body.context
+        yield replace(
+            line.map_arguments(value),
+            output=map_leaves(value, line.output),
+            context=None if context == trace.context else context,
+        )
+
+
+def _renamed(proxy: Proxy, emitter: JointEmitter, storages: dict[int, int]) -> Proxy:
+    named: Proxy = replace(proxy, name=emitter.name(proxy.name))
+    if not isinstance(named, TensorProxy):
+        return named
+    if named.storage not in storages:
+        storages[named.storage] = emitter.storage()
+    return replace(named, storage=storages[named.storage])

@@ -1,0 +1,60 @@
+"""Find the derivative of a line: the executor's, a hand-written rule's, PyTorch's autograd's, or eager at run time."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final
+
+from thunder_core.autodiff.by_autograd import derive_by_autograd
+from thunder_core.autodiff.by_eager import derive_by_eager
+from thunder_core.autodiff.derivative import Derivative, Query
+from thunder_core.errors import LoweringError
+from thunder_core.executors.executor import Executor
+from thunder_core.ir.symbol import Tag
+from thunder_core.passes.proxies import inputs_of, outputs_of
+from thunder_core.symbols.lowering import call_key
+
+_CACHE_SIZE: Final = 2048
+_cache: OrderedDict[Any, Derivative] = OrderedDict()
+_lock = threading.Lock()
+
+
+def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
+    """The derivative of a line; of an equal line (each layer of a model has one) if that was asked before.
+
+    The answer is for the line in `Derivative.bound`, whose values may have other names.
+    """
+    key = _key(query, executors)
+    known = _cache.get(key) if key is not None else None
+    if known is None:
+        known = _find(query)
+        if key is not None:
+            with _lock:
+                _cache[key] = known
+                while len(_cache) > _CACHE_SIZE:
+                    _cache.popitem(last=False)
+    return known
+
+
+def _find(query: Query) -> Derivative:
+    if Tag.LOCAL in query.bound.symbol.tags:
+        return derive_by_eager(query, "it is a function of the user's")
+    try:
+        return derive_by_autograd(query)
+    except LoweringError as error:
+        return derive_by_eager(query, str(error))
+
+
+def _key(query: Query, executors: Sequence[Executor]) -> Any:
+    bound = query.bound
+    assert bound.context is not None
+    key = call_key(bound, bound.context)
+    if key is None:
+        return None
+    wanted = tuple([proxy.name in query.wanted for proxy in inputs_of(bound)])
+    reached = tuple([proxy.name in query.reached for proxy in outputs_of(bound)])
+    names: dict[str, int] = {}  # which arguments are one value
+    same = tuple([names.setdefault(proxy.name, len(names)) for proxy in inputs_of(bound)])
+    return (key, wanted, reached, same, tuple([executor.name for executor in executors]))

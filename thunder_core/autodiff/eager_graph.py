@@ -1,0 +1,81 @@
+"""Calls that PyTorch's autograd differentiates while the program runs.
+
+For lines whose derivative cannot be written down beforehand: a user's `torch.autograd.Function`, a module that is called
+as eager does, a formula that looks at values. Forward records the call's own autograd graph; backward goes through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.ir.tree import iterate_leaves, map_leaves
+
+
+class EagerGraph:
+    """What one call left behind for its backward: the tensors at both ends of its autograd graph."""
+
+    __slots__ = ("inputs", "outputs")
+
+    def __init__(self, inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...]) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+
+
+def record_graph(
+    function: Callable[..., Any], wanted: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, EagerGraph]:
+    """Call ``function`` while autograd records it.
+
+    Args:
+        wanted: positions, among the leaves of ``(args, kwargs)``, of the tensors whose gradient is wanted. A tensor that
+            stands at several positions is named once.
+
+    Returns:
+        The function's result, without its history, and what `gradients_of` needs.
+    """
+    leaves = list(iterate_leaves((args, kwargs)))
+    with torch.inference_mode(False), torch.enable_grad():
+        sources = {id(leaves[position]): leaves[position].detach().requires_grad_() for position in wanted}
+        # computed tensors, as in the program: a user's function may write them
+        inputs = {key: source.view_as(source) for key, source in sources.items()}
+        args, kwargs = map_leaves(lambda leaf: inputs.get(id(leaf), leaf), (args, kwargs))
+        result = function(*args, **kwargs)
+        outputs = tuple([leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)])
+        graph = EagerGraph(tuple(inputs.values()), outputs)
+    with torch.no_grad():
+        detached = map_leaves(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, result)
+    return detached, graph
+
+
+def gradients_of(
+    graph: EagerGraph, present: tuple[bool, ...], cotangents: tuple[torch.Tensor | None, ...]
+) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of the tensors that `record_graph` was asked for.
+
+    Args:
+        present: which of them have a gradient; where the graph gives none this time, it is zero.
+        cotangents: for each tensor of the result, or None where it has none.
+
+    Returns:
+        A tensor for each of ``present`` that is True.
+    """
+    pairs = [
+        (output, cotangent)
+        for output, cotangent in zip(graph.outputs, cotangents, strict=True)
+        if cotangent is not None and output.requires_grad
+    ]
+    gradients: tuple[torch.Tensor | None, ...] = (None,) * len(graph.inputs)
+    if pairs:
+        keep: bool = torch._C._autograd._get_current_graph_task_keep_graph()
+        outputs, given = zip(*pairs, strict=True)
+        gradients = torch.autograd.grad(outputs, graph.inputs, given, retain_graph=keep, allow_unused=True)
+    return tuple(
+        [
+            torch.zeros_like(source) if gradient is None else gradient
+            for source, gradient, wanted in zip(graph.inputs, gradients, present, strict=True)
+            if wanted
+        ]
+    )

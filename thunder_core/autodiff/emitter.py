@@ -1,0 +1,94 @@
+"""Lines and names of the joint trace under construction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.proxies import outputs_of
+
+
+class JointEmitter:
+    """Collects lines, and gives made-up values names and storages that are new to the trace.
+
+    Attributes:
+        lines: the lines so far.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.lines: list[BoundSymbol] = []
+        proxies: list[Proxy] = [*trace.inputs, *chain.from_iterable(map(outputs_of, trace.symbols))]
+        self._taken = {proxy.name for proxy in proxies}
+        self._counts: dict[str, int] = {}
+        self._next_storage = 1 + max((p.storage for p in proxies if isinstance(p, TensorProxy)), default=-1)
+
+    def name(self, stem: str, *, numbered: bool = False) -> str:
+        """A new name: ``stem``, or that with a number."""
+        if not numbered and stem not in self._taken:
+            self._taken.add(stem)
+            return stem
+        while True:
+            number = self._counts[stem] = self._counts.get(stem, 0) + 1
+            name = f"{stem}_{number}"
+            if name not in self._taken:
+                self._taken.add(name)
+                return name
+
+    def storage(self) -> int:
+        """A new storage number."""
+        self._next_storage += 1
+        return self._next_storage - 1
+
+    def add(self, bound: BoundSymbol) -> None:
+        """Append one line as it is."""
+        self.lines.append(bound)
+
+    def instantiate(
+        self,
+        lines: Iterable[BoundSymbol],
+        known: Mapping[str, Proxy],
+        storages: dict[int, int],
+        stem: str,
+        names: Mapping[str, str] | None = None,
+    ) -> dict[str, Proxy]:
+        """Append lines of a derivative.
+
+        Args:
+            known: what stands for values that exist already, by their name in the derivative.
+            storages: storage numbers of the trace by those of the derivative; new ones are added.
+            stem: of the names of new values.
+            names: names wanted for certain values.
+
+        Returns:
+            All values by their name in the derivative.
+        """
+        values = dict(known)
+
+        def value(leaf: Any) -> Any:
+            if not isinstance(leaf, PROXY_TYPES):
+                return leaf
+            found = values.get(leaf.name)
+            if found is None:
+                found = values[leaf.name] = self._new(leaf, storages, stem, names or {})
+            return found
+
+        for line in lines:
+            effects = line.effects
+            line = replace(line.map_arguments(value), output=map_leaves(value, line.output), effects=effects)
+            self.lines.append(line)
+        return values
+
+    def _new(self, proxy: Proxy, storages: dict[int, int], stem: str, names: Mapping[str, str]) -> Proxy:
+        wanted = names.get(proxy.name)
+        name = self.name(stem, numbered=True) if wanted is None else self.name(wanted)
+        if not isinstance(proxy, TensorProxy):
+            return replace(proxy, name=name)
+        if proxy.storage not in storages:
+            storages[proxy.storage] = self.storage()
+        return replace(proxy, name=name, storage=storages[proxy.storage])

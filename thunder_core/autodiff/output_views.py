@@ -1,0 +1,124 @@
+"""Results that are views: made after the program, on the tensors that the user holds.
+
+To autograd, what one function returns are separate tensors. A result that shares memory with an input, or with another
+result, is therefore made again by the lines that made it, outside of that function: then autograd knows what is a view
+of what, and writes to one show in the others' gradients as in eager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from thunder_core.autodiff.derivative import is_view
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.functionalize import FromComputation, FromEpilogue, FromInput, Functionalized, ResultSource
+from thunder_core.passes.proxies import inputs_of, outputs_of
+
+
+def move_output_views(functional: Functionalized) -> Functionalized:
+    """Let the epilogue make the results that share memory with an input or another result."""
+    trace = functional.computation
+    shared = Counter(proxy.storage for proxy in trace.output if isinstance(proxy, TensorProxy))
+    shared.update({proxy.storage for proxy in trace.inputs if isinstance(proxy, TensorProxy)})
+    if not any(count > 1 for count in shared.values()):
+        return functional
+    return _Mover(functional, {storage for storage, count in shared.items() if count > 1}).moved()
+
+
+class _Mover:
+    """Moves lines to the epilogue.
+
+    Attributes:
+        values: what the computation returns afterwards.
+    """
+
+    def __init__(self, functional: Functionalized, shared: set[int]) -> None:
+        self.functional = functional
+        self.shared = shared
+        trace = functional.computation
+        self.inputs = {proxy.name: index for index, proxy in enumerate(trace.inputs)}
+        self.makers = {proxy.name: bound for bound in trace.symbols for proxy in outputs_of(bound)}
+        self.values: dict[str, Proxy] = {}
+        self.lines: list[BoundSymbol] = []
+        self.made: dict[str, Proxy] = {}
+        self.arguments: dict[str, tuple[Proxy, FromInput | FromComputation]] = {}
+        epilogue = functional.epilogue
+        if epilogue is not None:
+            for proxy, source in zip(epilogue.inputs, functional.epilogue_arguments, strict=True):
+                self.arguments[proxy.name] = (proxy, self._kept(source))
+        self.output = list(epilogue.output) if epilogue is not None else []
+
+    def moved(self) -> Functionalized:
+        results = tuple([self._result(source) for source in self.functional.results])
+        old = self.functional.epilogue
+        lines = (*(old.symbols if old is not None else ()), *self.lines)
+        trace = self.functional.computation
+        epilogue = None
+        if lines or self.output:
+            inputs = tuple(proxy for proxy, _ in self.arguments.values())
+            context = old.context if old is not None else trace.context
+            epilogue = Trace(
+                "epilogue", inputs, lines, tuple(self.output), Stage.ACQUIRED, "output views", context
+            )
+        return replace(
+            self.functional,
+            computation=replace(trace, output=tuple(self.values.values())),
+            epilogue=epilogue,
+            epilogue_arguments=tuple(source for _, source in self.arguments.values()),
+            results=results,
+        )
+
+    def _kept(self, source: FromInput | FromComputation) -> FromInput | FromComputation:
+        """The place of a value that the computation returned already."""
+        if isinstance(source, FromInput):
+            return source
+        return self._returned(self.functional.computation.output[source.index])
+
+    def _returned(self, proxy: Proxy) -> FromComputation:
+        self.values.setdefault(proxy.name, proxy)
+        return FromComputation(list(self.values).index(proxy.name))
+
+    def _result(self, source: ResultSource) -> ResultSource:
+        if not isinstance(source, FromComputation):
+            return source
+        proxy = self.functional.computation.output[source.index]
+        if not isinstance(proxy, TensorProxy) or proxy.storage not in self.shared or not self._chain(proxy):
+            return self._returned(proxy)
+        value = self._made_again(proxy)
+        if value not in self.output:
+            self.output.append(value)
+        return FromEpilogue(self.output.index(value))
+
+    def _chain(self, proxy: TensorProxy) -> bool:
+        """Whether ``proxy`` is made by views alone from another tensor of that memory."""
+        line = self.makers.get(proxy.name)
+        return line is not None and is_view(line) and len({item.name for item in inputs_of(line)}) == 1
+
+    def _made_again(self, proxy: Proxy) -> Proxy:
+        """``proxy`` in the epilogue."""
+        if proxy.name in self.made:
+            return self.made[proxy.name]
+        if proxy.name in self.inputs:
+            self.arguments.setdefault(proxy.name, (proxy, FromInput(self.inputs[proxy.name])))
+            return self.arguments[proxy.name][0]
+        if not isinstance(proxy, TensorProxy) or not self._chain(proxy):
+            self.arguments.setdefault(proxy.name, (proxy, self._returned(proxy)))
+            return self.arguments[proxy.name][0]
+        line = self.makers[proxy.name]
+
+        def renamed(leaf: Any) -> Any:
+            if isinstance(leaf, TensorProxy):
+                self.made[leaf.name] = replace(leaf, name=f"{leaf.name}_view")
+                return self.made[leaf.name]
+            return leaf
+
+        (base,) = {item.name: item for item in inputs_of(line)}.values()
+        again = self._made_again(base)
+        moved = line.map_arguments(lambda leaf: again if getattr(leaf, "name", None) == base.name else leaf)
+        self.lines.append(replace(moved, output=map_leaves(renamed, line.output)))
+        return self.made[proxy.name]
