@@ -140,7 +140,10 @@ def _cases() -> Iterator[tuple[str, Case]]:
             without_dropout = functools.partial(_hugging_face_training, row, training=False)
             yield f"transformers/{name}/training in evaluation mode", without_dropout
         if name in EVERY_OUTPUT:
-            yield f"transformers/{name}/every output", functools.partial(_hugging_face, row, _every_output)
+            yield (
+                f"transformers/{name}/training from every output",
+                functools.partial(_hugging_face, row, _every_output),
+            )
         if name in DECODED:
             yield f"transformers/{name}/decode", functools.partial(_hugging_face_decode, row)
 

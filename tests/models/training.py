@@ -15,10 +15,8 @@ from thunder_core.testing.snapshot import snapshot
 
 Batch = dict[str, Any]
 Objective = Callable[[torch.nn.Module, Batch], torch.Tensor]
-# Eager's float32 gradients of these models differ from float64's by up to 3e-6 of the largest element, one by 8e-6.
-COMPARISON = Comparison(
-    rtol=1e-5, atol=1e-6, gradients=True, gradient_rtol=1e-4, gradient_atol=1e-6, gradient_scale_rtol=2e-5
-)
+# Eager's float32 gradients of these models are up to 3e-5 of the largest element away from its float64 gradients.
+COMPARISON = Comparison(rtol=1e-5, atol=1e-6, gradients=True, gradient_atol=1e-6, gradient_scale_rtol=1e-4)
 
 
 @dataclass(eq=False)
@@ -76,6 +74,8 @@ def _let_gradients_through(model: torch.nn.Module) -> None:
     """Draw weights that keep activations in scale: with the usual small ones, gradients vanish into the tolerance."""
     torch.manual_seed(0)
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             if parameter.dim() >= 2:
                 parameter.normal_(std=parameter[0].numel() ** -0.5)
+            elif name.endswith("weight"):  # of normalisations
+                parameter.uniform_(0.5, 1.5)
