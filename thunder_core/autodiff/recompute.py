@@ -16,7 +16,7 @@ from thunder_core.errors import OptionError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.passes.proxies import inputs_of, outputs_of
+from thunder_core.passes.proxies import outputs_of, tensor_inputs_of, tensor_outputs_of
 
 
 class Work(enum.IntEnum):
@@ -67,12 +67,11 @@ class Policy:
     limit: Work
     weight: float = 0.0
 
-    def price(self, line: BoundSymbol) -> int | None:
+    def price(self, line: BoundSymbol, work: Work) -> int | None:
         """Bytes that running the line again must save; None when it may not run again."""
-        work = work_of(line)
         if work > self.limit:
             return None
-        return 0 if work <= self.free else math.ceil(self.weight * cost(line))
+        return 0 if work <= self.free else math.ceil(self.weight * cost(line, work))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +87,9 @@ POLICIES: Final = {
     "none": Policy(Work.VIEW, Work.VIEW),
     # Without fusion, a line that runs again costs its traffic: saving its result would have cost backward nothing. With
     # a weight of one half, a line is run again only when it writes more than it reads, by more than a launch is worth:
-    # masks, conversions to wider types, expanded copies. In a layer of a Llama-2-7B (8,192 tokens, bfloat16, 16 ms on
-    # an H200) those are the float copies in two norms, 0.1 ms. One third would add the activation, 0.4: 1 %.
+    # masks, conversions to wider types, expanded copies. By arithmetic, for a layer of Llama-2-7B (8,192 tokens in
+    # bfloat16, 16 ms at 600 TFLOP/s): those are the float copies in two norms, 0.1 ms at 4 TB/s. A weight of one third
+    # would add the activation, and cross 1 %.
     "cheap": Policy(Work.VIEW, Work.ELEMENTWISE, 1 / 2),
     # Elementwise lines are as good as free once they are fused. The weight of the others keeps small statistics (a mean
     # and a variance for each row of a normalization) from being computed again from all that they summarize. That
@@ -121,37 +121,30 @@ def parse_policy(value: str | Mapping[str, float]) -> Policy | Budget:
     )
 
 
-def cost(line: BoundSymbol) -> int:
+def cost(line: BoundSymbol, work: Work) -> int:
     """Time that the line takes, in bytes that the device could move meanwhile."""
-    tensors = {proxy.name: proxy for proxy in inputs_of(line) if isinstance(proxy, TensorProxy)}
-    sizes = [element_bytes(proxy) for proxy in tensors.values()]
-    sizes += [element_bytes(proxy) for proxy in fresh_outputs(line)]
-    time = sum(sizes) + _LAUNCH_BYTES
-    return time + _operations(tensors.values(), line) // _OPERATIONS_PER_BYTE if _contracts(line) else time
+    read = {proxy.name: proxy for proxy in tensor_inputs_of(line)}
+    tensors = [*read.values(), *fresh_outputs(line)]
+    time = _LAUNCH_BYTES + sum(map(element_bytes, tensors))
+    return time + _operations(tensors) // _OPERATIONS_PER_BYTE if work is Work.CONTRACTION else time
 
 
 def fresh_outputs(line: BoundSymbol) -> list[TensorProxy]:
     """The tensors that a line defines in memory of their own."""
-    outputs = [proxy for proxy in outputs_of(line) if isinstance(proxy, TensorProxy)]
-    shared = {proxy.storage for proxy in inputs_of(line) if isinstance(proxy, TensorProxy)} if outputs else set()
-    return [proxy for proxy in outputs if proxy.storage not in shared]
+    shared = {proxy.storage for proxy in tensor_inputs_of(line)}
+    return [proxy for proxy in tensor_outputs_of(line) if proxy.storage not in shared]
 
 
 def work_of(line: BoundSymbol) -> Work:
     """How much the line does."""
-    outputs = outputs_of(line)
-    if not line.effects.pure or not all(isinstance(proxy, TensorProxy) for proxy in outputs):
+    if not line.effects.pure or not all(isinstance(proxy, TensorProxy) for proxy in outputs_of(line)):
         return Work.ONCE
     work = _work_of_symbol(line.symbol)
     if work is Work.ONCE:
         return work
-    inputs = [proxy for proxy in inputs_of(line) if isinstance(proxy, TensorProxy)]
-    if not inputs:
+    if not tensor_inputs_of(line):
         return Work.ELEMENTWISE  # it makes elements out of nothing
-    shared = {proxy.storage for proxy in inputs}
-    return (
-        work if any(proxy.storage not in shared for proxy in outputs if isinstance(proxy, TensorProxy)) else Work.VIEW
-    )
+    return work if fresh_outputs(line) else Work.VIEW
 
 
 @cache
@@ -181,15 +174,11 @@ def _work_of_operator(operator: torch._ops.OpOverload) -> Work:
     return Work.PASS if known and packet not in _contractions() else Work.CONTRACTION
 
 
-def _contracts(line: BoundSymbol) -> bool:
-    return work_of(line) is Work.CONTRACTION
-
-
-def _operations(inputs: Iterable[TensorProxy], line: BoundSymbol) -> int:
-    """Floating-point operations of a contraction.
+def _operations(tensors: Iterable[TensorProxy]) -> int:
+    """Floating-point operations of a contraction that reads and writes ``tensors``.
 
     A product of matrices does ``2 m k n``, and ``m k n`` is the root of the product of the three sizes ``m k``, ``k n``
     and ``m n``. For attention, convolutions and batches this is right within a factor of ten.
     """
-    sizes = sorted(element_bytes(tensor) // tensor.dtype.itemsize for tensor in (*inputs, *fresh_outputs(line)))
+    sizes = sorted(element_bytes(tensor) // tensor.dtype.itemsize for tensor in tensors)
     return 2 * math.isqrt(math.prod(sizes[-3:])) if len(sizes) >= 3 else 0

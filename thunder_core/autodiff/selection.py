@@ -142,7 +142,7 @@ class _Selection:
         if any(proxy.name in self.dependence.joint.recomputed for proxy in self.dependence.outputs[index]):
             return 0  # as the program asks for
         policy = self.later if index in self.ending else self.policy
-        return policy.price(self.lines_of_trace[index])
+        return policy.price(self.lines_of_trace[index], self.work[index])
 
     def _line_to_run(self, holder: TensorProxy) -> int | None:
         """The line that can make a memory in backward."""
