@@ -1,0 +1,309 @@
+"""Training under autocast: operators of each class, regions, cached casts, composite functions, custom functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.amp import custom_bwd, custom_fwd
+
+import thunder
+from tests.subjects import SUBJECT, eager
+from tests.training import steps
+from tests.training.steps import LOW_PRECISION, assert_same, assert_same_training, detached, leaf
+from thunder_core.testing import Comparison
+
+DTYPES = [torch.bfloat16, torch.float16]
+check = functools.partial(steps.check, comparison=Comparison(gradients=True, gradient_rtol=2e-2, gradient_atol=2e-2))
+"""Forward bit for bit; gradients with sums in another order in low precision."""
+
+EYE = 3 * torch.eye(4)
+
+LOWER: dict[str, Callable[..., Any]] = {
+    "matmul": lambda x, y: x @ y.t(),
+    "mm": lambda x, y: torch.mm(x, y.t()),
+    "bmm": lambda x, y: torch.bmm(x[None], y[None].mT),
+    "addmm": lambda x, y: torch.addmm(x, x, y),
+    "addbmm": lambda x, y: torch.addbmm(x, x[None], y[None]),
+    "baddbmm": lambda x, y: torch.baddbmm(x[None], x[None], y[None]),
+    "linear": lambda x, y: F.linear(x, y, y[0]),
+    "conv1d": lambda x, y: F.conv1d(x[None], y[:, :, None]),
+    "conv2d": lambda x, y: F.conv2d(x[None, None], y[None, None, :2, :2]),
+    "conv_transpose1d": lambda x, y: F.conv_transpose1d(x[None], y[:, :, None]),
+    "prelu": lambda x, y: F.prelu(x, y[0, :1]),
+    "vecdot": lambda x, y: torch.linalg.vecdot(x, y),
+    "sdpa": lambda x, y: F.scaled_dot_product_attention(x[None, None], y[None, None], (x * y)[None, None]),
+    "einsum": lambda x, y: torch.einsum("ij,kj->ik", x, y),
+}
+FLOAT32: dict[str, Callable[..., Any]] = {
+    "prod": lambda x, y: x.prod(1) * y.prod(),
+    "cdist": lambda x, y: torch.cdist(x, y),
+    "mse_loss": lambda x, y: F.mse_loss(x, y),
+    "l1_loss": lambda x, y: F.l1_loss(x, y),
+    "smooth_l1_loss": lambda x, y: F.smooth_l1_loss(x, y),
+    "huber_loss": lambda x, y: F.huber_loss(x, y),
+    "nll_loss": lambda x, y: F.nll_loss(x.log_softmax(-1), torch.tensor([0, 1, 2, 3])) + y.sum(),
+    "cross_entropy": lambda x, y: F.cross_entropy(x @ y, torch.tensor([0, 1, 2, 3])),
+    "kl_div": lambda x, y: F.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"),
+    "bce_with_logits": lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()),
+    "bce": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid().detach()),
+    "cosine_embedding": lambda x, y: F.cosine_embedding_loss(x, y, torch.ones(4)),
+    "margin_ranking": lambda x, y: F.margin_ranking_loss(x, y, torch.ones(4, 4)),
+    "triplet": lambda x, y: F.triplet_margin_loss(x, y, x * y),
+    "polar": lambda x, y: torch.polar(x.abs(), y).real,
+    "quantile": lambda x, y: torch.quantile(x, 0.3) + y.sum(),
+    "trace": lambda x, y: torch.trace(x) + torch.trace(y @ x),
+    "view_as_complex": lambda x, y: torch.view_as_complex(x.view(4, 2, 2)).abs() + y[:, :2],
+    "fft": lambda x, y: torch.fft.rfft(x).abs() + torch.fft.ifft(y).real.sum(),
+    "cholesky": lambda x, y: torch.linalg.cholesky((x @ x.mT).float() + EYE) + y,
+    "inverse": lambda x, y: torch.inverse(x + EYE.to(x.dtype)) @ y,
+    "svdvals": lambda x, y: torch.linalg.svdvals(x) * y,
+    "solve": lambda x, y: torch.linalg.solve(x + EYE.to(x.dtype), y),
+    "avg_pool3d": lambda x, y: F.avg_pool3d(x.view(1, 1, 2, 2, 4), 2) + y.sum(),
+    "max_pool3d": lambda x, y: F.max_pool3d(x.view(1, 1, 2, 2, 4), 2) + y.sum(),
+    "grid_sample": lambda x, y: F.grid_sample(x[None, None], y.view(1, 2, 4, 2).tanh(), align_corners=True),
+}
+PROMOTE: dict[str, Callable[..., Any]] = {
+    "cat": lambda x, y: torch.cat([x, x @ y, y]),
+    "stack": lambda x, y: torch.stack([x @ y, y], 1),
+    "index_copy": lambda x, y: x.index_copy(0, torch.tensor([1, 0]), (x @ y)[:2].to(x.dtype)),
+    "add": lambda x, y: x @ y + x,
+    "addcmul": lambda x, y: torch.addcmul(x, x, y),
+    "where": lambda x, y: torch.where(x > 0, x @ y, x),
+    "in place": lambda x, y: (x @ y).mul_(2).add_((x @ x).detach()),
+    "into float32": lambda x, y: torch.zeros(4, 4).add_(x @ y) + y,
+}
+PROGRAMS = {"lower": LOWER, "float32": FLOAT32, "promote": PROMOTE}
+NAMES = [(kind, name) for kind, programs in PROGRAMS.items() for name in programs]
+
+
+@pytest.mark.parametrize("given", ["float32", "mixed", "low"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_operator(kind: str, name: str, dtype: torch.dtype, given: str) -> None:
+    """Dtypes of outputs and gradients are eager's, whatever the inputs are, or the error is."""
+    program = PROGRAMS[kind][name]
+    first, second = (torch.float32 if given != "low" else dtype, torch.float32 if given == "float32" else dtype)
+
+    def inside(x: torch.Tensor, y: torch.Tensor) -> Any:
+        with torch.autocast("cpu", dtype=dtype):
+            result = program(x, y)
+        return result
+
+    def make_arguments() -> tuple[torch.Tensor, ...]:
+        return leaf(4, 4, dtype=first), leaf(4, 4, dtype=second)
+
+    check(inside, make_arguments, cache_hits=None)
+    with torch.autocast("cpu", dtype=dtype):
+        check(program, make_arguments, cache_hits=None)
+
+
+def nested(x: torch.Tensor) -> Any:
+    x = x * 1  # the cache of casts does not look at the dtype, in eager neither: a leaf would be the wrong one
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        a = x @ x
+        with torch.autocast("cpu", enabled=False):
+            b = x @ x + a.float() @ x
+            with torch.autocast("cpu", dtype=torch.float16):
+                c = a @ b
+        with torch.autocast("cpu", dtype=torch.float16):
+            d = x @ c
+        e = d @ x
+    return a, b, c, d, e, x @ x, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+
+@torch.autocast("cpu", dtype=torch.bfloat16)
+def decorated(x: torch.Tensor) -> Any:
+    return x @ x, F.softmax(x @ x, -1), F.layer_norm(x @ x, (4,))
+
+
+def without_cache(x: torch.Tensor) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
+        return x @ x, torch.is_autocast_cache_enabled()
+
+
+def by_condition(x: torch.Tensor) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=x.shape[0] > 2):
+        y = x @ x
+    return y.to(x.dtype) if y.dtype != x.dtype else y
+
+
+def without_gradients(x: torch.Tensor) -> Any:
+    """The cast of a leaf made under no_grad is not taken from the cache when gradients are needed."""
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.no_grad():
+            a = x @ x
+        return a, x @ x
+
+
+def of_views(x: torch.Tensor) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.t()
+        y[0] = x[0]
+        return y, y.t() @ x[1:].t().t().mT
+
+
+REGIONS = [nested, decorated, without_cache, by_condition, without_gradients, of_views]
+
+
+@pytest.mark.parametrize("around", [None, torch.bfloat16, torch.float16, False], ids=str)
+@pytest.mark.parametrize("program", REGIONS, ids=lambda program: program.__name__)
+def test_regions(program: Callable[..., Any], around: Any) -> None:
+    if around is None:
+        check(program, lambda: (leaf(4, 4),))
+    else:
+        with torch.autocast("cpu", dtype=around or torch.bfloat16, enabled=bool(around)):
+            check(program, lambda: (leaf(4, 4),))
+
+
+class Scaled(torch.autograd.Function):
+    """Its backward runs under the autocast state of its forward."""
+
+    @staticmethod
+    @custom_fwd(device_type="cpu")
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, y)
+        return x @ y
+
+    @staticmethod
+    @custom_bwd(device_type="cpu")
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        x, y = ctx.saved_tensors
+        return 10 * (gradient @ y.t()), 10 * (x.t() @ gradient)
+
+
+class InFloat32(Scaled):
+    @staticmethod
+    @custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, y)
+        return x @ y
+
+
+@pytest.mark.parametrize("function", [Scaled, InFloat32])
+@pytest.mark.parametrize("where", ["inside", "around", "outside"])
+def test_custom_forward_and_backward(function: type[Scaled], where: str) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=where == "inside" or torch.is_autocast_enabled("cpu")):
+            return function.apply(x @ y, y), function.apply(x, y)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=where == "around"):
+        check(program, lambda: (leaf(4, 4), leaf(4, 4)))
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]]]] = {
+    "mlp": (lambda: nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3)), lambda: (leaf(5, 4),)),
+    "conv": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), lambda: (leaf(2, 3, 6, 6),)),
+    "encoder": (lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), lambda: (leaf(2, 5, 4),)),
+    "attention": (lambda: nn.MultiheadAttention(4, 2, batch_first=True), lambda: (leaf(2, 5, 4),) * 3),
+    "lstm": (lambda: nn.LSTM(4, 3, batch_first=True), lambda: (leaf(2, 5, 4),)),
+    "gru": (lambda: nn.GRU(4, 3, batch_first=True), lambda: (leaf(2, 5, 4),)),
+    "embedding": (lambda: nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7)), lambda: (torch.randint(7, (2, 5)),)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, dtype) for name in MODELS for dtype in DTYPES if (name, dtype) != ("lstm", torch.float16)],
+)  # oneDNN has no LSTM in half
+def test_training_step(name: str, dtype: torch.dtype) -> None:
+    """Forward under autocast, backward outside, three steps; then with autocast entered inside the program."""
+    make, inputs = MODELS[name]
+    around = torch.autocast("cpu", dtype=dtype)
+
+    def scenario(model: Any) -> Any:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        seen = []
+        for _ in range(3):
+            arguments = inputs()
+            with around:
+                outputs = model(*arguments)
+            optimizer.zero_grad()
+            steps.loss_of(outputs).backward()
+            optimizer.step()
+            seen.append(detached(outputs))
+        return seen, [p.grad.dtype for p in model.parameters()]
+
+    assert_same(make, scenario, comparison=LOW_PRECISION)
+    assert_same_training(lambda: Inside(make(), dtype), inputs, comparison=LOW_PRECISION)
+
+
+class Inside(nn.Module):
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model = model
+        self.dtype = dtype
+
+    def forward(self, *args: Any) -> Any:
+        with torch.autocast("cpu", dtype=self.dtype):
+            return self.model(*args)
+
+
+def test_autocast_around_the_loss_alone() -> None:
+    def scenario(model: Any) -> Any:
+        x, target = leaf(5, 4), torch.tensor([0, 1, 2, 0, 1])
+        output = model(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = F.cross_entropy(output @ output.t(), target)
+        loss.backward()
+        return x, loss.detach()
+
+    assert_same(MODELS["mlp"][0], scenario, comparison=LOW_PRECISION)
+
+
+def test_modes_from_call_to_call() -> None:
+    """float32, bfloat16, half, with and without gradients: each call as eager's, none takes another's program."""
+
+    def scenario(model: Any) -> Any:
+        seen = []
+        for dtype in (None, torch.bfloat16, None, torch.float16, torch.bfloat16):
+            for grad in (True, False):
+                with (
+                    torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None),
+                    torch.set_grad_enabled(grad),
+                ):
+                    seen.append(model(torch.randn(5, 4)))
+        return [(output.dtype, output.requires_grad, detached(output)) for output in seen]
+
+    assert_same(MODELS["mlp"][0], scenario)
+
+
+class Shared(nn.Module):
+    """One weight, used three times."""
+
+    def __init__(self, inside: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.inside = inside
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.inside or torch.is_autocast_enabled("cpu")):
+            return self.layer(self.layer(x)) + self.layer(x.cos())
+
+
+def casts(model: Any) -> int:
+    """Number of conversions in a forward and a backward pass."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not model.inside):
+            output = model(torch.randn(5, 4))
+        output.float().sum().backward()
+    return sum(event.count for event in profile.key_averages() if event.key == "aten::_to_copy")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_weight_is_cast_once(inside: bool) -> None:
+    model = Shared(inside)
+    compiled = SUBJECT(model)
+    expected = casts(model)
+    for _ in range(3):
+        actual = casts(compiled)
+    assert actual <= expected
+    if SUBJECT is not eager:
+        source = str(thunder.last_traces(compiled)[-1]).splitlines()
+        conversions = [line for line in source if "layer_weight" in line and "bfloat16" in line]
+        assert len(conversions) <= 1, conversions

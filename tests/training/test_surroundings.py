@@ -1,0 +1,268 @@
+"""Compiled modules in larger eager programs: chained, checkpointed, copied, on threads, data parallel."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+from tests.subjects import SUBJECT, eager
+from tests.training.steps import assert_same, detached, leaf, loss_of, raised
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(0.3), nn.Linear(8, 4))
+
+
+def step(model: Any, x: torch.Tensor) -> torch.Tensor:
+    loss = loss_of(model(x))
+    loss.backward()
+    return loss.detach()
+
+
+class Around(nn.Module):
+    """An eager module that uses one several times."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.before = nn.Linear(4, 4)
+        self.inner = inner
+        self.after = nn.LayerNorm(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.before(x).relu_()
+        return self.after(self.inner(y) + self.inner(y * 2) + y).square_()
+
+
+def test_inside_a_larger_eager_model() -> None:
+    def scenario(model: Any) -> Any:
+        outer = Around(model)
+        inputs = [leaf(5, 4) for _ in range(3)]
+        return [step(outer, x) for x in inputs], inputs, [p.grad for p in outer.parameters()]
+
+    assert_same(mlp, scenario)
+
+
+def test_two_compiled_modules_chained() -> None:
+    def scenario(model: Any) -> Any:
+        compile = (lambda m: m) if isinstance(model, nn.Sequential) else SUBJECT
+        second = compile(nn.Sequential(nn.Tanh(), nn.Linear(4, 2)))
+        chained = nn.Sequential(model, nn.Identity(), second)
+        return [step(chained, leaf(5, 4)) for _ in range(2)], [p.grad for p in second.parameters()]
+
+    assert_same(mlp, scenario)
+
+
+def test_compiled_inside_compiled() -> None:
+    """A program that calls a compiled module is recorded through it."""
+
+    def scenario(model: Any) -> Any:
+        outer = Around(model)
+        program = outer if isinstance(model, nn.Sequential) else SUBJECT(outer)
+        return [step(program, leaf(5, 4)) for _ in range(2)], [p.grad for p in outer.parameters()]
+
+    assert_same(mlp, scenario)
+
+
+@pytest.mark.parametrize("preserve", [True, False])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoint_around(reentrant: bool, preserve: bool) -> None:
+    """The forward runs twice: once without, once with the graph; dropout repeats when the state is preserved."""
+
+    def scenario(model: Any) -> Any:
+        seen = []
+        for _ in range(2):
+            x = leaf(5, 4)
+            y = checkpoint(model, x.sin(), use_reentrant=reentrant, preserve_rng_state=preserve)
+            y.square().mean().backward()
+            seen.append((x, detached(y)))
+        return seen
+
+    assert_same(mlp, scenario)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoint_of_parts_around(reentrant: bool) -> None:
+    def scenario(model: Any) -> Any:
+        outer = nn.Sequential(model, nn.Tanh(), model, nn.Linear(4, 4))
+        x = leaf(5, 4)
+        checkpoint_sequential(outer, 2, x, use_reentrant=reentrant).sum().backward()
+        return x, [p.grad for p in outer.parameters()]
+
+    assert_same(mlp, scenario)
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.first, self.second = mlp(), mlp()
+        self.options = options
+
+    def forward(self, x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        y = checkpoint(self.first, x, use_reentrant=False, **self.options)
+
+        def part(z: torch.Tensor, *, factor: float) -> Any:
+            return self.second(z) * factor, {"sum": z.sum()}
+
+        z, more = checkpoint(part, y, factor=scale, use_reentrant=False, **self.options)
+        return z + more["sum"] + torch.rand(4)
+
+
+@pytest.mark.parametrize("options", [{}, {"preserve_rng_state": False}, {"determinism_check": "none"}], ids=str)
+def test_checkpoint_inside(options: dict[str, Any]) -> None:
+    """Recomputed dropout drops what the forward dropped, as in eager."""
+
+    def scenario(model: Any) -> Any:
+        inputs = [leaf(5, 4) for _ in range(3)]
+        return [step(model, x) for x in inputs], inputs, model(inputs[0].detach()).requires_grad
+
+    if options.get("preserve_rng_state", True):
+        assert_same(lambda: Checkpointed(**options), scenario)
+    else:  # the masks of the recomputation are anyone's; without dropout they do not matter
+        assert_same(lambda: Checkpointed(**options).eval(), scenario)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
+def test_reentrant_checkpoint_inside() -> None:
+    class Reentrant(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = mlp()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return checkpoint(self.body, x * 2, use_reentrant=True) + x
+
+    assert_same(Reentrant, lambda model: [(step(model, x), x.grad) for x in (leaf(5, 4), leaf(5, 4))])
+
+
+@pytest.fixture
+def process_group(tmp_path: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True}, {"gradient_as_bucket_view": True}], ids=str)
+def test_distributed_data_parallel(options: dict[str, Any]) -> None:
+    """Steps with synchronisation, without it, and with it again; hooks of the reducer fire for each parameter."""
+
+    def scenario(model: Any) -> Any:
+        parallel = DistributedDataParallel(model, **options)
+        optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+        losses = []
+        for round_number in range(6):
+            if round_number % 3 == 0:
+                optimizer.zero_grad()
+                with parallel.no_sync():
+                    losses.append(step(parallel, torch.randn(5, 4)))
+            losses.append(step(parallel, torch.randn(5, 4)))
+            optimizer.step()
+        return losses, [p.grad.clone() for p in parallel.parameters()]
+
+    assert_same(mlp, scenario)
+
+
+@pytest.mark.usefixtures("process_group")
+def test_gradient_buckets_are_seen_by_a_communication_hook() -> None:
+    def scenario(model: Any) -> Any:
+        parallel = DistributedDataParallel(model)
+        buckets = []
+
+        def hook(_, bucket):  # PyTorch compares annotations with classes
+            buckets.append(bucket.buffer().clone())
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer() * 2)
+            return future
+
+        parallel.register_comm_hook(None, hook)
+        step(parallel, torch.randn(5, 4))
+        return buckets
+
+    assert_same(mlp, scenario)
+
+
+@pytest.mark.skipif(SUBJECT is eager, reason="about compiled modules")
+def test_no_sync_of_a_compiled_module() -> None:
+    """Accepted without data parallelism, where it changes nothing."""
+    model, twin = mlp().eval(), mlp().eval()
+    twin.load_state_dict(model.state_dict())
+    compiled = SUBJECT(twin)
+    x, y = torch.randn(5, 4), torch.randn(5, 4)
+    with compiled.no_sync():
+        step(compiled, x)
+    step(compiled, y)
+    step(model, x)
+    step(model, y)
+    for expected, actual in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(actual.grad, expected.grad)
+
+
+def test_copies_in_the_middle_of_training() -> None:
+    """A copy has its own parameters and continues from the same state; a state dict can be put back."""
+
+    def scenario(model: Any) -> Any:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        inputs = [torch.randn(5, 4) for _ in range(6)]
+
+        def run(m: Any, batches: list[torch.Tensor]) -> list[torch.Tensor]:
+            losses = []
+            for x in batches:
+                optimizer.zero_grad()
+                losses.append(step(m, x))
+                optimizer.step()
+            return losses
+
+        first = run(model, inputs[:2])
+        twin, saved = copy.deepcopy(model), copy.deepcopy(model.state_dict())
+        second = run(model, inputs[2:4])
+        fresh = [p.grad is None for p in twin.parameters()]
+        step(twin, inputs[4])
+        moved = fresh, [p.grad for p in twin.parameters()]
+        model.load_state_dict(saved)
+        return first, second, moved, run(model, inputs[4:]), detached(twin.state_dict())
+
+    assert_same(mlp, scenario)
+
+
+def test_backward_on_other_threads() -> None:
+    def scenario(model: Any) -> Any:
+        model.eval()
+        inputs = [leaf(5, 4) for _ in range(4)]
+        losses = [model(x).square().mean() for x in inputs]
+        threads = [threading.Thread(target=loss.backward) for loss in losses]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return inputs
+
+    assert_same(mlp, scenario)
+
+
+def test_forward_and_backward_on_several_threads() -> None:
+    def scenario(model: Any) -> Any:
+        model.eval()
+        inputs = [leaf(rows, 4) for rows in (2, 3, 2, 5)]
+        errors: list[str | None] = []
+
+        def work(x: torch.Tensor) -> None:
+            errors.append(raised(lambda: [model(x).square().mean().backward() for _ in range(3)]))
+
+        threads = [threading.Thread(target=work, args=(x,)) for x in inputs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return inputs, errors
+
+    assert_same(mlp, scenario)

@@ -1,0 +1,274 @@
+"""Differentiation that users define: autograd functions, custom operators, torch.func and autograd inside a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from tests.training.steps import assert_same, check, gradients, leaf, raised
+
+
+class OldStyle(Function):
+    """Saves an input, an output, an intermediate, a number and a tensor as an attribute."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, scale: float, name: str) -> torch.Tensor:
+        middle = x.sin()
+        output = middle * scale
+        ctx.save_for_backward(x, output, middle)
+        ctx.scale, ctx.name, ctx.constant = scale, name, torch.ones(4)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        x, output, middle = ctx.saved_tensors
+        assert ctx.name == "old"
+        return gradient * (x + 10 * output + 100 * middle) * ctx.scale * ctx.constant, None, None
+
+
+class SetupContext(Function):
+    @staticmethod
+    def forward(x: torch.Tensor, y: torch.Tensor, power: int) -> Any:
+        return x**power, y * 2
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, _, ctx.power = inputs
+        ctx.save_for_backward(x, output[0])
+
+    @staticmethod
+    def backward(ctx: Any, first: torch.Tensor, second: torch.Tensor) -> Any:
+        x, output = ctx.saved_tensors
+        return first * ctx.power * x + output, second * 3, None
+
+
+class NeedsInputGrad(Function):
+    """Its backward says by its values which inputs it was asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        x, y = ctx.saved_tensors
+        factor = 10.0 ** sum(ctx.needs_input_grad)
+        return (
+            gradient * y * factor if ctx.needs_input_grad[0] else None,
+            gradient * x * factor if ctx.needs_input_grad[1] else None,
+        )
+
+
+class NonDifferentiable(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> Any:
+        values, indices = x.sort(1)
+        copied = values.clone()
+        ctx.mark_non_differentiable(indices, copied)
+        ctx.save_for_backward(indices)
+        return values, indices, copied
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor, no_indices: Any, no_copy: Any) -> torch.Tensor:
+        (indices,) = ctx.saved_tensors
+        return torch.zeros_like(gradient).scatter(1, indices, gradient * 2)
+
+
+class Dirty(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(x)
+        return x.mul_(3)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 5
+
+
+class NotMaterialized(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> Any:
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3, x.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *received: torch.Tensor | None) -> Any:
+        present = [gradient for gradient in received if gradient is not None]
+        return sum(gradient.sum() for gradient in present).expand(3, 4) * len(present)
+
+
+class Materialized(NotMaterialized):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> Any:
+        return x * 2, x * 3, x.sum()
+
+
+class OnceDifferentiable(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * ctx.saved_tensors[0] * 4
+
+
+class Nested(Function):
+    """Uses another function in forward (where nothing is recorded) and in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return OldStyle.apply(x, 2.0, "old") + x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return OldStyle.apply(gradient * ctx.saved_tensors[0], 3.0, "old")
+
+
+class GradInside(Function):
+    """Differentiates in its forward, and again in its backward, as checkpointing does."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.cos().square()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            y = ctx.saved_tensors[0].detach().requires_grad_()
+            (result,) = torch.autograd.grad(y.cos().square(), y, gradient)
+        return result * 2
+
+
+class StraightThrough(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+class ViewAndInput(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> Any:
+        return x.view_as(x), x.t().clone()
+
+    @staticmethod
+    def backward(ctx: Any, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        return first * 7 + second.t()
+
+
+def twice(x: torch.Tensor) -> Any:
+    y = OldStyle.apply(x.cos(), 2.0, "old")
+    return OldStyle.apply(y, 3.0, "old") * y
+
+
+def dirty(x: torch.Tensor) -> Any:
+    y = x * 2
+    return Dirty.apply(y) + y, y
+
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "old style": lambda x: OldStyle.apply(x, 2.0, "old"),
+    "twice": twice,
+    "set-up": lambda x: SetupContext.apply(x.sin(), x, 3),
+    "non-differentiable": lambda x: NonDifferentiable.apply(x * 2),
+    "dirty": dirty,
+    "not materialized": lambda x: NotMaterialized.apply(x),
+    "only the second": lambda x: NotMaterialized.apply(x)[1],
+    "two of three": lambda x: NotMaterialized.apply(x)[1:],
+    "materialized": lambda x: Materialized.apply(x * 2)[2],
+    "none of them": lambda x: [y.detach() for y in Materialized.apply(x)],
+    "once differentiable": lambda x: OnceDifferentiable.apply(x) * x,
+    "nested": lambda x: Nested.apply(x.sin()),
+    "differentiates inside": lambda x: GradInside.apply(x * 2),
+    "straight through": lambda x: StraightThrough.apply(x * 3).square(),
+    "view": lambda x: ViewAndInput.apply(x * 1),
+    "result written to": lambda x: OldStyle.apply(x, 2.0, "old").mul_(x),
+    "under no_grad": torch.no_grad()(lambda x: OldStyle.apply(x, 2.0, "old")),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function(name: str) -> None:
+    check(FUNCTIONS[name], lambda: (leaf(3, 4),))
+
+
+@pytest.mark.parametrize("needed", [(True, True), (True, False), (False, True), (False, False)], ids=str)
+def test_needs_input_grad(needed: tuple[bool, bool]) -> None:
+    def make_arguments() -> tuple[torch.Tensor, ...]:
+        return tuple(torch.randn(3, 4, requires_grad=flag) for flag in needed)
+
+    check(lambda x, y: NeedsInputGrad.apply(x, y) * 2, make_arguments)
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["called", "itself"])
+def test_needs_input_grad_when_asked_for_a_part(bound: bool) -> None:
+    """torch.autograd.grad for one input: eager's functions then see that only this one is needed."""
+
+    def scenario(function: Any) -> Any:
+        x, y = leaf(3, 4), leaf(3, 4)
+        output = function(x, y).sum()
+        return [gradients(output, inputs, retain_graph=True) for inputs in ([x], [y], [x, y])]
+
+    assert_same(lambda: NeedsInputGrad.apply if bound else lambda x, y: NeedsInputGrad.apply(x, y), scenario)
+
+
+def test_counters_and_prints_of_backward_run_once_per_backward() -> None:
+    def scenario(function: Any) -> Any:
+        calls.clear()
+        for _ in range(3):
+            function(leaf(3, 4)).sum().backward()
+        return list(calls)
+
+    calls: list[int] = []
+
+    class Counts(Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            calls.append(1)
+            return gradient * 2
+
+    assert_same(lambda: lambda x: Counts.apply(x).sin(), scenario)
+
+
+class WrongShape(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient[:, :2]
+
+
+class NoBackward(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+@pytest.mark.parametrize("function", [WrongShape, NoBackward])
+def test_functions_with_mistakes(function: type[Function]) -> None:
+    """An error at the same kind of place: in the call or in backward."""
+
+    def scenario(program: Any) -> Any:
+        return raised(lambda: program(leaf(3, 4)).sum().backward())
+
+    assert_same(lambda: lambda x: function.apply(x) * 2, scenario)
