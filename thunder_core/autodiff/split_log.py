@@ -127,7 +127,8 @@ class _Renaming:
         known = self.values.get(proxy.name)
         if known is None:
             storage = self.storages.setdefault(proxy.storage, -1 - len(self.storages))
-            known = self.values[proxy.name] = replace(proxy, storage=storage)
+            name = f"made_{len(self.values)}"  # no name of the line's
+            known = self.values[proxy.name] = replace(proxy, name=name, storage=storage)
         assert isinstance(known, TensorProxy)
         return known
 

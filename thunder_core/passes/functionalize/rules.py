@@ -76,7 +76,9 @@ def call_twin(call: BoundSymbol, target: TensorProxy, twin: Twin, name: str | No
     return value
 
 
-def call_on_copies(call: BoundSymbol, targets: list[TensorProxy], output: Any, emitter: Emitter) -> list[TensorProxy]:
+def call_on_copies(
+    call: BoundSymbol, targets: list[TensorProxy], output: Any, metadata: Metadata, emitter: Emitter
+) -> list[TensorProxy]:
     """The rule that fits every call: make it on copies of the arguments that it writes.
 
     Args:
@@ -86,8 +88,6 @@ def call_on_copies(call: BoundSymbol, targets: list[TensorProxy], output: Any, e
     """
     leaves = list(iterate_leaves((call.args, call.kwargs)))
     positions = tuple(_position(leaves, target) for target in targets)
-    gradient = requires_grad(call, emitter)
-    copies = [emitter.fresh(target, requires_grad=gradient) for target in targets]
     operation, _, _ = registry.resolve(operations.functional_call, (), {})
     symbol, function = call.symbol, call.symbol.target
     try:
@@ -96,6 +96,12 @@ def call_on_copies(call: BoundSymbol, targets: list[TensorProxy], output: Any, e
         operation, arguments = _local(symbol, positions), (call.args, call.kwargs)
     else:
         arguments = (function, positions, call.args, call.kwargs)  # type: ignore[assignment]
+    gradient = requires_grad(call, emitter)
+    recorded = [gradient] * len(targets)
+    outcome = metadata.outcome(operation, arguments, {}, emitter.modes) if gradient else None
+    if outcome is not None:  # autograd does not record all that calls write (running statistics, say)
+        recorded = [result.requires_grad for result in outcome.results[-len(targets) :]]
+    copies = [emitter.fresh(target, requires_grad=flag) for target, flag in zip(targets, recorded, strict=True)]
     effects = Effects(random=call.effects.random, external=call.effects.external)
     emitter.lines.append(BoundSymbol(operation, arguments, {}, (output, *copies), effects, call.context, call.location))
     return copies

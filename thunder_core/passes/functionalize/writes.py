@@ -84,7 +84,7 @@ class Writes:
                 return replace(leaf, storage=self.emitter.storage(), offset=0)
             return leaf
 
-        return call_on_copies(call, before, map_leaves(output, bound.output), self.emitter)
+        return call_on_copies(call, before, map_leaves(output, bound.output), self.metadata, self.emitter)
 
     def _saved(self, call: BoundSymbol, view: View) -> bool:
         """Whether autograd may save an input that the epilogue writes later: then only a copy of it may be read."""

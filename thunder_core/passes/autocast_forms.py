@@ -1,0 +1,147 @@
+"""How each line is written so that it does not depend on autocast."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from thunder_core.errors import LoweringError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.autocast_log import CallLog, log_call, same_operations
+from thunder_core.passes.autocast_policies import Rewrite, candidate_rewrites, rewrite_by_class
+from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.functionalize import FromComputation, Functionalize
+from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of
+from thunder_core.symbols.lowering import call_key
+
+_CACHE_SIZE: Final = 1024
+_cache: OrderedDict[Any, Form] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The operations that a line consists of, in its place.
+
+    Attributes:
+        model: the line that they were logged for, or an equal one.
+        lines: take its inputs and define its outputs; other values have made-up names.
+    """
+
+    model: BoundSymbol
+    lines: tuple[BoundSymbol, ...]
+
+
+Form = Rewrite | Parts | None
+"""None: the line stays under autocast."""
+
+
+def explicit_form(bound: BoundSymbol, context: Context) -> Form:
+    """What to write for a line under ``context``. Lines with equal symbols and metadata are looked at once."""
+    key = call_key(bound, context)
+    if key is None:
+        return _decide(bound, context)
+    if key not in _cache:
+        _cache[key] = _decide(bound, context)
+        while len(_cache) > _CACHE_SIZE:
+            _cache.popitem(last=False)
+    return _cache[key]
+
+
+def _decide(bound: BoundSymbol, context: Context) -> Form:
+    try:
+        wanted = log_call(bound, context)
+    except LoweringError:
+        return rewrite_by_class(bound, context)
+    plain = replace(context, autocast=())
+    for rewrite in candidate_rewrites(bound, context):
+        if _does(bound, plain, rewrite, wanted):
+            return rewrite
+    try:
+        return _parts(bound, plain, wanted)
+    except LoweringError:
+        return None
+
+
+def _does(bound: BoundSymbol, plain: Context, rewrite: Rewrite, wanted: CallLog) -> bool:
+    """Whether a rewrite performs the wanted operations, and gives results in memories of their own as they do."""
+    try:
+        log = log_call(bound, plain, rewrite)
+    except LoweringError:
+        return False
+    converted = any(map(rewrite.conversion, tensor_inputs_of(bound)))
+    return same_operations(log, wanted) and not (converted and _shows_conversion(log))
+
+
+def _shows_conversion(log: CallLog) -> bool:
+    """Whether an output is a view of a value that is no output."""
+    outputs = {proxy.name for proxy in log.outputs}
+    makers = {proxy.storage: proxy.name for line in reversed(log.lines) for proxy in _tensors(outputs_of(line))}
+    return any(makers.get(proxy.storage, proxy.name) not in outputs for proxy in log.outputs)
+
+
+def _parts(bound: BoundSymbol, plain: Context, log: CallLog) -> Parts:
+    """Raises LoweringError: the operations are no substitute for the line."""
+    if log.random or not log.differentiable:
+        raise LoweringError("its random numbers or its gradients are its own")
+    inputs = tuple(log.inputs.values())
+    trace = Trace("call", inputs, log.lines, log.outputs, Stage.ACQUIRED, "log", plain)
+    trace = DeadCode().run(_without_writes(trace))
+    made = {proxy.name for line in trace.symbols for proxy in outputs_of(line)}
+    names = [proxy.name for proxy in trace.output]
+    if len(set(names)) < len(names) or not made.issuperset(names):
+        raise LoweringError("an output of it is an input, or another output")
+    rename = _Renaming(bound, log, trace)
+    return Parts(bound, tuple(map(rename.line, trace.symbols)))
+
+
+def _without_writes(trace: Trace) -> Trace:
+    """The same program without writes to memory. Raises LoweringError if its inputs are written."""
+    if not any(line.effects.mutates for line in trace.symbols):
+        return trace
+    functional = Functionalize().run(trace)
+    sources = [source for source in functional.results if isinstance(source, FromComputation)]
+    if functional.epilogue is not None or len(sources) < len(functional.results):
+        raise LoweringError("it writes to its inputs, or returns them")
+    computation = functional.computation
+    return replace(computation, output=tuple([computation.output[source.index] for source in sources]))
+
+
+class _Renaming:
+    """From the values of a log to those of the line."""
+
+    def __init__(self, bound: BoundSymbol, log: CallLog, trace: Trace) -> None:
+        self.values: dict[str, TensorProxy] = {}
+        self.storages: dict[int, int] = {}
+        self.recording = set(log.recording)
+        self.logged = {proxy.name for line in log.lines for proxy in outputs_of(line)}
+        arguments = {proxy.name: proxy for proxy in tensor_inputs_of(bound)}
+        pairs = [(proxy, arguments[name]) for name, proxy in log.inputs.items()]
+        for proxy, own in (*pairs, *zip(trace.output, _tensors(outputs_of(bound)), strict=True)):
+            self.values[proxy.name] = own
+            self.storages.setdefault(proxy.storage, own.storage)
+
+    def line(self, line: BoundSymbol) -> BoundSymbol:
+        flows = any(proxy.name in self.recording for proxy in inputs_of(line))
+        for proxy in _tensors(outputs_of(line)):
+            if proxy.name not in self.logged and flows and proxy.dtype.is_floating_point:
+                self.recording.add(proxy.name)  # made by functionalization
+        return replace(line.map_arguments(self._leaf), output=map_leaves(self._leaf, line.output))
+
+    def _leaf(self, leaf: Any) -> Any:
+        if not isinstance(leaf, TensorProxy):
+            return leaf
+        known = self.values.get(leaf.name)
+        if known is None:
+            storage = self.storages.setdefault(leaf.storage, -1 - len(self.storages))
+            grad = leaf.name in self.recording
+            known = self.values[leaf.name] = replace(leaf, storage=storage, requires_grad=grad)
+        return known
+
+
+def _tensors(proxies: list[Proxy]) -> list[TensorProxy]:
+    return [proxy for proxy in proxies if isinstance(proxy, TensorProxy)]

@@ -1,0 +1,231 @@
+"""Write the conversions that autocast makes into the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import torch
+
+from thunder_core.ir.annotation import SHORT_DTYPES
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import CallStyle, Tag
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.passes.autocast_forms import Parts, explicit_form
+from thunder_core.passes.autocast_policies import UNCHANGED, Rewrite
+from thunder_core.passes.pass_manager import TracePass
+from thunder_core.passes.proxies import outputs_of
+from thunder_core.symbols.registry import registry
+from thunder_core.symbols.renaming import Renaming
+
+_CONVERT: Final = registry.symbol_named("to", CallStyle.METHOD)
+
+
+@dataclass(frozen=True)
+class ExplicitAutocast(TracePass):
+    """Makes the lines independent of autocast, with the values, dtypes and gradients that they have under it.
+
+    A line becomes the first of these that is right: itself; itself on converted arguments, or with an option ``dtype``;
+    the operations that it consists of. What is right is seen by making the call on fake tensors, with autocast and
+    without. It stays under autocast, as its context then says, if
+
+    - autocast changes its operations, and they draw random numbers, write to its arguments, or hide something from
+      autograd (``detach``, a custom backward);
+    - or it has no autocast class and cannot be made on fake tensors (modules that run eagerly, user functions).
+
+    Programs among the arguments of a line, such as the body of a checkpoint, are treated in the same way; the line
+    itself then needs no autocast.
+
+    The trace must run without autocast: its context says so, also where the program ran under it (`without_autocast` in
+    `thunder_core/runtime/autocast.py`).
+
+    Attributes:
+        leaves: inputs that are leaves of autograd's graph, and no views. PyTorch converts those of them that require
+            grad once in a region of autocast, and so does the program; regions that follow each other count as one.
+            Everything else is converted for each use: the gradients of its uses are summed in its own dtype.
+    """
+
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
+
+    leaves: frozenset[str] = frozenset()
+
+    def run(self, trace: Trace) -> Trace:
+        if not _mentions_autocast(trace):
+            return trace
+        return _Writer(trace, self.leaves, _Fresh.of(trace)).write(self.name)
+
+
+def leaves_among(proxies: Iterable[Proxy], objects: Iterable[Any]) -> frozenset[str]:
+    """The names of the inputs that `ExplicitAutocast` calls leaves; ``objects`` are what the inputs stand for."""
+    return frozenset(
+        proxy.name
+        for proxy, value in zip(proxies, objects, strict=True)
+        if isinstance(value, torch.Tensor) and value.is_leaf and not value._is_view()
+    )
+
+
+class _Fresh:
+    """Names and storages that no value of a program has."""
+
+    def __init__(self, names: set[str], storage: int) -> None:
+        self.names = names
+        self.storage = storage
+
+    @classmethod
+    def of(cls, trace: Trace) -> _Fresh:
+        proxies = list(_all_values(trace))
+        storage = 1 + max((p.storage for p in proxies if isinstance(p, TensorProxy)), default=-1)
+        return cls({proxy.name for proxy in proxies}, storage)
+
+    def name(self, stem: str) -> str:
+        name, count = stem, 1
+        while name in self.names:
+            name, count = f"{stem}_{count}", count + 1
+        self.names.add(name)
+        return name
+
+    def new_storage(self) -> int:
+        self.storage += 1
+        return self.storage - 1
+
+    def carry_over(self, parts: Parts, bound: BoundSymbol) -> tuple[BoundSymbol, ...]:
+        """The parts with the values of ``bound``."""
+        renaming = Renaming(parts.model, bound, frozenset(self.names), self.storage)
+        lines = renaming.apply(parts.lines)
+        self.storage = renaming.next_storage
+        self.names.update(proxy.name for line in lines for proxy in outputs_of(line))
+        return lines
+
+
+class _Writer:
+    """Writes one trace, line by line."""
+
+    def __init__(self, trace: Trace, leaves: frozenset[str], fresh: _Fresh) -> None:
+        self.trace = trace
+        self.leaves = leaves
+        self.fresh = fresh
+        self.ambient = _plain(trace.context)
+        self.lines: list[BoundSymbol] = []
+        self.converted: dict[tuple[str, torch.dtype], TensorProxy] = {}
+        self.replaced: dict[str, TensorProxy] = {}
+
+    def write(self, provenance: str) -> Trace:
+        for bound in self.trace.symbols:
+            self._visit(bound)
+        return replace(self.trace.with_symbols(self.lines, provenance), context=self.ambient)
+
+    def _visit(self, bound: BoundSymbol) -> None:
+        context = bound.context or self.trace.context
+        plain = replace(bound, context=self._shown(_plain(context)))
+        if any(isinstance(leaf, Trace) for leaf in iterate_leaves((bound.args, bound.kwargs))):
+            self.lines.append(plain.map_arguments(self._body))
+        elif not context.autocast or _computes_nothing(bound):
+            self.lines.append(plain)
+        else:
+            self._write(bound, plain, context)
+
+    def _write(self, bound: BoundSymbol, plain: BoundSymbol, context: Context) -> None:
+        form = None if Tag.LOCAL in bound.symbol.tags else explicit_form(bound, context)
+        if form == UNCHANGED:
+            self.lines.append(plain)
+        elif isinstance(form, Rewrite):
+            self._convert_arguments(plain, form, context)
+        elif isinstance(form, Parts):
+            for line in self.fresh.carry_over(form, plain):
+                self._emit(line, context, {proxy.storage for proxy in _tensors(bound.outputs())})
+        else:
+            self.lines.append(replace(bound, context=self._shown(context)))
+
+    def _convert_arguments(self, plain: BoundSymbol, rewrite: Rewrite, context: Context) -> None:
+        def converted(leaf: Any) -> Any:
+            dtype = rewrite.conversion(leaf)
+            return leaf if dtype is None else self._convert(plain, leaf, dtype, context)
+
+        self.lines.append(rewrite.with_result_dtype(plain.map_arguments(converted)))
+
+    def _convert(self, plain: BoundSymbol, proxy: TensorProxy, dtype: torch.dtype, context: Context) -> TensorProxy:
+        copy = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta").to(dtype)
+        made = TensorProxy(
+            self.fresh.name(f"{proxy.name}_{SHORT_DTYPES.get(dtype, 'cast')}"),
+            proxy.shape,
+            copy.stride(),
+            dtype,
+            proxy.device,
+            proxy.requires_grad and context.grad_enabled and not context.inference,
+            self.fresh.new_storage(),
+        )
+        line = BoundSymbol(_CONVERT, (proxy, dtype), {}, made, context=plain.context, location=plain.location)
+        self._emit(line, context, set())
+        return self.replaced.get(made.name, made)
+
+    def _emit(self, line: BoundSymbol, context: Context, outer: set[int]) -> None:
+        """Append a line, unless it converts a leaf that was converted before. ``outer``: memories that others see."""
+        if self.replaced:
+            line = line.map_arguments(self._current)
+        if not self._is_cached(line, context) or line.output.storage in outer:
+            self.lines.append(line)
+            return
+        key = (line.args[0].name, line.args[1])
+        if key in self.converted:
+            self.replaced[line.output.name] = self.converted[key]
+        else:
+            self.converted[key] = line.output
+            self.lines.append(line)
+
+    def _is_cached(self, line: BoundSymbol, context: Context) -> bool:
+        """Whether PyTorch caches this conversion."""
+        if line.symbol is not _CONVERT or line.kwargs or not context.autocast_cache:
+            return False
+        proxy, dtype = line.args
+        if not (isinstance(proxy, TensorProxy) and proxy.name in self.leaves and proxy.requires_grad):
+            return False
+        return proxy.dtype is torch.float32 and (proxy.device.type, dtype) in context.autocast
+
+    def _current(self, leaf: Any) -> Any:
+        return self.replaced.get(leaf.name, leaf) if isinstance(leaf, TensorProxy) else leaf
+
+    def _body(self, leaf: Any) -> Any:
+        """A program among the arguments of a line, which runs under the modes that it says itself."""
+        if not isinstance(leaf, Trace):
+            return leaf
+        return _Writer(leaf, self.leaves, self.fresh).write(leaf.provenance)
+
+    def _shown(self, context: Context) -> Context | None:
+        return None if context == self.ambient else context
+
+
+def _plain(context: Context) -> Context:
+    return replace(context, autocast=()) if context.autocast else context
+
+
+def _computes_nothing(bound: BoundSymbol) -> bool:
+    """Whether a line has an effect, and neither takes nor gives tensors that autocast could convert."""
+    return bound.effects.external and not any(True for _ in _tensors((*bound.inputs(), *bound.outputs())))
+
+
+def _mentions_autocast(trace: Trace) -> bool:
+    contexts = [trace.context, *[bound.context for bound in trace.symbols]]
+    if any(context is not None and context.autocast for context in contexts):
+        return True
+    return any(_mentions_autocast(body) for body in _bodies(trace))
+
+
+def _bodies(trace: Trace) -> Iterator[Trace]:
+    for bound in trace.symbols:
+        yield from (leaf for leaf in iterate_leaves((bound.args, bound.kwargs)) if isinstance(leaf, Trace))
+
+
+def _all_values(trace: Trace) -> Iterator[Proxy]:
+    yield from trace.inputs
+    for bound in trace.symbols:
+        yield from bound.outputs()
+    for body in _bodies(trace):
+        yield from _all_values(body)
+
+
+def _tensors(proxies: Iterable[Proxy]) -> Iterator[TensorProxy]:
+    return (proxy for proxy in proxies if isinstance(proxy, TensorProxy))
