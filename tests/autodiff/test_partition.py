@@ -216,6 +216,25 @@ def test_line_that_only_backward_needs_runs_where_less_is_saved(policy):
         check(joint, result)
 
 
+def test_line_that_only_backward_needs_does_not_run_twice_for_nothing():
+    b = JointBuilder()
+    x, w, g = b.primal("x", 4, 4), b.primal("w", 4, 4), b.cotangent("g", 4, 4)
+    h = b.call("h", MATMUL, x, w)
+    b.start_backward()
+    large = b.call("large", MATMUL, w, x)
+    small = b.call("small", SUM, b.call("product", MUL, large, h))
+    d = b.call("d1", MUL, b.call("d", MUL, g, large), small)
+    joint = b.joint([h], [d])
+    for policy in ("none", "aggressive"):
+        result = split(joint, policy)
+        assert result.recomputed == ()
+        assert result.bytes_saved == 64
+        check(joint, result)
+    least = split(joint, {"budget": 0.1})
+    assert "large" in least.recomputed or names(least.saved) == ["x", "w"]
+    check(joint, least)
+
+
 def overwritten_input(like: torch.Tensor) -> Joint:
     b = JointBuilder()
     x, g = b.primal("x", like=like), b.cotangent("g", *like.shape)

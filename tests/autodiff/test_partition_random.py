@@ -14,8 +14,9 @@ from tests.autodiff.test_partition import check, split
 from thunder_core.autodiff.dependence import Dependence
 from thunder_core.autodiff.emission import two_programs
 from thunder_core.autodiff.joint import Joint, Partitioned
-from thunder_core.autodiff.recompute import POLICIES, Policy, Work, everything, work_of
+from thunder_core.autodiff.recompute import POLICIES, Policy, everything
 from thunder_core.autodiff.selection import lines_for_backward
+from thunder_core.autodiff.work import Work, work_of
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.verifier import verify
 

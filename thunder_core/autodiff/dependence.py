@@ -79,7 +79,7 @@ class Dependence:
         forward = ancestors(roots, inputs, definitions) | own
         return cls(joint, inputs, outputs, definitions, backward, needed, cone, forward, fixed, overwritten, sizes)
 
-    def forward_lines(self, values: Iterable[Proxy]) -> list[int]:
+    def lines_of_forward(self, values: Iterable[Proxy]) -> list[int]:
         """In order, the lines of a forward program that returns ``values`` besides the outputs."""
         lines = self.joint.trace.symbols
         effects = [index for index in self.forward if not lines[index].effects.pure]

@@ -23,7 +23,7 @@ def two_programs(dependence: Dependence, again: frozenset[int], provenance: str)
     copies = _copies(dependence, taken)
     copied = {name: copy for name, (_, copy) in copies.items()}
     saved = tuple(copied.get(proxy.name, proxy) for proxy in taken)
-    forward_lines = dependence.forward_lines(taken)
+    forward_lines = dependence.lines_of_forward(taken)
     forward = _program(
         joint.trace,
         "forward",

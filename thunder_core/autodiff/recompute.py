@@ -2,49 +2,17 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Final
-
-import torch
+from typing import Final
 
 from thunder_core.autodiff.memory import element_bytes
+from thunder_core.autodiff.work import Work, fresh_outputs
 from thunder_core.errors import OptionError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.passes.proxies import outputs_of, tensor_inputs_of, tensor_outputs_of
-
-
-class Work(enum.IntEnum):
-    """How much a line does, as far as its tags, its effects and its types tell."""
-
-    VIEW = 0  # its results lie in memory of its arguments
-    ELEMENTWISE = 1  # moves, makes or converts elements, or computes each from a few others
-    PASS = 2  # reads its arguments a few times: reductions, normalizations, indexing
-    CONTRACTION = 3  # computes more than it reads; and everything of which nothing is known
-    ONCE = 4  # never again: random, with effects, of unknown code, or with results that are no tensors
-
-
-_WORK_OF_TAGS: Final = (
-    (Work.ONCE, frozenset({Tag.HIGHER_ORDER, Tag.LOCAL})),
-    (Work.CONTRACTION, frozenset({Tag.MATMUL, Tag.ATTENTION})),
-    (Work.PASS, frozenset({Tag.REDUCTION, Tag.NORMALIZATION, Tag.INDEXING, Tag.LOSS})),
-    (Work.ELEMENTWISE, frozenset({Tag.ELEMENTWISE, Tag.SHAPE, Tag.CREATION})),
-)
-
-# Conversions have no tag of their own, and PyTorch tags `pointwise` only what computes.
-_CONVERSIONS: Final = frozenset({torch.Tensor.to})
-_MOVING_OPERATORS: Final = frozenset(
-    getattr(torch.ops.aten, name)
-    for name in (
-        "_to_copy", "_unsafe_view", "as_strided_scatter", "cat", "constant_pad_nd", "copy", "diagonal_scatter", "flip",
-        "repeat", "roll", "select_scatter", "slice_scatter", "stack", "tril", "triu",
-    )
-)  # fmt: skip
+from thunder_core.passes.proxies import tensor_inputs_of
 
 _LAUNCH_BYTES: Final = 8 << 20
 """What a call costs besides its work, as traffic: two microseconds between two kernels at 4 TB/s."""
@@ -127,51 +95,6 @@ def cost(line: BoundSymbol, work: Work) -> int:
     tensors = [*read.values(), *fresh_outputs(line)]
     time = _LAUNCH_BYTES + sum(map(element_bytes, tensors))
     return time + _operations(tensors) // _OPERATIONS_PER_BYTE if work is Work.CONTRACTION else time
-
-
-def fresh_outputs(line: BoundSymbol) -> list[TensorProxy]:
-    """The tensors that a line defines in memory of their own."""
-    shared = {proxy.storage for proxy in tensor_inputs_of(line)}
-    return [proxy for proxy in tensor_outputs_of(line) if proxy.storage not in shared]
-
-
-def work_of(line: BoundSymbol) -> Work:
-    """How much the line does."""
-    if not line.effects.pure or not all(isinstance(proxy, TensorProxy) for proxy in outputs_of(line)):
-        return Work.ONCE
-    work = _work_of_symbol(line.symbol)
-    if work is Work.ONCE:
-        return work
-    if not tensor_inputs_of(line):
-        return Work.ELEMENTWISE  # it makes elements out of nothing
-    return work if fresh_outputs(line) else Work.VIEW
-
-
-@cache
-def _contractions() -> frozenset[Any]:
-    """PyTorch's operators that compute more than they move: those whose operations it counts."""
-    from torch.utils.flop_counter import flop_registry
-
-    return frozenset(flop_registry)
-
-
-def _work_of_symbol(symbol: Symbol) -> Work:
-    """How much a symbol does, if its calls are pure and make new tensors."""
-    for work, tags in _WORK_OF_TAGS:
-        if not tags.isdisjoint(symbol.tags):
-            return work
-    target = symbol.target
-    if isinstance(target, torch._ops.OpOverload):
-        return _work_of_operator(target)
-    return Work.ELEMENTWISE if target in _CONVERSIONS else Work.CONTRACTION
-
-
-def _work_of_operator(operator: torch._ops.OpOverload) -> Work:
-    packet, tags = operator.overloadpacket, operator.tags
-    if torch.Tag.pointwise in tags or packet in _MOVING_OPERATORS:
-        return Work.ELEMENTWISE
-    known = torch.Tag.reduction in tags or torch.Tag.core in tags
-    return Work.PASS if known and packet not in _contractions() else Work.CONTRACTION
 
 
 def _operations(tensors: Iterable[TensorProxy]) -> int:

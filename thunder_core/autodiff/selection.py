@@ -18,7 +18,8 @@ from __future__ import annotations
 from thunder_core.autodiff.cut import SINK, SOURCE, UNBOUNDED, Cut
 from thunder_core.autodiff.dependence import Dependence
 from thunder_core.autodiff.memory import extent_bytes
-from thunder_core.autodiff.recompute import Policy, Work, work_of
+from thunder_core.autodiff.recompute import Policy
+from thunder_core.autodiff.work import Work, work_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 
 
