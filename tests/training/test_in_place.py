@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.subjects import SUBJECT
 from tests.training.steps import assert_same, check, leaf, loss_of, raised
 
 
@@ -102,7 +103,7 @@ def copy_between(x: torch.Tensor) -> Any:
 
 
 def functional_in_place(x: torch.Tensor) -> Any:
-    return F.dropout(F.leaky_relu(x * 2, 0.1, inplace=True), 0.5, inplace=True)
+    return F.leaky_relu(F.dropout(x * 2, 0.5, inplace=True) + 1, 0.1, inplace=True)
 
 
 PROGRAMS = [
@@ -114,6 +115,26 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_inside(program: Callable[..., Any]) -> None:
     check(program, lambda: (leaf(3, 4),))
+
+
+def test_value_that_is_saved_and_written() -> None:
+    """Eager refuses in backward. A compiled program may do so too, or use the value that was saved; nothing else."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.exp()
+        return y + y.mul_(2)
+
+    x = leaf(3, 4)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        program(x).sum().backward()
+    for _ in range(2):
+        x = leaf(3, 4)
+        output = SUBJECT(program)(x)
+        torch.testing.assert_close(output, 4 * x.exp())
+        if raised(output.sum().backward) is None:
+            torch.testing.assert_close(x.grad, 4 * x.exp().detach())
+        else:
+            assert x.grad is None
 
 
 def write_input(x: torch.Tensor) -> Any:

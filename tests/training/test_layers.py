@@ -99,7 +99,7 @@ def test_layer(name: str) -> None:
     assert_same_training(*LAYERS[name], steps=3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", ["conv2d", "batch norm", "lstm", "encoder", "embedding", "layer norm"])
 def test_layer_of_another_dtype(name: str, dtype: torch.dtype) -> None:
     make, inputs = LAYERS[name]

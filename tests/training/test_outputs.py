@@ -100,7 +100,9 @@ def test_outputs_of_an_input_that_is_no_leaf(program: Callable[..., Any]) -> Non
     assert_same(lambda: program, scenario)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.complex128])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.complex128], ids=str
+)
 def test_dtypes(dtype: torch.dtype) -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> Any:
         return x @ y, (x * y.t()).sum(0), x.to(torch.complex64 if dtype.is_complex else torch.float32) * 2, x.abs()
