@@ -86,8 +86,8 @@ def _shows_conversion(log: CallLog) -> bool:
 
 def _parts(bound: BoundSymbol, plain: Context, log: CallLog) -> Parts:
     """Raises LoweringError: the operations are no substitute for the line."""
-    if log.random or not log.differentiable:
-        raise LoweringError("its random numbers or its gradients are its own")
+    if not log.differentiable:
+        raise LoweringError("its gradients are its own")
     inputs = tuple(log.inputs.values())
     trace = Trace("call", inputs, log.lines, log.outputs, Stage.ACQUIRED, "log", plain)
     trace = DeadCode().run(_without_writes(trace))
@@ -139,7 +139,8 @@ class _Renaming:
         if known is None:
             storage = self.storages.setdefault(leaf.storage, -1 - len(self.storages))
             grad = leaf.name in self.recording
-            known = self.values[leaf.name] = replace(leaf, storage=storage, requires_grad=grad)
+            name = f":{leaf.name}"  # no identifier, so that it is no name of the line
+            known = self.values[leaf.name] = replace(leaf, name=name, storage=storage, requires_grad=grad)
         return known
 
 

@@ -44,7 +44,7 @@ class CallLog:
 
     Attributes:
         lines: the operations; conversions by a `Rewrite` are among them.
-        inputs: tensors among the call's arguments by name, in memories of their own.
+        inputs: by name, the tensors among the call's arguments, under other names and in memories of their own.
         outputs: the tensors that it returned, in order.
         recording: names of values that require grad.
         differentiable: autograd, recording the operations one by one, gives the gradients of the call: nothing was
@@ -56,11 +56,6 @@ class CallLog:
     outputs: tuple[TensorProxy, ...]
     recording: frozenset[str]
     differentiable: bool
-
-    @property
-    def random(self) -> bool:
-        """Whether it draws random numbers."""
-        return any(line.effects.random for line in self.lines)
 
 
 def log_call(bound: BoundSymbol, context: Context, rewrite: Rewrite = UNCHANGED) -> CallLog:
@@ -82,9 +77,11 @@ def log_call(bound: BoundSymbol, context: Context, rewrite: Rewrite = UNCHANGED)
 
 
 def same_operations(one: CallLog, other: CallLog) -> bool:
-    """Whether two logs of a call compute the same values by the same operations, in any order that gives them."""
+    """Whether two logs of a call compute the same values by as many and the same operations, in any order."""
     numbers: dict[Hashable, int] = {}
-    return one.differentiable == other.differentiable and _meaning(one, numbers) == _meaning(other, numbers)
+    if len(one.lines) != len(other.lines) or one.differentiable != other.differentiable:
+        return False
+    return _meaning(one, numbers) == _meaning(other, numbers)
 
 
 class _AutogradLog(OperatorLog):
@@ -141,9 +138,10 @@ class _Logging:
 
     def _input(self, proxy: TensorProxy) -> None:
         fake = self.fakes[proxy.name] = make_derived(self.mode, proxy)
-        # memories are kept apart: that is no loss for a call that writes none of them
-        self.inputs[proxy.name] = replace(proxy, storage=_INPUT_STORAGE - len(self.inputs))
-        self.operators.define(fake, self.inputs[proxy.name])
+        # names are none that the log makes; memories are kept apart, which is no loss as the call writes none of them
+        own = replace(proxy, name=f":{proxy.name}", storage=_INPUT_STORAGE - len(self.inputs))
+        self.inputs[proxy.name] = own
+        self.operators.define(fake, own)
 
     def _call(self, rewrite: Rewrite) -> list[torch.Tensor]:
         def value(leaf: Any) -> Any:
@@ -184,7 +182,7 @@ def _refuse_objects(bound: BoundSymbol) -> None:
 
 def _meaning(log: CallLog, numbers: dict[Hashable, int]) -> tuple[list[int], list[int]]:
     """Numbers of the operations with effects, in order, and of the outputs; equal expressions have equal numbers."""
-    values: dict[str, int] = {name: numbers.setdefault(("input", name), len(numbers)) for name in log.inputs}
+    values = {p.name: numbers.setdefault(("input", p.name), len(numbers)) for p in log.inputs.values()}
     effects: list[int] = []
     for line in log.lines:
         # within an epoch nothing is written, so what depends on what is all that counts

@@ -71,7 +71,7 @@ def rewrite_by_class(bound: BoundSymbol, context: Context) -> Rewrite | None:
     match bound.symbol.autocast.get(device_type):
         case Autocast.LOWER_PRECISION:
             return _simplified(bound, Rewrite(device_type, dtype))
-        case Autocast.FLOAT32 if has_result_dtype(bound.symbol.name):
+        case Autocast.FLOAT32 if has_result_dtype(bound.symbol.name, device_type):
             return _with_float32_result(bound, device_type)
         case Autocast.FLOAT32:
             return _simplified(bound, Rewrite(device_type, torch.float32))

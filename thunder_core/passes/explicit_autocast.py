@@ -33,8 +33,8 @@ class ExplicitAutocast(TracePass):
     the operations that it consists of. What is right is seen by making the call on fake tensors, with autocast and
     without. It stays under autocast, as its context then says, if
 
-    - autocast changes its operations, and they draw random numbers, write to its arguments, or hide something from
-      autograd (``detach``, a custom backward);
+    - autocast changes its operations, and they write to its arguments, or hide something from autograd (``detach``, a
+      custom backward);
     - or it has no autocast class and cannot be made on fake tensors (modules that run eagerly, user functions).
 
     Programs among the arguments of a line, such as the body of a checkpoint, are treated in the same way; the line

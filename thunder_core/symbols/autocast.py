@@ -48,8 +48,8 @@ _FLOAT32_CPU: Final = """
     linalg.lstsq linalg.householder_product linalg.tensorinv linalg.tensorsolve
 """
 
-# Of those that compute in float32, the ones that are told so by their option ``dtype``: arguments are not converted.
-_RESULT_DTYPE: Final = """
+# Of those, the ones that are told by their option ``dtype`` to compute in float32: arguments are not converted.
+_RESULT_DTYPE_CUDA: Final = """
     prod cumprod cumsum sum softmax log_softmax norm linalg.vector_norm linalg.matrix_norm
 """
 
@@ -75,9 +75,9 @@ def autocast_of(name: str) -> Mapping[str, Autocast]:
 
 
 @cache
-def has_result_dtype(printed: str) -> bool:
+def has_result_dtype(printed: str, device_type: str) -> bool:
     """Whether autocast sets the option ``dtype`` of the symbol that is printed as ``printed``, if the call does not."""
-    return printed in {f"torch.{name}" for name in _RESULT_DTYPE.split()}
+    return device_type == "cuda" and printed in {f"torch.{name}" for name in _RESULT_DTYPE_CUDA.split()}
 
 
 @cache
