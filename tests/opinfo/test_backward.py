@@ -6,11 +6,14 @@ To run some of it: ``python -m tests.support --only 'gradients/nn.functional.*'`
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+import torch
 
 from tests.opinfo.bar import NEVER, require_none, require_share
-from tests.subjects import SUBJECT
+from tests.subjects import SUBJECT, eager
 from thunder_core.testing.opinfo_gradients import differentiable_operator_names, run_backward
 from thunder_core.testing.outcome import Outcome, Status
 from thunder_core.testing.workers import run_in_workers
@@ -31,3 +34,36 @@ def test_no_gradient_goes_wrong(outcomes: dict[str, Outcome], status: Status) ->
 
 def test_share_of_equal_gradients(outcomes: dict[str, Outcome]) -> None:
     require_share(outcomes, at_least=529)
+
+
+class _Doubled(torch.autograd.Function):
+    """The identity, with twice its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 2
+
+
+WRONG: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "value": (
+        "grad: values differ",
+        lambda function: lambda *args, **kwargs: _Doubled.apply(function(*args, **kwargs)),
+    ),
+    "none": ("requires_grad", lambda function: torch.no_grad()(function)),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_gradient_is_noticed(kind: str) -> None:
+    text, compile = WRONG[kind]
+    outcome = run_backward("mul", compile)
+    assert outcome.status is Status.WRONG
+    assert text in outcome.message
+
+
+def test_eager_equals_itself() -> None:
+    assert run_backward("nn.functional.dropout", eager) == Outcome(Status.PASSED)

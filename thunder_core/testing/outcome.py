@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import signal
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ class Status(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Status of a case and, unless it passed, the text that tells why."""
+    """Status of a case and, unless it passed, the text that tells why; of a crash, with the traceback."""
 
     status: Status
     message: str = ""
@@ -57,7 +58,7 @@ def outcome_of(case: Callable[[], object], *, seconds: int = 60) -> Outcome:
     except CaseTimeout:
         return Outcome(Status.TIMEOUT, f"no result after {seconds} s")
     except Exception as error:  # noqa: BLE001 - classified, not hidden: the battery reports it
-        return Outcome(Status.CRASH, f"{type(error).__name__}: {error}")
+        return Outcome(Status.CRASH, f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, previous)
