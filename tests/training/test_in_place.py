@@ -142,12 +142,13 @@ def write_input(x: torch.Tensor) -> Any:
 
 
 def write_view_of_input(x: torch.Tensor) -> Any:
-    x[0].mul_(x[1])
+    y = x.clone()
+    x[0].mul_(2).add_(y[1].sin())
     return x.exp()
 
 
 def write_input_only(x: torch.Tensor) -> None:
-    x[:, 1:] = x[:, :-1].sin()
+    x[:, 1:] = x[:, :-1].clone().sin()
 
 
 def write_input_from_detached(x: torch.Tensor) -> Any:
