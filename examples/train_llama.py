@@ -38,6 +38,7 @@ def main() -> None:
     """Train, compare, report."""
     options = _options()
     _require("litgpt", *(["matplotlib"] if options.plot else []))
+    torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     text = torch.tensor(list(b"".join(path.read_bytes() for path in options.text or TEXT)), device=options.device)
     model = _small_llama(options.layers).to(options.device)
@@ -50,11 +51,11 @@ def main() -> None:
         for run in (eager, compiled):
             run.step(*batch)
 
-    parameters = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    size = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     print(
-        f"A Llama of {options.layers} layers, {parameters:.1f} M parameters, on {options.device}: {options.steps} steps"
+        f"A Llama of {options.layers} layers, {size:.1f} M parameters, on {options.device}; threads: {options.threads}"
     )
-    print(f"of {options.optimizer}, batch {BATCH} x {LENGTH} bytes of a text of {len(text):,}\n")
+    print(f"{options.steps} steps of {options.optimizer}, batch {BATCH} x {LENGTH} bytes of a text of {len(text):,}\n")
     print(_table(eager, compiled))
     if options.plot:
         _plot(eager, compiled, options.plot)
@@ -97,6 +98,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=4, help="layers of the model (default: 4)")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
     parser.add_argument("--device", default="cpu", help="where to train: cpu (default), cuda")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
     parser.add_argument("--text", type=Path, nargs="+", help="files to learn (default: this repository's documents)")
     parser.add_argument("--plot", type=Path, help="write a plot of both losses to this PNG file")
     parser.add_argument("--json", type=Path, help="write the losses and seconds of each step to this file")

@@ -1,6 +1,5 @@
 """The training benchmarks' own machinery. Figures are not tested here: they depend on the machine."""
 
-import dataclasses
 import importlib.util
 import json
 import os
@@ -15,7 +14,6 @@ import torch
 from benchmarks import saved_bytes, training
 from benchmarks.gpu_training import _largest_difference
 from benchmarks.process import in_fresh_process
-from thunder_core.runtime.options import Options
 
 ROOT = Path(__file__).resolve().parents[2]
 # What LitGPT requires and its model does not need.
@@ -35,9 +33,6 @@ def test_steady_step_runs_with_equal_gradients():
     assert set(medians) == set(names)
 
 
-@pytest.mark.skipif(
-    "recompute" not in [field.name for field in dataclasses.fields(Options)], reason="the option is not there yet"
-)
 @pytest.mark.parametrize(
     ("case", "sizes"), [("tiny_llama_block", {"n_embd": 64, "n_head": 4, "n_query_groups": 2}), ("bert", SMALL_BERT)]
 )
