@@ -45,6 +45,12 @@ class Acquired:
     random_states: tuple[str, ...]
     saw_strides: bool
 
+    @property
+    def leaves(self) -> frozenset[str]:
+        """Names of the inputs that require grad and are leaves of the autograd graph, as parameters are."""
+        pairs = zip(self.trace.inputs, self.inputs, strict=True)
+        return frozenset(p.name for p, v in pairs if isinstance(v, torch.Tensor) and v.requires_grad and v.is_leaf)
+
 
 def acquire(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, name: str = "computation"

@@ -12,6 +12,7 @@ import torch
 import torch.utils.checkpoint
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.outcome import Slot
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import TracedTensor
@@ -179,7 +180,8 @@ def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], op
     body = region.body("checkpoint_body", free, tuple(variable.proxy for variable in live))
     output = tuple(_fresh(recorder, variable) for variable in live)
     shown = recorder.own_context(current_context())
-    recorder.lines.append(BoundSymbol(CHECKPOINT, (body, *free), options, output, effects, shown, user_location(4)))
+    recorded = convert(options, Call(recorder))  # a ``context_fn`` may be an object without a literal
+    recorder.lines.append(BoundSymbol(CHECKPOINT, (body, *free), recorded, output, effects, shown, user_location(4)))
 
 
 def cond(

@@ -2,129 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, Observed, storage_address
+from thunder_core.acquire.fake import AcquisitionFakeMode
+from thunder_core.acquire.line_log import LineLog
 from thunder_core.errors import LoweringError
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.effects import PURE, Effects
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.symbols.operators import torch_call
-from thunder_core.symbols.registry import registry
+from thunder_core.ir.tree import iterate_leaves
 
 # Calls that make another object of the same tensor: no line, since traces run without recording gradients.
 _SAME_VALUE = frozenset(
     {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
 )
-_LARGEST_CONSTANT = 64
+
+# Operators whose kernels ask whether gradients are recorded, and return less if not.
+_ASKS_GRAD_MODE = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
 
 
-class OperatorLog(TorchDispatchMode):
-    """While active, each ATen operation on known fake tensors becomes a bound symbol.
-
-    Must be entered inside ``mode``. Values that it names are called ``v0, v1, ...``, their storages count down from -1;
-    both are meant to be renamed. Operations that write memory are logged with that effect: a log is a trace of stage
-    ACQUIRED.
-
-    Attributes:
-        lines: the operations so far.
-    """
+class OperatorLog(LineLog, TorchDispatchMode):
+    """While active, each ATen operation on known fake tensors becomes a bound symbol. Enter it inside ``mode``."""
 
     def __init__(self, mode: AcquisitionFakeMode) -> None:
-        super().__init__()
-        self.mode = mode
-        self.lines: list[BoundSymbol] = []
-        self._proxies: dict[int, TensorProxy] = {}
-        self._alive: list[torch.Tensor] = []  # identities are those of living objects
-        self._storages: dict[int, int] = {}
-        self._made = 0
-
-    def define(self, fake: torch.Tensor, proxy: TensorProxy) -> None:
-        """Know ``fake`` as ``proxy``."""
-        self._proxies[id(fake)] = proxy
-        self._alive.append(fake)
-        self._storages.setdefault(storage_address(fake), proxy.storage)
-
-    def proxy(self, tensor: torch.Tensor) -> TensorProxy:
-        """The value that a tensor is now. Raises LoweringError for a tensor that no operation made."""
-        known = self._proxies.get(id(tensor))
-        return self._constant(tensor) if known is None else known
+        LineLog.__init__(self, mode)
+        TorchDispatchMode.__init__(self)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func in _ASKS_GRAD_MODE:
+            raise LoweringError(f"{func} does something else where no gradients are recorded")
         with self.mode.observing() as observed:
             result = func(*args, **kwargs)
         if func in _SAME_VALUE and isinstance(args[0], torch.Tensor) and isinstance(result, torch.Tensor):
             self.define(result, self.proxy(args[0]))
             return result
         if any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(result)):
-            self._record(func, args, kwargs, result, observed)
+            self.record(func, args, kwargs, result, observed)
         return result
-
-    def _record(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, observed: Observed
-    ) -> None:
-        written = [
-            leaf
-            for leaf in iterate_leaves((args, kwargs))
-            if isinstance(leaf, torch.Tensor) and storage_address(leaf) in observed.written
-        ]
-        mutates = tuple(dict.fromkeys(self.proxy(leaf).name for leaf in written))
-        recorded: tuple[Any, Any] = map_leaves(self._argument, (args, kwargs))
-        target, recorded_args, recorded_kwargs = torch_call(func, *recorded)
-        symbol, recorded_args, recorded_kwargs = registry.resolve(target, recorded_args, recorded_kwargs)
-        output = map_leaves(self._result, result)
-        effects = Effects(mutates, observed.random) if mutates or observed.random else PURE
-        self.lines.append(BoundSymbol(symbol, recorded_args, recorded_kwargs, output, effects))
-
-    def _argument(self, leaf: Any) -> Any:
-        return self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf
-
-    def _result(self, leaf: Any) -> Any:
-        """A new name for a result, also for one that is a written argument itself."""
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        before = self._proxies.get(id(leaf))
-        made = self._new(leaf)
-        if before is not None:
-            made = replace(made, storage=before.storage)
-        self._proxies[id(leaf)] = made
-        return made
-
-    def _new(self, tensor: torch.Tensor) -> TensorProxy:
-        address = storage_address(tensor)
-        storage = self._storages.setdefault(address, -1 - len(self._storages))
-        self._made += 1
-        self._alive.append(tensor)
-        strided = tensor.layout is torch.strided
-        return TensorProxy(
-            f"v{self._made}",
-            tuple(tensor.shape),
-            tensor.stride() if strided else (),
-            tensor.dtype,
-            tensor.device,
-            False,
-            storage,
-            tensor.storage_offset() if strided else 0,
-            tensor.layout,
-        )
-
-    def _constant(self, tensor: torch.Tensor) -> TensorProxy:
-        """A real tensor that a formula made from Python numbers."""
-        fake = isinstance(tensor, torch._subclasses.FakeTensor)
-        if fake or tensor.numel() > _LARGEST_CONSTANT or tensor.layout is not torch.strided:
-            raise LoweringError("it uses a tensor that no operation of it made")
-        proxy = self._new(tensor)
-        self._proxies[id(tensor)] = proxy
-        with torch.utils._python_dispatch._disable_current_modes():
-            values = tensor.tolist()
-        kwargs = {"dtype": tensor.dtype, "device": tensor.device}
-        self.lines.append(BoundSymbol(registry.symbol_named("torch.tensor"), (values,), kwargs, proxy))
-        return proxy

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
@@ -18,7 +16,10 @@ def differentiable(proxy: Proxy) -> bool:
 
 
 def records(bound: BoundSymbol, trace: Trace) -> bool:
-    """Whether autograd records the line, given that an argument requires grad."""
+    """Whether autograd records the line, given that an argument requires grad.
+
+    That results require grad does not tell: a view made under ``no_grad`` does, and has no history.
+    """
     context = bound.context or trace.context
     return context.grad_enabled and not context.inference
 
@@ -55,7 +56,3 @@ class Activity:
                 reached.update(proxy.name for proxy in inputs_of(bound) if proxy.name in active)
         return cls(frozenset(active), frozenset(reached), tuple(outputs))
 
-
-def is_floating(dtype: torch.dtype) -> bool:
-    """Whether tensors of the dtype can have gradients."""
-    return dtype.is_floating_point or dtype.is_complex

@@ -39,15 +39,6 @@ def derive_by_autograd(query: Query) -> Derivative:
         raise LoweringError(f"{type(error).__name__}: {error}") from error
 
 
-def wanted_with_gradient(query: Query) -> frozenset[str]:
-    """The wanted inputs that a gradient flows to; all of them where that cannot be told from fake tensors."""
-    try:
-        refuse_objects(query.bound)
-        return frozenset(_Tracing(query).log().gradients)
-    except Exception:  # noqa: BLE001 - a user's formula that needs values
-        return query.wanted
-
-
 class _Tracing:
     """One run."""
 

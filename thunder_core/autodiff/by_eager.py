@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from thunder_core.autodiff import eager_graph
-from thunder_core.autodiff.by_autograd import wanted_with_gradient
 from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves
-from thunder_core.passes.proxies import outputs_of
+from thunder_core.passes.proxies import inputs_of, outputs_of
 
 _GRADIENTS_OF = Symbol("thunder_core.autodiff.eager_graph.gradients_of", eager_graph.gradients_of)
 _RECORD_GRAPH = Symbol("thunder_core.autodiff.eager_graph.record_graph", eager_graph.record_graph)
@@ -28,7 +28,6 @@ def derive_by_eager(query: Query, reason: str) -> Derivative:
         reason: why the derivative is not known beforehand.
     """
     bound = query.bound
-    present = wanted_with_gradient(query)
     leaves = list(iterate_leaves((bound.args, bound.kwargs)))
     positions: dict[str, int] = {}
     for position, leaf in enumerate(leaves):
@@ -58,12 +57,27 @@ def derive_by_eager(query: Query, reason: str) -> Derivative:
         )
         for index, name in enumerate(positions)
     }
-    arguments = (graph, tuple([name in present for name in gradients]), tuple([cotangents.get(proxy.name) for proxy in own]))
-    found: dict[str, Proxy] = {name: proxy for name, proxy in gradients.items() if name in present}
+    arguments = (graph, (False,) * len(gradients), tuple([cotangents.get(proxy.name) for proxy in own]))
+    found: dict[str, Proxy] = dict(gradients)
     backward = BoundSymbol(
         _GRADIENTS_OF, arguments, {}, tuple(found.values()), context=PLAIN, location=bound.location
     )
     return Derivative(bound, (forward,), (backward,), cotangents, found, f"eager at run time: {reason}")
+
+
+def require_what_is_used(lines: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:
+    """The lines, where those of `derive_by_eager` give a tensor, not None, for each gradient that a line uses."""
+    if not any(line.symbol is _GRADIENTS_OF for line in lines):
+        return tuple(lines)
+    used = {proxy.name for line in lines for proxy in inputs_of(line)}
+
+    def required(line: BoundSymbol) -> BoundSymbol:
+        if line.symbol is not _GRADIENTS_OF:
+            return line
+        graph, _, cotangents = line.args
+        return replace(line, args=(graph, tuple([proxy.name in used for proxy in outputs_of(line)]), cotangents))
+
+    return tuple(map(required, lines))
 
 
 def _record(bound: BoundSymbol, wanted: tuple[int, ...]) -> BoundSymbol:

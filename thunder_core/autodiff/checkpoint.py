@@ -33,10 +33,10 @@ def inline_checkpoints(trace: Trace) -> tuple[Trace, frozenset[str]]:
         lines = list(_region(bound, trace, emitter)) if bound.symbol is CHECKPOINT else []
         for line in lines or [bound]:
             emitter.add(line)
-        recomputed.update(proxy.name for line in lines for proxy in outputs_of(line))
+        inner = {proxy.name for line in lines for proxy in outputs_of(line)}
+        recomputed |= inner - {proxy.name for proxy in outputs_of(bound)}  # what a region returns may be saved
     inlined, nested = inline_checkpoints(trace.with_symbols(emitter.lines, "checkpoint regions"))
-    outputs = {proxy.name for proxy in trace.output}
-    return inlined, frozenset(recomputed - outputs) | nested
+    return inlined, frozenset(recomputed) | nested
 
 
 def _region(bound: BoundSymbol, trace: Trace, emitter: JointEmitter) -> Iterator[BoundSymbol]:

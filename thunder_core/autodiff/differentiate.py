@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from thunder_core.autodiff.activity import Activity, records
+from thunder_core.autodiff.by_eager import require_what_is_used
 from thunder_core.autodiff.checkpoint import inline_checkpoints
 from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
 from thunder_core.autodiff.derive import derive
@@ -59,7 +60,7 @@ class Differentiate(Pass[Joint | None]):
         joint = Trace(
             "joint",
             (*trace.inputs, *cotangents),
-            tuple(writer.emitter.lines),
+            require_what_is_used(writer.emitter.lines),
             (tuple(trace.output), gradients),
             Stage.FUNCTIONAL,
             self.name,

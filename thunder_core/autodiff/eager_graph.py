@@ -51,16 +51,13 @@ def record_graph(
 
 
 def gradients_of(
-    graph: EagerGraph, present: tuple[bool, ...], cotangents: tuple[torch.Tensor | None, ...]
+    graph: EagerGraph, required: tuple[bool, ...], cotangents: tuple[torch.Tensor | None, ...]
 ) -> tuple[torch.Tensor | None, ...]:
-    """Gradients of the tensors that `record_graph` was asked for.
+    """Gradients of the tensors that `record_graph` was asked for, in its order.
 
     Args:
-        present: which of them have a gradient; where the graph gives none this time, it is zero.
+        required: which of them must be tensors: zeros where none flows. The others may be None.
         cotangents: for each tensor of the result, or None where it has none.
-
-    Returns:
-        A tensor for each of ``present`` that is True.
     """
     pairs = [
         (output, cotangent)
@@ -74,8 +71,7 @@ def gradients_of(
         gradients = torch.autograd.grad(outputs, graph.inputs, given, retain_graph=keep, allow_unused=True)
     return tuple(
         [
-            torch.zeros_like(source) if gradient is None else gradient
-            for source, gradient, wanted in zip(graph.inputs, gradients, present, strict=True)
-            if wanted
+            torch.zeros_like(source) if gradient is None and must else gradient
+            for source, gradient, must in zip(graph.inputs, gradients, required, strict=True)
         ]
     )

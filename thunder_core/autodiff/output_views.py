@@ -1,13 +1,13 @@
 """Results that are views: made after the program, on the tensors that the user holds.
 
-To autograd, what one function returns are separate tensors. A result that shares memory with an input, or with another
-result, is therefore made again by the lines that made it, outside of that function: then autograd knows what is a view
-of what, and writes to one show in the others' gradients as in eager.
+To autograd, what one function returns are separate tensors, and it refuses writes to those that are views of what only
+that function knows. A result that is a view (of an input, of another result, of a value in between) is therefore made
+again by the lines that made it, outside of that function: then autograd knows what is a view of what, and writes to one
+show in the others and in gradients, as in eager.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -21,13 +21,11 @@ from thunder_core.passes.proxies import inputs_of, outputs_of
 
 
 def move_output_views(functional: Functionalized) -> Functionalized:
-    """Let the epilogue make the results that share memory with an input or another result."""
-    trace = functional.computation
-    shared = Counter(proxy.storage for proxy in trace.output if isinstance(proxy, TensorProxy))
-    shared.update({proxy.storage for proxy in trace.inputs if isinstance(proxy, TensorProxy)})
-    if not any(count > 1 for count in shared.values()):
+    """Let the epilogue make the results that are views."""
+    mover = _Mover(functional)
+    if not any(map(mover.is_view, functional.computation.output)):
         return functional
-    return _Mover(functional, {storage for storage, count in shared.items() if count > 1}).moved()
+    return mover.moved()
 
 
 class _Mover:
@@ -37,9 +35,8 @@ class _Mover:
         values: what the computation returns afterwards.
     """
 
-    def __init__(self, functional: Functionalized, shared: set[int]) -> None:
+    def __init__(self, functional: Functionalized) -> None:
         self.functional = functional
-        self.shared = shared
         trace = functional.computation
         self.inputs = {proxy.name: index for index, proxy in enumerate(trace.inputs)}
         self.makers = {proxy.name: bound for bound in trace.symbols for proxy in outputs_of(bound)}
@@ -87,15 +84,15 @@ class _Mover:
         if not isinstance(source, FromComputation):
             return source
         proxy = self.functional.computation.output[source.index]
-        if not isinstance(proxy, TensorProxy) or proxy.storage not in self.shared or not self._chain(proxy):
+        if not self.is_view(proxy):
             return self._returned(proxy)
         value = self._made_again(proxy)
         if value not in self.output:
             self.output.append(value)
         return FromEpilogue(self.output.index(value))
 
-    def _chain(self, proxy: TensorProxy) -> bool:
-        """Whether ``proxy`` is made by views alone from another tensor of that memory."""
+    def is_view(self, proxy: Proxy) -> bool:
+        """Whether ``proxy`` is made as a view of one other tensor."""
         line = self.makers.get(proxy.name)
         return line is not None and is_view(line) and len({item.name for item in inputs_of(line)}) == 1
 
@@ -106,7 +103,7 @@ class _Mover:
         if proxy.name in self.inputs:
             self.arguments.setdefault(proxy.name, (proxy, FromInput(self.inputs[proxy.name])))
             return self.arguments[proxy.name][0]
-        if not isinstance(proxy, TensorProxy) or not self._chain(proxy):
+        if not self.is_view(proxy):
             self.arguments.setdefault(proxy.name, (proxy, self._returned(proxy)))
             return self.arguments[proxy.name][0]
         line = self.makers[proxy.name]

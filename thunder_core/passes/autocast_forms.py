@@ -9,14 +9,15 @@ from typing import Any, Final
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.autocast_log import CallLog, log_call, same_operations
+from thunder_core.passes.autocast_comparison import same_operations
+from thunder_core.passes.autocast_log import CallLog, log_call
 from thunder_core.passes.autocast_policies import Rewrite, candidate_rewrites, rewrite_by_class
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import FromComputation, Functionalize
-from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of
+from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of, tensor_outputs_of
 from thunder_core.symbols.lowering import call_key
 
 _CACHE_SIZE: Final = 1024
@@ -68,20 +69,15 @@ def _decide(bound: BoundSymbol, context: Context) -> Form:
 
 
 def _does(bound: BoundSymbol, plain: Context, rewrite: Rewrite, wanted: CallLog) -> bool:
-    """Whether a rewrite performs the wanted operations, and gives results in memories of their own as they do."""
+    """Whether a rewrite performs the wanted operations, and no result shows the memory of a converted argument.
+
+    (The line's results have memories of their own then, as the program that was recorded says.)
+    """
     try:
         log = log_call(bound, plain, rewrite)
     except LoweringError:
         return False
-    converted = any(map(rewrite.conversion, tensor_inputs_of(bound)))
-    return same_operations(log, wanted) and not (converted and _shows_conversion(log))
-
-
-def _shows_conversion(log: CallLog) -> bool:
-    """Whether an output is a view of a value that is no output."""
-    outputs = {proxy.name for proxy in log.outputs}
-    makers = {proxy.storage: proxy.name for line in reversed(log.lines) for proxy in _tensors(outputs_of(line))}
-    return any(makers.get(proxy.storage, proxy.name) not in outputs for proxy in log.outputs)
+    return same_operations(log, wanted) and log.converted.isdisjoint(proxy.storage for proxy in log.outputs)
 
 
 def _parts(bound: BoundSymbol, plain: Context, log: CallLog) -> Parts:
@@ -121,13 +117,13 @@ class _Renaming:
         self.logged = {proxy.name for line in log.lines for proxy in outputs_of(line)}
         arguments = {proxy.name: proxy for proxy in tensor_inputs_of(bound)}
         pairs = [(proxy, arguments[name]) for name, proxy in log.inputs.items()]
-        for proxy, own in (*pairs, *zip(trace.output, _tensors(outputs_of(bound)), strict=True)):
+        for proxy, own in (*pairs, *zip(trace.output, tensor_outputs_of(bound), strict=True)):
             self.values[proxy.name] = own
             self.storages.setdefault(proxy.storage, own.storage)
 
     def line(self, line: BoundSymbol) -> BoundSymbol:
         flows = any(proxy.name in self.recording for proxy in inputs_of(line))
-        for proxy in _tensors(outputs_of(line)):
+        for proxy in tensor_outputs_of(line):
             if proxy.name not in self.logged and flows and proxy.dtype.is_floating_point:
                 self.recording.add(proxy.name)  # made by functionalization
         return replace(line.map_arguments(self._leaf), output=map_leaves(self._leaf, line.output))
@@ -142,7 +138,3 @@ class _Renaming:
             name = f":{leaf.name}"  # no identifier, so that it is no name of the line
             known = self.values[leaf.name] = replace(leaf, name=name, storage=storage, requires_grad=grad)
         return known
-
-
-def _tensors(proxies: list[Proxy]) -> list[TensorProxy]:
-    return [proxy for proxy in proxies if isinstance(proxy, TensorProxy)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -21,8 +21,7 @@ from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.autocast_policies import UNCHANGED, Rewrite
-from thunder_core.passes.common_subexpression import literal_key
-from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of, tensor_outputs_of
+from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 
 # Storage numbers that no log makes by itself.
 _INPUT_STORAGE = -1_000_000
@@ -46,6 +45,7 @@ class CallLog:
         lines: the operations; conversions by a `Rewrite` are among them.
         inputs: by name, the tensors among the call's arguments, under other names and in memories of their own.
         outputs: the tensors that it returned, in order.
+        converted: memories of arguments that were converted for the call.
         recording: names of values that require grad.
         differentiable: autograd, recording the operations one by one, gives the gradients of the call: nothing was
             detached, and no operation ran under another grad mode than the call.
@@ -54,6 +54,7 @@ class CallLog:
     lines: tuple[BoundSymbol, ...]
     inputs: dict[str, TensorProxy]
     outputs: tuple[TensorProxy, ...]
+    converted: frozenset[int]
     recording: frozenset[str]
     differentiable: bool
 
@@ -74,14 +75,6 @@ def log_call(bound: BoundSymbol, context: Context, rewrite: Rewrite = UNCHANGED)
         raise LoweringError(f"{type(error).__name__}: {error}") from error
     finally:
         _trying.reset(before)
-
-
-def same_operations(one: CallLog, other: CallLog) -> bool:
-    """Whether two logs of a call compute the same values by as many and the same operations, in any order."""
-    numbers: dict[Hashable, int] = {}
-    if len(one.lines) != len(other.lines) or one.differentiable != other.differentiable:
-        return False
-    return _meaning(one, numbers) == _meaning(other, numbers)
 
 
 class _AutogradLog(OperatorLog):
@@ -118,6 +111,7 @@ class _Logging:
         self.operators = _AutogradLog(self.mode, _records_gradients(bound, context))
         self.inputs: dict[str, TensorProxy] = {}
         self.fakes: dict[str, torch.Tensor] = {}
+        self.converted: set[int] = set()
 
     def run(self, rewrite: Rewrite) -> CallLog:
         with torch.random.fork_rng(devices=[]), self.mode:
@@ -132,6 +126,7 @@ class _Logging:
             tuple(self.operators.lines),
             self.inputs,
             outputs,
+            frozenset(self.converted),
             self.operators.recording(),
             self.operators.differentiable and not (self.operators.grad and detached),
         )
@@ -148,7 +143,11 @@ class _Logging:
             if not isinstance(leaf, TensorProxy):
                 return leaf
             dtype = rewrite.conversion(leaf)
-            return self.fakes[leaf.name] if dtype is None else self.fakes[leaf.name].to(dtype)
+            if dtype is None:
+                return self.fakes[leaf.name]
+            converted = self.fakes[leaf.name].to(dtype)
+            self.converted.add(self.operators.proxy(converted).storage)
+            return converted
 
         bound = rewrite.with_result_dtype(self.bound)
         result = bound.symbol.target(*map_leaves(value, bound.args), **map_leaves(value, bound.kwargs))
@@ -178,31 +177,3 @@ def _refuse_objects(bound: BoundSymbol) -> None:
         plain = leaf.layout is torch.strided if isinstance(leaf, TensorProxy) else not isinstance(leaf, PROXY_TYPES)
         if isinstance(leaf, Trace) or not plain:
             raise LoweringError("an argument or a result has no fake counterpart")
-
-
-def _meaning(log: CallLog, numbers: dict[Hashable, int]) -> tuple[list[int], list[int]]:
-    """Numbers of the operations with effects, in order, and of the outputs; equal expressions have equal numbers."""
-    values = {p.name: numbers.setdefault(("input", p.name), len(numbers)) for p in log.inputs.values()}
-    effects: list[int] = []
-    for line in log.lines:
-        # within an epoch nothing is written, so what depends on what is all that counts
-        key = (_call_key(line, values), len(effects))
-        if not line.effects.pure:
-            effects.append(numbers.setdefault(key, len(numbers)))
-        for index, proxy in enumerate(outputs_of(line)):
-            values[proxy.name] = numbers.setdefault((key, index), len(numbers))
-    return effects, [values[proxy.name] for proxy in log.outputs]
-
-
-def _call_key(line: BoundSymbol, values: dict[str, int]) -> Hashable:
-    def numbered(leaf: Any) -> Any:
-        return replace(leaf, name=f"value {values[leaf.name]}") if isinstance(leaf, TensorProxy) else leaf
-
-    kwargs = {name: value for name, value in line.kwargs.items() if not _is_implied(line, name, value)}
-    return line.symbol, literal_key(map_leaves(numbered, line.args)), literal_key(map_leaves(numbered, kwargs))
-
-
-def _is_implied(line: BoundSymbol, name: str, value: Any) -> bool:
-    """Whether an option is what a call has without it: a floating-point result has its argument's dtype."""
-    first = next(iter(inputs_of(line)), None)
-    return name == "dtype" and isinstance(first, TensorProxy) and value is first.dtype and value.is_floating_point

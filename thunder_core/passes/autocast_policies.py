@@ -13,6 +13,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Autocast
+from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.proxies import tensor_inputs_of
 from thunder_core.symbols.autocast import has_result_dtype
 from thunder_core.symbols.registry import registry
@@ -113,7 +114,8 @@ def _simplified(bound: BoundSymbol, rewrite: Rewrite) -> Rewrite:
 
 def _with_float32_result(bound: BoundSymbol, device_type: str) -> Rewrite:
     first = next(iter(tensor_inputs_of(bound)))
-    if not is_eligible(first, device_type) or first.dtype is torch.float32:
+    given = any(isinstance(leaf, torch.dtype) for leaf in iterate_leaves((bound.args, bound.kwargs)))
+    if given or not is_eligible(first, device_type) or first.dtype is torch.float32:
         return UNCHANGED
     return Rewrite(device_type, result_dtype=torch.float32)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -17,10 +17,10 @@ from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.autocast_forms import Parts, explicit_form
 from thunder_core.passes.autocast_policies import UNCHANGED, Rewrite
+from thunder_core.passes.fresh_values import FreshValues, bodies_of
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import outputs_of
+from thunder_core.passes.proxies import tensor_outputs_of
 from thunder_core.symbols.registry import registry
-from thunder_core.symbols.renaming import Renaming
 
 _CONVERT: Final = registry.symbol_named("to", CallStyle.METHOD)
 
@@ -56,7 +56,7 @@ class ExplicitAutocast(TracePass):
     def run(self, trace: Trace) -> Trace:
         if not _mentions_autocast(trace):
             return trace
-        return _Writer(trace, self.leaves, _Fresh.of(trace)).write(self.name)
+        return _Writer(trace, self.leaves, FreshValues.of(trace)).write(self.name)
 
 
 def leaves_among(proxies: Iterable[Proxy], objects: Iterable[Any]) -> frozenset[str]:
@@ -68,43 +68,10 @@ def leaves_among(proxies: Iterable[Proxy], objects: Iterable[Any]) -> frozenset[
     )
 
 
-class _Fresh:
-    """Names and storages that no value of a program has."""
-
-    def __init__(self, names: set[str], storage: int) -> None:
-        self.names = names
-        self.storage = storage
-
-    @classmethod
-    def of(cls, trace: Trace) -> _Fresh:
-        proxies = list(_all_values(trace))
-        storage = 1 + max((p.storage for p in proxies if isinstance(p, TensorProxy)), default=-1)
-        return cls({proxy.name for proxy in proxies}, storage)
-
-    def name(self, stem: str) -> str:
-        name, count = stem, 1
-        while name in self.names:
-            name, count = f"{stem}_{count}", count + 1
-        self.names.add(name)
-        return name
-
-    def new_storage(self) -> int:
-        self.storage += 1
-        return self.storage - 1
-
-    def carry_over(self, parts: Parts, bound: BoundSymbol) -> tuple[BoundSymbol, ...]:
-        """The parts with the values of ``bound``."""
-        renaming = Renaming(parts.model, bound, frozenset(self.names), self.storage)
-        lines = renaming.apply(parts.lines)
-        self.storage = renaming.next_storage
-        self.names.update(proxy.name for line in lines for proxy in outputs_of(line))
-        return lines
-
-
 class _Writer:
     """Writes one trace, line by line."""
 
-    def __init__(self, trace: Trace, leaves: frozenset[str], fresh: _Fresh) -> None:
+    def __init__(self, trace: Trace, leaves: frozenset[str], fresh: FreshValues) -> None:
         self.trace = trace
         self.leaves = leaves
         self.fresh = fresh
@@ -135,8 +102,8 @@ class _Writer:
         elif isinstance(form, Rewrite):
             self._convert_arguments(plain, form, context)
         elif isinstance(form, Parts):
-            for line in self.fresh.carry_over(form, plain):
-                self._emit(line, context, {proxy.storage for proxy in _tensors(bound.outputs())})
+            for line in self.fresh.carry_over(form.model, form.lines, plain):
+                self._emit(line, context, {proxy.storage for proxy in tensor_outputs_of(bound)})
         else:
             self.lines.append(replace(bound, context=self._shown(context)))
 
@@ -203,29 +170,12 @@ def _plain(context: Context) -> Context:
 
 
 def _computes_nothing(bound: BoundSymbol) -> bool:
-    """Whether a line has an effect, and neither takes nor gives tensors that autocast could convert."""
-    return bound.effects.external and not any(True for _ in _tensors((*bound.inputs(), *bound.outputs())))
+    """Whether a line is there for an effect alone: no value depends on what it casts."""
+    return bound.effects.external and not bound.effects.mutates and not tensor_outputs_of(bound)
 
 
 def _mentions_autocast(trace: Trace) -> bool:
     contexts = [trace.context, *[bound.context for bound in trace.symbols]]
     if any(context is not None and context.autocast for context in contexts):
         return True
-    return any(_mentions_autocast(body) for body in _bodies(trace))
-
-
-def _bodies(trace: Trace) -> Iterator[Trace]:
-    for bound in trace.symbols:
-        yield from (leaf for leaf in iterate_leaves((bound.args, bound.kwargs)) if isinstance(leaf, Trace))
-
-
-def _all_values(trace: Trace) -> Iterator[Proxy]:
-    yield from trace.inputs
-    for bound in trace.symbols:
-        yield from bound.outputs()
-    for body in _bodies(trace):
-        yield from _all_values(body)
-
-
-def _tensors(proxies: Iterable[Proxy]) -> Iterator[TensorProxy]:
-    return (proxy for proxy in proxies if isinstance(proxy, TensorProxy))
+    return any(_mentions_autocast(body) for body in bodies_of(trace))

@@ -18,6 +18,20 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 
 Variant = tuple[tuple[bool, ...], tuple[bool, ...]]
+"""For which outputs there is a cotangent, and which gradients are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """One backward program.
+
+    Attributes:
+        function: takes a list of saved values and cotangents, which it empties, and returns gradients.
+        used: positions of the saved values that it takes.
+    """
+
+    function: Callable[[list[Any]], Sequence[Any]]
+    used: tuple[int, ...]
 
 
 @dataclass(eq=False)
@@ -38,7 +52,7 @@ class DifferentiatedProgram:
     backward_trace: Trace
     original: Trace
     claim: Callable[[Trace], Trace]
-    _variants: dict[Variant, Callable[[list[Any]], Sequence[Any]]] = field(default_factory=dict)
+    _variants: dict[Variant, Backward] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _eager: Callable[..., Any] | None = None
 
@@ -47,46 +61,47 @@ class DifferentiatedProgram:
         saved = self.partitioned.saved
         self.outputs = self.partitioned.outputs
         self.tensors = [index for index, proxy in enumerate(saved) if isinstance(proxy, TensorProxy)]
+        primals = {proxy.name for proxy in self.joint.primals}
+        self.saved_inputs = {index for index, proxy in enumerate(saved) if proxy.name in primals}
         self.all_tensors = len(self.tensors) == len(saved)
         names = [proxy.name for proxy in self.joint.primals]
         self.sources = [names.index(proxy.name) for proxy in self.joint.differentiable]
         tensors = [index for index, proxy in enumerate(self.joint.primals) if isinstance(proxy, TensorProxy)]
         self.edges = [tensors.index(position) for position in self.sources]  # autograd knows tensors alone
-        differentiable = set(self.joint.cotangent_of)
-        self.constant_outputs = [index for index in range(self.outputs) if index not in differentiable]
+        self.constant_outputs = [
+            index
+            for index, proxy in enumerate(self.joint.outputs)
+            if isinstance(proxy, TensorProxy) and not proxy.requires_grad
+        ]
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         outputs: tuple[Any, ...] = Bridge.apply(self, *inputs)
         return outputs
 
-    def gradients(self, arguments: list[Any], cotangents: list[Any], wanted: tuple[bool, ...]) -> Sequence[Any]:
-        """Run backward. ``arguments`` (saved values) is emptied, so that values are freed after their last use."""
-        variant = (tuple([cotangent is not None for cotangent in cotangents]), wanted)
-        function = self._variants.get(variant)
-        if function is None:
-            function = self._compile(variant)
-        arguments += [cotangent for cotangent in cotangents if cotangent is not None]
-        cotangents.clear()
-        return function(arguments)
+    def backward(self, present: tuple[bool, ...], wanted: tuple[bool, ...]) -> Backward:
+        """The backward program for these cotangents and gradients; made when it is first asked for."""
+        variant = (present, wanted)
+        known = self._variants.get(variant)
+        if known is None:
+            with self._lock:
+                known = self._variants.get(variant) or self._variants.setdefault(variant, self._compile(*variant))
+        return known
 
-    def _compile(self, variant: Variant) -> Callable[[list[Any]], Sequence[Any]]:
-        present, wanted = variant
-        with self._lock:
-            if variant not in self._variants:
-                trace = self.backward_trace
-                if not all(present) or not all(wanted):
-                    trace = self._specialised(present, wanted)
-                self._variants[variant] = compile_trace(trace, boxed=True)
-            return self._variants[variant]
-
-    def _specialised(self, present: tuple[bool, ...], wanted: tuple[bool, ...]) -> Trace:
+    def _compile(self, present: tuple[bool, ...], wanted: tuple[bool, ...]) -> Backward:
+        saved = self.partitioned.saved
+        if all(present) and all(wanted):
+            return Backward(compile_trace(self.backward_trace, boxed=True), tuple(range(len(saved))))
         cotangents = self.joint.cotangents
         absent = frozenset(proxy.name for proxy, given in zip(cotangents, present, strict=True) if not given)
         unwanted = frozenset(index for index, asked in enumerate(wanted) if not asked)
         every = frozenset(proxy.name for proxy in cotangents)
         trace = ZeroCotangents(every, absent, unwanted).run(self.partitioned.backward)
-        inputs = tuple(proxy for proxy in trace.inputs if proxy.name not in absent)
-        return self.claim(replace(trace, inputs=inputs))
+        read = {proxy.name for bound in trace.symbols for proxy in bound.inputs()}
+        read |= {proxy.name for proxy in trace.output if proxy is not None}
+        used = tuple([index for index, proxy in enumerate(saved) if proxy.name in read])
+        given = [proxy for proxy in cotangents if proxy.name not in absent]
+        trace = replace(trace, inputs=(*[saved[index] for index in used], *given))
+        return Backward(compile_trace(self.claim(trace), boxed=True), used)
 
     def again(self, inputs: list[Any], cotangents: Sequence[Any], wanted: tuple[bool, ...]) -> list[Any]:
         """Gradients that can be differentiated themselves: the program runs again, recorded by autograd."""
@@ -140,12 +155,12 @@ class Bridge(torch.autograd.Function):
             ctx.save_for_backward(*[saved[index] for index in program.tensors])
             ctx.objects = [None if isinstance(value, torch.Tensor) else value for value in saved]
         ctx.program = program
+        ctx.kept = ctx.visited = None
         ctx.inputs = [_reference(value) for value in inputs]
         ctx.set_materialize_grads(False)
         outputs = tuple([_no_view(value) for value in values[:count]])
         if program.constant_outputs:
-            constant = [outputs[index] for index in program.constant_outputs]
-            ctx.mark_non_differentiable(*[value for value in constant if isinstance(value, torch.Tensor)])
+            ctx.mark_non_differentiable(*[outputs[index] for index in program.constant_outputs])
         return outputs
 
     @staticmethod
@@ -158,9 +173,13 @@ class Bridge(torch.autograd.Function):
         if torch.is_grad_enabled():
             gradients: Sequence[Any] = program.again(_inputs(ctx), given, wanted)
         else:
-            arguments = _saved(ctx, program)
+            present = tuple([cotangent is not None for cotangent in given])
+            backward = program.backward(present, wanted)
+            arguments = _saved(ctx, program, backward, present)
+            arguments += [cotangent for cotangent in given if cotangent is not None]
+            del cotangents, given  # the program alone holds them now
             try:
-                gradients = program.gradients(arguments, given, wanted)
+                gradients = backward.function(arguments)
             except Exception as error:
                 annotate_exception(error)
                 raise
@@ -170,18 +189,43 @@ class Bridge(torch.autograd.Function):
         return tuple(result)
 
 
-def _saved(ctx: Any, program: DifferentiatedProgram) -> list[Any]:
-    """What forward left, which autograd frees now unless the graph is retained."""
-    tensors = ctx.saved_tensors
-    arguments = list(tensors)
-    if not program.all_tensors:
-        arguments = list(ctx.objects)
-        for index, tensor in zip(program.tensors, tensors, strict=True):
-            arguments[index] = tensor
-        if not torch._C._autograd._get_current_graph_task_keep_graph():
-            ctx.objects = None
-    ctx.maybe_clear_saved_tensors()
+def _saved(ctx: Any, program: DifferentiatedProgram, backward: Backward, present: tuple[bool, ...]) -> list[Any]:
+    """The saved values that ``backward`` takes; unless the graph is retained, autograd frees them now.
+
+    Those that only outputs without a cotangent need are kept for a backward from these outputs: in eager they would
+    belong to nodes of the graph that this backward does not visit.
+    """
+    kept: dict[int, Any] | None = ctx.kept
+    if kept is None:
+        values = _unpacked(ctx, program)
+    elif any(now and before for now, before in zip(present, ctx.visited, strict=True)) or any(
+        index not in kept for index in backward.used
+    ):
+        ctx.saved_tensors  # noqa: B018 - raises: they are freed
+        raise RuntimeError("Trying to backward through the graph a second time")
+    else:
+        values = [kept.get(index) for index in range(len(program.partitioned.saved))]
+    arguments = [values[index] for index in backward.used]
+    if not torch._C._autograd._get_current_graph_task_keep_graph():
+        ctx.visited = [now or before for now, before in zip(present, ctx.visited or present, strict=True)]
+        ctx.kept = {}
+        if not all(ctx.visited):
+            gone = set(backward.used) - program.saved_inputs
+            left = range(len(values)) if kept is None else kept
+            ctx.kept = {index: values[index] for index in left if index not in gone}
+        ctx.objects = None
+        ctx.maybe_clear_saved_tensors()
     return arguments
+
+
+def _unpacked(ctx: Any, program: DifferentiatedProgram) -> list[Any]:
+    tensors = ctx.saved_tensors
+    if program.all_tensors:
+        return list(tensors)
+    values = list(ctx.objects)
+    for index, tensor in zip(program.tensors, tensors, strict=True):
+        values[index] = tensor
+    return values
 
 
 def _no_view(value: Any) -> Any:

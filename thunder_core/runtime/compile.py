@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import torch
 
 from thunder_core.acquire.acquire import acquire
 from thunder_core.guards.prologue import CallShape, build_prologue
@@ -26,12 +29,35 @@ def compile_program(
 
     ``reason`` says why, for the report.
     """
+    with _own_saved_tensors():
+        return _compile(function, args, kwargs, options, reason)
+
+
+@contextmanager
+def _own_saved_tensors() -> Iterator[None]:
+    """The user's `saved_tensors_hooks` do not see what is saved while a program is compiled."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
+        yield  # not in vain: `torch.func` refuses to run under such hooks
+        return
+    with torch.autograd.graph.saved_tensors_hooks(_itself, _itself):
+        yield
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _compile(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options, reason: str
+) -> Entry:
     start = time.perf_counter()
     acquired = acquire(function, args, kwargs)
     stages = [StageReport("acquisition", time.perf_counter() - start, len(acquired.trace.symbols))]
     manager = PassManager()
     program = transform(manager, acquired, options)
-    stages += [StageReport(record.name, record.seconds, len(record.traces[0].symbols)) for record in manager.records]
+    for record in manager.records:
+        lines = len(record.traces[0].symbols) if record.traces else None
+        stages.append(StageReport(record.name, record.seconds, lines))
 
     start = time.perf_counter()
     checked = options.cache != "same input"  # there the user promises that only the data of tensors changes

@@ -54,7 +54,7 @@ class Program:
 
 def transform(manager: PassManager, acquired: Acquired, options: Options) -> Program:
     """Run all passes."""
-    functional = manager.run(Functionalize(), acquired.trace)
+    functional = manager.run(Functionalize(acquired.leaves), acquired.trace)
     functional = replace(functional, computation=manager.run(DeadCode(), functional.computation))
     if _may_differentiate(functional.computation):
         program = _for_training(manager, acquired, functional, options)
@@ -70,7 +70,7 @@ def _for_inference(manager: PassManager, acquired: Acquired, functional: Functio
     claimed = manager.run(Claim(), functional.computation)
     final = manager.run(DeleteLastUse(), claimed.trace)
     return Program(
-        (acquired.trace, *(record.traces[0] for record in manager.records)),
+        (acquired.trace, *(record.traces[0] for record in manager.records if record.traces)),
         (),
         final,
         None,

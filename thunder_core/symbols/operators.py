@@ -60,8 +60,8 @@ def torch_call(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def torch_function(operator: torch._ops.OpOverload) -> Callable[..., Any] | None:
     """The function of ``torch``, or in-place method, that PyTorch generated for an ATen operator; None without one."""
     namespace, _, name = operator._schema.name.partition("::")
-    if namespace != "aten":
-        return None
+    if namespace != "aten" or any(argument.name == "reduction" for argument in operator._schema.arguments):
+        return None  # the functions of losses have another default for it than their operators
     function = getattr(torch, name, None)
     if isinstance(function, BuiltinFunctionType) and getattr(torch._C._VariableFunctions, name, None) is function:
         return function

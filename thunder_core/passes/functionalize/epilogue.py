@@ -26,9 +26,10 @@ class EpilogueBuilder:
         output: what it returns.
     """
 
-    def __init__(self, emitter: Emitter, state: State) -> None:
+    def __init__(self, emitter: Emitter, state: State, leaves: frozenset[str]) -> None:
         self.emitter = emitter
         self.state = state
+        self.leaves = leaves
         self.lines: list[BoundSymbol] = []
         self.output: list[Proxy] = []
         self._made: dict[int, TensorProxy] = {}
@@ -38,7 +39,9 @@ class EpilogueBuilder:
         memory, target = root.memory, root.proxy
         value, context = memory.latest.value, memory.context
         assert value is not None
-        if root.family.recorded and self.state.refresh(memory, root.family).requires_grad:
+        # autograd lets nobody write a leaf while it records, so such a write came from inside of a call
+        recorded = root.family.recorded and target.name not in self.leaves
+        if recorded and self.state.refresh(memory, root.family).requires_grad:
             value, context = self.state.current(root), None
         elif self.emitter.ambient.grad_enabled and not (context and context.inference):
             context = replace(self.emitter.ambient, grad_enabled=False)

@@ -30,17 +30,22 @@ class Functionalize(Pass[Functionalized]):
     Raises:
         FunctionalizationError: a write to memory that several tensors show in a way that cannot be followed.
         UnsupportedError: an in-place change of an input's shape or autograd metadata.
+
+    Attributes:
+        leaves: inputs that are leaves of the autograd graph and require grad.
     """
 
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.ACQUIRED})
     produces: ClassVar[Stage | None] = Stage.FUNCTIONAL
+
+    leaves: frozenset[str] = frozenset()
 
     def run(self, trace: Trace) -> Functionalized:
         if not any(bound.effects.mutates for bound in trace.symbols):
             return unchanged(trace, self.name)
         rewriter = Rewriter(trace)
         rewriter.run()
-        return _Results(rewriter).collect(self.name)
+        return _Results(rewriter, self.leaves).collect(self.name)
 
     def traces(self, result: Functionalized) -> tuple[Trace, ...]:
         return result.traces
@@ -69,12 +74,12 @@ def unchanged(trace: Trace, provenance: str) -> Functionalized:
 class _Results:
     """Decides where each result comes from."""
 
-    def __init__(self, rewriter: Rewriter) -> None:
+    def __init__(self, rewriter: Rewriter, leaves: frozenset[str]) -> None:
         self.rewriter = rewriter
         self.trace = rewriter.trace
         self.views = rewriter.views
         self.state = rewriter.state
-        self.epilogue = EpilogueBuilder(rewriter.emitter, rewriter.state)
+        self.epilogue = EpilogueBuilder(rewriter.emitter, rewriter.state, leaves)
         self.inputs = {proxy.name: index for index, proxy in enumerate(self.trace.inputs)}
         self.outputs: dict[str, int] = {}
         self.values: list[Proxy] = []
