@@ -37,12 +37,14 @@ class Inputs:
         self.reshaped: dict[int, Variable] = {}
         self._variables: dict[int, Variable] = {}
         self._opaque: dict[int, OpaqueProxy] = {}
+        self._made: list[Any] = []
         self._by_storage: dict[int, Variable] = {}
         self._originals: dict[int, TensorProxy] = {}
 
     def close(self) -> None:
         """Forget every object."""
         self.objects = []
+        self._made.clear()
         self._variables.clear()
         self._by_storage.clear()
         self._source_of = lambda _: None
@@ -85,6 +87,11 @@ class Inputs:
             proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)
             self._append(proxy, source, value)
         return proxy
+
+    def made(self, value: Any, proxy: OpaqueProxy) -> None:
+        """Remember an object that a line of the trace makes."""
+        self._opaque[id(value)] = proxy
+        self._made.append(value)
 
     def _make(self, tensor: torch.Tensor) -> Variable:
         with torch._C.DisableTorchFunction():

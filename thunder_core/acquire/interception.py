@@ -1,7 +1,7 @@
 """Calls that a torch-function mode does not see, intercepted while a program is acquired.
 
-`torch.autograd.Function.apply`, `torch.utils.checkpoint`, `torch.cond` and the seeding functions are plain Python to
-PyTorch. While at least one thread acquires a program their entry points are replaced by versions that ask whether the
+`torch.autograd.Function.apply`, `torch.utils.checkpoint`, `torch.cond`, backward hooks of modules and the seeding
+functions are plain Python to PyTorch. While at least one thread acquires a program their entry points are replaced by versions that ask whether the
 calling thread is the one; every other thread gets the original.
 """
 
@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 import torch.utils.checkpoint as torch_checkpoint
-from torch.nn.modules._functions import BackwardHookFunction
+from torch.nn.modules import module as torch_module
+from torch.utils.hooks import BackwardHook
 
-from thunder_core.acquire import eager_modules, higher_order
+from thunder_core.acquire import eager_modules, higher_order, module_hooks
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.user_frames import user_location
@@ -57,6 +58,8 @@ def _install() -> None:
     _replace(torch, "seed", refuse)
     _replace(torch.random, "seed", refuse)
     _replace(torch.nn.Module, "__call__", _module_call)
+    _replace(torch_module, "BackwardHook", _backward_hook)
+    _replace(torch.nn.Module, "_maybe_warn_non_full_backward_hook", _non_full_hooks)
     _replace(torch.compiler, "_is_compiling_flag", True)
 
 
@@ -95,12 +98,6 @@ def _function_apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: An
         return higher_order.checkpoint(
             recorder, function, tuple(operands), {"use_reentrant": True, "preserve_rng_state": preserve}
         )
-    if cls is BackwardHookFunction:
-        raise UnsupportedError(
-            "a module of the compiled program has full backward hooks; they would be attached once, at compile time",
-            location=user_location(2),
-            advice=("register backward hooks on a module that contains the compiled one", "use Tensor.register_hook"),
-        )
     return higher_order.autograd_function(recorder, cls, args, kwargs)
 
 
@@ -114,6 +111,19 @@ def _module_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     if eager_modules.key_of(module) not in recorder.eager_modules:
         return _original_module_call(module, *args, **kwargs)
     return eager_modules.call_eagerly(recorder, module, args, kwargs)
+
+
+def _backward_hook(module: torch.nn.Module, hooks: list[Any], pre_hooks: list[Any]) -> Any:
+    recorder = _recording()
+    if recorder is None:
+        return BackwardHook(module, hooks, pre_hooks)  # type: ignore[no-untyped-call]
+    return module_hooks.RecordedModuleCall(recorder, module, hooks, pre_hooks)
+
+
+def _non_full_hooks(module: torch.nn.Module, *args: Any) -> None:
+    if _recording() is not None:
+        module_hooks.refuse_non_full_hooks(module)
+    _original(torch.nn.Module, "_maybe_warn_non_full_backward_hook")(module, *args)
 
 
 def _checkpoint(

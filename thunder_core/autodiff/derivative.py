@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.proxies import inputs_of, outputs_of
 
 PLAIN = Context(grad_enabled=False, inference=False)
@@ -42,6 +47,8 @@ class Derivative:
         cotangents: for each output that gets one, by name, the value that stands for its cotangent.
         gradients: for each wanted input, by name, its gradient; inputs without a gradient are absent.
         source: who gave the formula, for people.
+        along: None for most: ``backward`` takes zeros for absent cotangents. Otherwise it takes None for them, and an
+            input named here has a gradient only if the output that its name leads to has a cotangent.
     """
 
     bound: BoundSymbol
@@ -50,6 +57,26 @@ class Derivative:
     cotangents: dict[str, TensorProxy]
     gradients: dict[str, Proxy]
     source: str
+    along: Mapping[str, str] | None = None
+
+    def without(self, absent: frozenset[str]) -> Derivative:
+        """The same where those outputs have no cotangents. For derivatives whose ``backward`` takes None for them."""
+        along = self.along or {}
+        kept = {name: proxy for name, proxy in self.gradients.items() if along.get(name) not in absent}
+        gone = {self.cotangents[name].name for name in absent}
+        gone |= {proxy.name for name, proxy in self.gradients.items() if name not in kept}
+
+        def value(leaf: Any) -> Any:
+            return None if isinstance(leaf, TensorProxy) and leaf.name in gone else leaf
+
+        return replace(
+            self,
+            backward=tuple(
+                [replace(line.map_arguments(value), output=map_leaves(value, line.output)) for line in self.backward]
+            ),
+            cotangents={name: proxy for name, proxy in self.cotangents.items() if name not in absent},
+            gradients=kept,
+        )
 
 
 def is_view(line: BoundSymbol) -> bool:
@@ -58,3 +85,10 @@ def is_view(line: BoundSymbol) -> bool:
         return False
     memories = {proxy.storage for proxy in inputs_of(line) if isinstance(proxy, TensorProxy)}
     return all(isinstance(proxy, TensorProxy) and proxy.storage in memories for proxy in outputs_of(line))
+
+def dense_stride(proxy: TensorProxy) -> tuple[int, ...]:
+    """Strides of a dense tensor of that shape, in the order of dimensions of ``proxy``."""
+    if proxy.layout is not torch.strided:
+        return ()
+    meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
+    return tuple(torch.empty_like(meta).stride())

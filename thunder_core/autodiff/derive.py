@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from thunder_core.autodiff.by_autograd import derive_by_autograd
 from thunder_core.autodiff.by_eager import derive_by_eager
+from thunder_core.autodiff.by_rule import derive_by_rule
+from thunder_core.autodiff.by_hook import derive_by_hook
 from thunder_core.autodiff.derivative import Derivative, Query
 from thunder_core.errors import LoweringError
 from thunder_core.executors.executor import Executor
@@ -26,6 +29,8 @@ def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
 
     The answer is for the line in `Derivative.bound`, whose values may have other names.
     """
+    if Tag.HOOK in query.bound.symbol.tags:
+        return derive_by_hook(query)
     key = _key(query, executors)
     known = _cache.get(key) if key is not None else None
     if known is None:
@@ -41,10 +46,16 @@ def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
 def _find(query: Query) -> Derivative:
     if Tag.LOCAL in query.bound.symbol.tags:
         return derive_by_eager(query, "it is a function of the user's")
-    try:
-        return derive_by_autograd(query)
-    except LoweringError as error:
-        return derive_by_eager(query, str(error))
+    reasons = []
+    for way in (derive_by_rule, derive_by_autograd):
+        try:
+            derivative = way(query)
+        except LoweringError as error:
+            reasons.append(str(error))
+            continue
+        if derivative is not None:
+            return derivative if not reasons else replace(derivative, source=f"{derivative.source}, since {reasons[0]}")
+    return derive_by_eager(query, "; ".join(reasons))
 
 
 def _key(query: Query, executors: Sequence[Executor]) -> Any:

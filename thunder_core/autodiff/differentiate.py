@@ -12,10 +12,11 @@ import torch
 from thunder_core.autodiff.activity import Activity, records
 from thunder_core.autodiff.by_eager import require_what_is_used
 from thunder_core.autodiff.checkpoint import inline_checkpoints
-from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
+from thunder_core.autodiff.derivative import PLAIN, Derivative, Query, dense_stride
 from thunder_core.autodiff.derive import derive
 from thunder_core.autodiff.emitter import JointEmitter
 from thunder_core.autodiff.joint import Joint
+from thunder_core.autodiff.tensor_hooks import place_tensor_hooks
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
@@ -45,6 +46,7 @@ class Differentiate(Pass[Joint | None]):
 
     def run(self, trace: Trace) -> Joint | None:
         trace, recomputed = inline_checkpoints(trace)
+        trace = place_tensor_hooks(trace)
         activity = Activity.of(trace)
         if not activity.outputs:
             return None
@@ -66,8 +68,18 @@ class Differentiate(Pass[Joint | None]):
             self.name,
             _without_gradients(trace.context),
         )
+        constant = [
+            index for index, p in enumerate(trace.output) if isinstance(p, TensorProxy) and not p.requires_grad
+        ]
         return Joint(
-            joint, forward_lines, cotangents, activity.outputs, sources, frozenset(writer.recomputed), self.overwritten
+            joint,
+            forward_lines,
+            cotangents,
+            activity.outputs,
+            sources,
+            tuple(constant),
+            frozenset(writer.recomputed),
+            self.overwritten,
         )
 
     def traces(self, result: Joint | None) -> tuple[Trace, ...]:
@@ -180,6 +192,9 @@ class _Writer:
         own = {model.name: proxy for model, proxy in pairs}
         if not any(own[name].name in self.cotangents for name in derivative.cotangents):
             return
+        if derivative.along is not None:
+            absent = [name for name in derivative.cotangents if own[name].name not in self.cotangents]
+            derivative = derivative.without(frozenset(absent))
         values, storages = dict(step.values), dict(step.storages)
         for name, stand_in in derivative.cotangents.items():
             cotangent = self.cotangents.get(own[name].name) or self._zeros(own[name], step.bound)
@@ -239,11 +254,3 @@ def _correspondence(model: BoundSymbol, bound: BoundSymbol) -> tuple[dict[str, P
 
 def _without_gradients(context: Context) -> Context:
     return replace(context, grad_enabled=False)
-
-
-def dense_stride(proxy: TensorProxy) -> tuple[int, ...]:
-    """Strides of a dense tensor of that shape, in the order of dimensions of ``proxy``."""
-    if proxy.layout is not torch.strided:
-        return ()
-    meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
-    return tuple(torch.empty_like(meta).stride())

@@ -22,6 +22,7 @@ class Joint:
         cotangents: inputs that hold the gradients of outputs; no forward value depends on them.
         cotangent_of: for each cotangent the position in ``outputs`` of the value that it is the gradient of.
         differentiable: inputs of the program that gradients are computed for.
+        constant: positions of outputs that do not require grad.
         recomputed: names of values that are computed again for the backward program where possible (they were made in a
             checkpoint region): they are never saved.
         overwritten: names of inputs that the epilogue writes after the forward program, so that only a copy of them can
@@ -33,6 +34,7 @@ class Joint:
     cotangents: tuple[TensorProxy, ...]
     cotangent_of: tuple[int, ...]
     differentiable: tuple[TensorProxy, ...]
+    constant: tuple[int, ...] = ()
     recomputed: frozenset[str] = frozenset()
     overwritten: frozenset[str] = frozenset()
 

@@ -31,7 +31,11 @@ class Tag(enum.Enum):
     LOSS = enum.auto()
     HIGHER_ORDER = enum.auto()  # takes traces as arguments
     RANDOM = enum.auto()  # may consume random numbers; what one call does is in its effects
-    AUTOGRAD = enum.auto()  # asks or changes the autograd graph, so autograd must record the program while it runs
+    # Autograd must record the program while it runs: the call asks or changes the autograd graph, or uses parameters that
+    # are not its arguments.
+    AUTOGRAD = enum.auto()
+    HOOK = enum.auto()  # has the user's functions called with gradients, or calls them; takes None for an absent one
+    COMPONENTWISE = enum.auto()  # of a hook: the i-th result comes from the i-th item of the second argument
     OPAQUE = enum.auto()  # not in the tables: everything about it is derived from PyTorch
     LOCAL = enum.auto()  # no importable name stands for the target: it must be handed to the program
 

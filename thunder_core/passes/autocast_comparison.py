@@ -6,42 +6,91 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.autocast_log import CallLog
+from thunder_core.passes.autocast_policies import is_conversion
 from thunder_core.passes.common_subexpression import literal_key
-from thunder_core.passes.proxies import inputs_of, outputs_of
+from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of
+
+Numbers = dict[Hashable, int]
 
 
 def same_operations(one: CallLog, other: CallLog) -> bool:
-    """Whether two logs of a call compute the same values by as many and the same operations, in any order."""
-    numbers: dict[Hashable, int] = {}
+    """Whether two logs of a call compute the same values by as many and the same operations.
+
+    Their order does not count where results do not depend on it; nor does it count whether a value is converted before
+    or after a view of all its elements is made.
+    """
+    numbers: Numbers = {}
     if len(one.lines) != len(other.lines) or one.differentiable != other.differentiable:
         return False
-    return _meaning(one, numbers) == _meaning(other, numbers)
+    return _Numbering(one, numbers).meaning() == _Numbering(other, numbers).meaning()
 
 
-def _meaning(log: CallLog, numbers: dict[Hashable, int]) -> tuple[list[int], list[int]]:
-    """Numbers of the operations with effects, in order, and of the outputs; equal expressions have equal numbers."""
-    values = {p.name: numbers.setdefault(("input", p.name), len(numbers)) for p in log.inputs.values()}
-    effects: list[int] = []
-    for line in log.lines:
-        # within an epoch nothing is written, so what depends on what is all that counts
-        key = (_call_key(line, values), len(effects))
-        if not line.effects.pure:
-            effects.append(numbers.setdefault(key, len(numbers)))
+class _Numbering:
+    """Numbers the values of a log; equal expressions of two logs that share ``numbers`` have equal numbers."""
+
+    def __init__(self, log: CallLog, numbers: Numbers) -> None:
+        self.log = log
+        self.numbers = numbers
+        self.values = {proxy.name: self._number(("input", proxy.name)) for proxy in log.inputs.values()}
+        self.views: dict[str, BoundSymbol] = {}
+        self.effects: list[int] = []
+
+    def meaning(self) -> tuple[list[int], list[int]]:
+        """The operations with effects, in order, and the outputs."""
+        for line in self.log.lines:
+            self._visit(line)
+        return self.effects, [self.values[proxy.name] for proxy in self.log.outputs]
+
+    def _visit(self, line: BoundSymbol) -> None:
+        if is_conversion(line):
+            self.values[line.output.name] = self._converted(*line.args)
+            return
+        if _is_rearrangement(line):
+            self.views[line.output.name] = line
+        key = self._key(line, self.values)
         for index, proxy in enumerate(outputs_of(line)):
-            values[proxy.name] = numbers.setdefault((key, index), len(numbers))
-    return effects, [values[proxy.name] for proxy in log.outputs]
+            self.values[proxy.name] = self._number((key, index))
+        if not line.effects.pure:
+            self.effects.append(self._number(key))
+
+    def _converted(self, proxy: TensorProxy, dtype: torch.dtype) -> int:
+        view = self.views.get(proxy.name)
+        if view is None:
+            return self._number(("conversion", self.values[proxy.name], dtype))
+        (source,) = tensor_inputs_of(view)
+        return self._number((self._key(view, {source.name: self._converted(source, dtype)}), 0))
+
+    def _key(self, line: BoundSymbol, values: dict[str, int]) -> Hashable:
+        def numbered(leaf: Any) -> Any:
+            return replace(leaf, name=f"value {values[leaf.name]}") if isinstance(leaf, TensorProxy) else leaf
+
+        kwargs = {name: value for name, value in line.kwargs.items() if not _is_implied(line, name, value)}
+        arguments = literal_key(map_leaves(numbered, line.args)), literal_key(map_leaves(numbered, kwargs))
+        # between two effects nothing is written: only there is the order of no account
+        return line.symbol, arguments, len(self.effects)
+
+    def _number(self, key: Hashable) -> int:
+        return self.numbers.setdefault(key, len(self.numbers))
 
 
-def _call_key(line: BoundSymbol, values: dict[str, int]) -> Hashable:
-    def numbered(leaf: Any) -> Any:
-        return replace(leaf, name=f"value {values[leaf.name]}") if isinstance(leaf, TensorProxy) else leaf
-
-    kwargs = {name: value for name, value in line.kwargs.items() if not _is_implied(line, name, value)}
-    return line.symbol, literal_key(map_leaves(numbered, line.args)), literal_key(map_leaves(numbered, kwargs))
+def _is_rearrangement(line: BoundSymbol) -> bool:
+    """Whether a line gives a view of all elements of its only tensor, each once."""
+    sources, results = tensor_inputs_of(line), outputs_of(line)
+    if len(sources) != 1 or len(results) != 1 or not line.effects.pure:
+        return False
+    (source,), (result,) = sources, results
+    return (
+        isinstance(result, TensorProxy)
+        and result.storage == source.storage
+        and result.dtype is source.dtype
+        and result.numel == source.numel
+    )
 
 
 def _is_implied(line: BoundSymbol, name: str, value: Any) -> bool:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from thunder_core.errors import LoweringError
+from thunder_core.errors import LoweringError, ThunderError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
@@ -14,7 +14,7 @@ from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.autocast_comparison import same_operations
 from thunder_core.passes.autocast_log import CallLog, log_call
-from thunder_core.passes.autocast_policies import Rewrite, candidate_rewrites, rewrite_by_class
+from thunder_core.passes.autocast_policies import Rewrite, candidate_rewrites, is_conversion, rewrite_by_class
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import FromComputation, Functionalize
 from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of, tensor_outputs_of
@@ -61,7 +61,7 @@ def _decide(bound: BoundSymbol, context: Context) -> Form:
     plain = replace(context, autocast=())
     for rewrite in candidate_rewrites(bound, context):
         if _does(bound, plain, rewrite, wanted):
-            return rewrite
+            return rewrite if _converts_inputs(wanted) else replace(rewrite, cached=False)
     try:
         return _parts(bound, plain, wanted)
     except LoweringError:
@@ -80,6 +80,12 @@ def _does(bound: BoundSymbol, plain: Context, rewrite: Rewrite, wanted: CallLog)
     return same_operations(log, wanted) and log.converted.isdisjoint(proxy.storage for proxy in log.outputs)
 
 
+def _converts_inputs(log: CallLog) -> bool:
+    """Whether each conversion is one of an argument itself."""
+    inputs = {proxy.name for proxy in log.inputs.values()}
+    return all(line.args[0].name in inputs for line in log.lines if is_conversion(line))
+
+
 def _parts(bound: BoundSymbol, plain: Context, log: CallLog) -> Parts:
     """Raises LoweringError: the operations are no substitute for the line."""
     if not log.differentiable:
@@ -96,10 +102,13 @@ def _parts(bound: BoundSymbol, plain: Context, log: CallLog) -> Parts:
 
 
 def _without_writes(trace: Trace) -> Trace:
-    """The same program without writes to memory. Raises LoweringError if its inputs are written."""
+    """The same program without writes to memory. Raises LoweringError if it writes its inputs, or shapes."""
     if not any(line.effects.mutates for line in trace.symbols):
         return trace
-    functional = Functionalize().run(trace)
+    try:
+        functional = Functionalize().run(trace)
+    except ThunderError as error:
+        raise LoweringError(str(error)) from error
     sources = [source for source in functional.results if isinstance(source, FromComputation)]
     if functional.epilogue is not None or len(sources) < len(functional.results):
         raise LoweringError("it writes to its inputs, or returns them")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -12,7 +12,7 @@ from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.symbol import Autocast
+from thunder_core.ir.symbol import Autocast, CallStyle
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.proxies import tensor_inputs_of
 from thunder_core.symbols.autocast import has_result_dtype
@@ -27,11 +27,13 @@ class Rewrite:
         device_type: of the arguments that are converted.
         argument_dtype: the arguments that autocast looks at are converted to it; None leaves them.
         result_dtype: the value of the call's option ``dtype``; None leaves it.
+        cached: False where autocast converts views of the arguments: PyTorch keeps no conversions of views.
     """
 
     device_type: str = ""
     argument_dtype: torch.dtype | None = None
     result_dtype: torch.dtype | None = None
+    cached: bool = True
 
     def conversion(self, leaf: Any) -> torch.dtype | None:
         """What an argument is converted to; None when it stays."""
@@ -51,6 +53,14 @@ class Rewrite:
 
 
 UNCHANGED = Rewrite()
+
+CONVERSION: Final = registry.symbol_named("to", CallStyle.METHOD)
+_CONVERSION_TYPES: Final = [TensorProxy, torch.dtype]
+
+
+def is_conversion(line: BoundSymbol) -> bool:
+    """Whether a line makes a copy of a tensor with another dtype, and nothing else."""
+    return line.symbol is CONVERSION and not line.kwargs and [type(leaf) for leaf in line.args] == _CONVERSION_TYPES
 
 
 def is_eligible(leaf: Any, device_type: str) -> bool:

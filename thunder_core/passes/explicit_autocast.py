@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import torch
 
@@ -12,17 +12,14 @@ from thunder_core.ir.annotation import SHORT_DTYPES
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.symbol import CallStyle, Tag
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.autocast_forms import Parts, explicit_form
-from thunder_core.passes.autocast_policies import UNCHANGED, Rewrite
+from thunder_core.passes.autocast_policies import CONVERSION, Rewrite, is_conversion
 from thunder_core.passes.fresh_values import FreshValues, bodies_of
 from thunder_core.passes.pass_manager import TracePass
 from thunder_core.passes.proxies import tensor_outputs_of
-from thunder_core.symbols.registry import registry
-
-_CONVERT: Final = registry.symbol_named("to", CallStyle.METHOD)
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class _Writer:
 
     def _write(self, bound: BoundSymbol, plain: BoundSymbol, context: Context) -> None:
         form = None if Tag.LOCAL in bound.symbol.tags else explicit_form(bound, context)
-        if form == UNCHANGED:
+        if isinstance(form, Rewrite) and form.result_dtype is form.argument_dtype is None:
             self.lines.append(plain)
         elif isinstance(form, Rewrite):
             self._convert_arguments(plain, form, context)
@@ -108,9 +105,11 @@ class _Writer:
             self.lines.append(replace(bound, context=self._shown(context)))
 
     def _convert_arguments(self, plain: BoundSymbol, rewrite: Rewrite, context: Context) -> None:
+        conversion_context = context if rewrite.cached else replace(context, autocast_cache=False)
+
         def converted(leaf: Any) -> Any:
             dtype = rewrite.conversion(leaf)
-            return leaf if dtype is None else self._convert(plain, leaf, dtype, context)
+            return leaf if dtype is None else self._convert(plain, leaf, dtype, conversion_context)
 
         self.lines.append(rewrite.with_result_dtype(plain.map_arguments(converted)))
 
@@ -125,7 +124,7 @@ class _Writer:
             proxy.requires_grad and context.grad_enabled and not context.inference,
             self.fresh.new_storage(),
         )
-        line = BoundSymbol(_CONVERT, (proxy, dtype), {}, made, context=plain.context, location=plain.location)
+        line = BoundSymbol(CONVERSION, (proxy, dtype), {}, made, context=plain.context, location=plain.location)
         self._emit(line, context, set())
         return self.replaced.get(made.name, made)
 
@@ -145,10 +144,10 @@ class _Writer:
 
     def _is_cached(self, line: BoundSymbol, context: Context) -> bool:
         """Whether PyTorch caches this conversion."""
-        if line.symbol is not _CONVERT or line.kwargs or not context.autocast_cache:
+        if not is_conversion(line) or not context.autocast_cache:
             return False
         proxy, dtype = line.args
-        if not (isinstance(proxy, TensorProxy) and proxy.name in self.leaves and proxy.requires_grad):
+        if proxy.name not in self.leaves or not proxy.requires_grad:
             return False
         return proxy.dtype is torch.float32 and (proxy.device.type, dtype) in context.autocast
 

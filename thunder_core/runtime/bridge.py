@@ -68,11 +68,6 @@ class DifferentiatedProgram:
         self.sources = [names.index(proxy.name) for proxy in self.joint.differentiable]
         tensors = [index for index, proxy in enumerate(self.joint.primals) if isinstance(proxy, TensorProxy)]
         self.edges = [tensors.index(position) for position in self.sources]  # autograd knows tensors alone
-        self.constant_outputs = [
-            index
-            for index, proxy in enumerate(self.joint.outputs)
-            if isinstance(proxy, TensorProxy) and not proxy.requires_grad
-        ]
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         outputs: tuple[Any, ...] = Bridge.apply(self, *inputs)
@@ -159,8 +154,8 @@ class Bridge(torch.autograd.Function):
         ctx.inputs = [_reference(value) for value in inputs]
         ctx.set_materialize_grads(False)
         outputs = tuple([_no_view(value) for value in values[:count]])
-        if program.constant_outputs:
-            ctx.mark_non_differentiable(*[outputs[index] for index in program.constant_outputs])
+        if program.joint.constant:
+            ctx.mark_non_differentiable(*[outputs[index] for index in program.joint.constant])
         return outputs
 
     @staticmethod

@@ -22,5 +22,5 @@ def call_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     return module(*args, **kwargs)
 
 
-CALL_MODULE = Symbol("thunder_core.symbols.control_flow.call_module", call_module)
+CALL_MODULE = Symbol("thunder_core.symbols.control_flow.call_module", call_module, tags=frozenset({Tag.AUTOGRAD}))
 COND = Symbol("thunder_core.symbols.control_flow.cond", cond, tags=frozenset({Tag.HIGHER_ORDER}))

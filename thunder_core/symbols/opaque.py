@@ -51,6 +51,8 @@ def opaque_symbol(func: Callable[..., Any]) -> Symbol:
 
 
 def _tags(func: Callable[..., Any]) -> frozenset[Tag]:
+    if func is torch.Tensor.register_hook:
+        return OPAQUE | {Tag.HOOK}
     return OPAQUE | {Tag.AUTOGRAD} if func in CHANGES_AUTOGRAD or func in _ASKS_AUTOGRAD else OPAQUE
 
 

@@ -60,8 +60,8 @@ def torch_call(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def torch_function(operator: torch._ops.OpOverload) -> Callable[..., Any] | None:
     """The function of ``torch``, or in-place method, that PyTorch generated for an ATen operator; None without one."""
     namespace, _, name = operator._schema.name.partition("::")
-    if namespace != "aten" or any(argument.name == "reduction" for argument in operator._schema.arguments):
-        return None  # the functions of losses have another default for it than their operators
+    if namespace != "aten" or any(map(_only_operators_take, operator._schema.arguments)):
+        return None
     function = getattr(torch, name, None)
     if isinstance(function, BuiltinFunctionType) and getattr(torch._C._VariableFunctions, name, None) is function:
         return function
@@ -69,3 +69,11 @@ def torch_function(operator: torch._ops.OpOverload) -> Callable[..., Any] | None
         method: Callable[..., Any] | None = getattr(torch.Tensor, name, None)
         return method
     return None
+
+
+def _only_operators_take(argument: Any) -> bool:
+    """Whether operators differ from functions in an argument.
+
+    Functions of losses have another default for the reduction, and functions take no list of tensors and None.
+    """
+    return argument.name == "reduction" or str(argument.type) == "List[Optional[Tensor]]"

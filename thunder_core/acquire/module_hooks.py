@@ -1,0 +1,106 @@
+"""Full backward hooks of modules, recorded with the calls that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import torch
+
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.user_frames import user_location
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import current_context
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.proxy import OpaqueProxy
+from thunder_core.ir.symbol import Symbol
+from thunder_core.symbols.gradient_hooks import MODULE_CALL, MODULE_INPUTS, MODULE_OUTPUTS, ModuleCall
+
+
+class RecordedModuleCall:
+    """Stands for `torch.utils.hooks.BackwardHook` while a program is recorded: hooks become lines of the trace.
+
+    Args:
+        module: the module that is called.
+        hooks, pre_hooks: its hooks at the time of the call, and those of all modules.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        module: torch.nn.Module,
+        hooks: list[Callable[..., Any]],
+        pre_hooks: list[Callable[..., Any]],
+    ) -> None:
+        self.recorder = recorder
+        self.owner = (module, tuple(hooks), tuple(pre_hooks))
+        self.call: ModuleCall | None = None
+
+    def setup_input_hook(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments as the module gets them."""
+        if not torch.is_grad_enabled():
+            return args  # the results will have no gradients either
+        tensors = [index for index, arg in enumerate(args) if isinstance(arg, torch.Tensor)]
+        differentiable = tuple(tensors) if _differentiable(args) else None
+        self.call = self._make(len(args), differentiable)
+        return self._through(MODULE_INPUTS, args)
+
+    def setup_output_hook(self, result: Any) -> Any:
+        """The result as the caller gets it."""
+        if isinstance(result, tuple):
+            return self._through(MODULE_OUTPUTS, result)
+        return self._through(MODULE_OUTPUTS, (result,))[0]
+
+    def _make(self, count: int, differentiable: tuple[int, ...] | None) -> ModuleCall:
+        recorder = self.recorder
+        call = ModuleCall(*self.owner, count, differentiable)
+        proxy = OpaqueProxy(recorder.names.intermediate(), "ModuleCall")
+        module, hooks, pre_hooks = self.owner
+        arguments = (
+            recorder.inputs.object(module),
+            tuple(map(recorder.inputs.object, hooks)),
+            tuple(map(recorder.inputs.object, pre_hooks)),
+            count,
+            differentiable,
+        )
+        shown = recorder.own_context(current_context())
+        line = BoundSymbol(MODULE_CALL, arguments, {}, proxy, Effects(external=True), shown, user_location(3))
+        recorder.lines.append(line)
+        recorder.inputs.made(call, proxy)
+        return call
+
+    def _through(self, symbol: Symbol, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self.call is None or not _differentiable(values) or not torch.is_grad_enabled():
+            return values
+        given = _apart(values)
+        with torch._C.DisableTorchFunction():
+            found = self.recorder.call_symbol(symbol, (self.call, given), {})
+        line = self.recorder.lines[-1]
+        self.recorder.lines[-1] = replace(line, location=user_location(3))
+        items = [value if new is None else new for new, value in zip(found, values, strict=True)]
+        return tuple(items) if type(values) is tuple else type(values)(*items)
+
+
+def _differentiable(values: tuple[Any, ...]) -> bool:
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
+
+
+def _apart(values: tuple[Any, ...]) -> tuple[torch.Tensor | None, ...]:
+    """The tensors, with a view of its own for each further place of a tensor that stands at several."""
+    apart: list[torch.Tensor | None] = []
+    for index, value in enumerate(values):
+        again = any(value is other for other in values[:index])
+        apart.append((value.view_as(value) if again else value) if isinstance(value, torch.Tensor) else None)
+    return tuple(apart)
+
+
+def refuse_non_full_hooks(module: torch.nn.Module, *_: Any) -> NoReturn:
+    """For hooks of ``register_backward_hook``: they see the gradients of whichever operation came last."""
+    raise UnsupportedError(
+        f"a {type(module).__qualname__} has a backward hook that is not full; what it sees depends on how PyTorch "
+        "computes the module's last operation",
+        location=user_location(2),
+        advice=("use register_full_backward_hook",),
+    )

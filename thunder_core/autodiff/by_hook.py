@@ -1,0 +1,101 @@
+"""The derivative of lines that hand values on and have hooks called with the values' gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+
+from thunder_core.autodiff.derivative import PLAIN, Derivative, Query, dense_stride
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.symbols.gradient_hooks import HOOKED, MODULE_INPUTS, MODULE_OUTPUTS, Gradients, ModuleCall, checked
+from thunder_core.symbols.registry import registry
+
+Metadata = tuple[tuple[int, ...], torch.dtype, torch.device]
+
+
+def output_hooks(call: ModuleCall, gradients: Gradients, values: tuple[Metadata | None, ...]) -> Gradients:
+    """What the hooks of a module's call make of the gradients of its outputs, None for those that have none."""
+    found = call.at_outputs(gradients, tuple([value is not None for value in values]))
+    return tuple([new if old is not None else None for new, old in zip(found, gradients, strict=True)])
+
+
+def input_hooks(call: ModuleCall, gradients: Gradients, values: tuple[Metadata | None, ...]) -> Gradients:
+    """What the hooks of a module's call make of the gradients of its inputs. Hooks see zeros for those without one."""
+    given = [
+        torch.zeros(value[0], dtype=value[1], device=value[2]) if gradient is None and value is not None else gradient
+        for gradient, value in zip(gradients, values, strict=True)
+    ]
+    return call.at_inputs(tuple(given), tuple([value is not None for value in values]))
+
+
+def tensor_hooks(
+    hooks: tuple[Callable[..., Any], ...], gradients: Gradients, values: tuple[Metadata | None, ...]
+) -> Gradients:
+    """What the hooks of a tensor, one after the other, make of its gradient."""
+    (gradient,) = gradients
+    for hook in hooks:
+        result = hook(gradient)
+        if result is not None:
+            gradient = checked(gradient, result, hook)
+    return (gradient,)
+
+
+_HOOK: Final = frozenset({Tag.HOOK})
+_EACH: Final = frozenset({Tag.HOOK, Tag.COMPONENTWISE})
+_BACKWARD: Final = {
+    MODULE_INPUTS: Symbol(f"{__name__}.input_hooks", input_hooks, tags=_HOOK),
+    MODULE_OUTPUTS: Symbol(f"{__name__}.output_hooks", output_hooks, tags=_EACH),
+    HOOKED: Symbol(f"{__name__}.tensor_hooks", tensor_hooks, tags=_EACH),
+}
+
+
+def derive_by_hook(query: Query) -> Derivative:
+    """Forward hands the values on; backward calls the hooks with all gradients together.
+
+    The line is one of those of `thunder_core.symbols.gradient_hooks` with the arguments ``(who, values)``, whose results
+    are the values.
+    """
+    bound = query.bound
+    who, values = bound.args
+    pairs = [(value, made) for value, made in zip(values, bound.output, strict=True) if value is not None]
+    symbol = _BACKWARD[bound.symbol]
+    cotangents = {
+        made.name: _stand_in(made, "cotangent", -1 - index)
+        for index, (_, made) in enumerate(pairs)
+        if made.name in query.reached and made.requires_grad
+    }
+    gradients: dict[str, Proxy] = {
+        value.name: _stand_in(value, "gradient", -1000 - index)
+        for index, (value, _) in enumerate(pairs)
+        if value.name in query.wanted
+    }
+    each = Tag.COMPONENTWISE in symbol.tags
+    along = {value.name: made.name for value, made in pairs} if each else {}
+    if each:
+        gradients = {name: proxy for name, proxy in gradients.items() if along[name] in cotangents}
+    given = tuple([cotangents.get(made.name) if made is not None else None for made in bound.output])
+    metadata = tuple([None if value is None else (value.shape, value.dtype, value.device) for value in values])
+    found = tuple([gradients.get(value.name) if value is not None else None for value in values])
+    backward = BoundSymbol(
+        symbol, (who, given, metadata), {}, found, Effects(external=True), PLAIN, location=bound.location
+    )
+    forward = tuple([_handed_on(value, made, bound) for value, made in pairs])
+    return Derivative(bound, forward, (backward,), cotangents, gradients, "hooks", along)
+
+
+def _handed_on(value: TensorProxy, made: TensorProxy, bound: BoundSymbol) -> BoundSymbol:
+    symbol, args, kwargs = registry.resolve(torch.Tensor.detach, (value,), {})
+    return BoundSymbol(symbol, args, kwargs, made, context=PLAIN, location=bound.location)
+
+
+def _stand_in(proxy: TensorProxy, what: str, storage: int) -> TensorProxy:
+    stride = dense_stride(proxy)
+    return replace(
+        proxy, name=f"{proxy.name}_{what}", storage=storage, offset=0, stride=stride, requires_grad=False
+    )

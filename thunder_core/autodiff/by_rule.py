@@ -1,0 +1,114 @@
+"""The derivative that a hand-written rule gives for a line."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from typing import Any, Final
+
+import torch
+
+from thunder_core.acquire.function_log import FunctionLog
+from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
+from thunder_core.autodiff.rules import find_rule
+from thunder_core.autodiff.rules.fit import fit
+from thunder_core.autodiff.rules.rule import Backward, Rule
+from thunder_core.autodiff.split_log import split_log
+from thunder_core.autodiff.tracing import LineTracing
+from thunder_core.errors import LoweringError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.modes import modes_for_fakes
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
+
+SOURCE: Final = "a hand-written rule"
+
+
+def derive_by_rule(query: Query) -> Derivative | None:
+    """Run the rule of the line's symbol on fake tensors; None if there is none for this call.
+
+    Raises:
+        LoweringError: the rule fails, with the reason.
+    """
+    rule = find_rule(query.bound.symbol)
+    if rule is None or not _suits(query.bound, rule):
+        return None
+    try:
+        return split_log(query, _Tracing(query, rule).log(), SOURCE)
+    except _Declined:
+        return None
+    except Exception as error:  # a bug of the rule
+        raise LoweringError(f"{SOURCE} failed: {type(error).__name__}: {error}") from error
+
+
+class _Declined(Exception):
+    pass
+
+
+class _Tracing(LineTracing[FunctionLog]):
+    """The rule computes both halves."""
+
+    def __init__(self, query: Query, rule: Rule) -> None:
+        super().__init__(query, FunctionLog)
+        self.rule = rule
+        self.differentiate: Backward
+
+    def forward(self) -> list[torch.Tensor]:
+        args, kwargs = self.arguments()
+        with modes_for_fakes(PLAIN), self.calls:
+            answer = self.rule(*args, **kwargs)
+        if answer is NotImplemented:
+            raise _Declined
+        result, self.differentiate = answer
+        results = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+        if [_metadata(tensor) for tensor in results] != [_metadata(proxy) for proxy in tensor_outputs_of(self.bound)]:
+            raise LoweringError("its result is another than that of the line")
+        return results
+
+    def backward(self, results: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        gradients: dict[str, torch.Tensor] = {}
+        with modes_for_fakes(PLAIN), self.calls:
+            answer = self.differentiate(*self.cotangents(results))
+            found = answer if isinstance(answer, tuple | list) else (answer,)
+            for name, gradient in self._by_name(found):
+                if gradient is not None and name in self.query.wanted:
+                    fitting = fit(gradient, self.fakes[name])
+                    gradients[name] = fitting if name not in gradients else gradients[name] + fitting
+        return gradients
+
+    def _by_name(self, found: Any) -> list[tuple[str, torch.Tensor | None]]:
+        """The gradients with the names of the tensors that they are for."""
+        bound = _signature(self.rule).bind(*self.bound.args, **self.bound.kwargs)
+        bound.apply_defaults()
+        pairs: list[tuple[str, torch.Tensor | None]] = []
+        for argument, gradient in zip(bound.arguments.values(), found):
+            if isinstance(argument, TensorProxy):
+                pairs.append((argument.name, gradient))
+            elif isinstance(gradient, list):
+                pairs += [(proxy.name, item) for proxy, item in zip(argument, gradient, strict=True)]
+        return pairs
+
+
+def _suits(bound: BoundSymbol, rule: Rule) -> bool:
+    """Whether the rule may be asked."""
+    if bound.effects.mutates or bound.effects.external or bound.context is None or bound.context.autocast:
+        return False
+    tensors = (*tensor_inputs_of(bound), *tensor_outputs_of(bound))
+    if any(proxy.dtype.is_complex or proxy.layout is not torch.strided for proxy in tensors):
+        return False
+    try:
+        _signature(rule).bind(*bound.args, **bound.kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _metadata(tensor: Any) -> tuple[Any, ...]:
+    stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
+    return tuple(tensor.shape), tuple(stride), tensor.dtype, tensor.device
+
+
+@cache
+def _signature(rule: Rule) -> inspect.Signature:
+    return inspect.signature(rule)

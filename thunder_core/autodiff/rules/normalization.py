@@ -1,0 +1,57 @@
+"""Normalization, and the exponentials that end in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from thunder_core.autodiff.rules.rule import Result, rule
+
+_aten = torch.ops.aten
+
+
+@rule("torch.softmax")
+def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Result:
+    """One kernel."""
+    if _converts_in_kernel(input, dtype):
+        return NotImplemented
+    output = torch.softmax(input, dim, dtype)
+    return output, lambda g: torch._softmax_backward_data(g, output, dim, output.dtype)
+
+
+@rule("torch.log_softmax")
+def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Result:
+    """One kernel."""
+    if _converts_in_kernel(input, dtype):
+        return NotImplemented
+    output = torch.log_softmax(input, dim, dtype)
+    return output, lambda g: torch._log_softmax_backward_data(g, output, dim, output.dtype)
+
+
+@rule("F.layer_norm")
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+) -> Result:
+    """One kernel, from the mean and the reciprocal deviation of each row."""
+    output, mean, rstd = torch.native_layer_norm(input, normalized_shape, weight, bias, eps)
+    wanted = [tensor is not None and tensor.requires_grad for tensor in (input, weight, bias)]
+
+    def backward(g: Tensor) -> Any:
+        found = _aten.native_layer_norm_backward.default(
+            g, input, normalized_shape, mean, rstd, weight, bias, wanted
+        )
+        return found[0], None, found[1], found[2]
+
+    return output, backward
+
+
+def _converts_in_kernel(input: Tensor, dtype: torch.dtype | None) -> bool:
+    """The kernels for GPUs read half and write float; backward then does the contrary."""
+    return input.dtype is torch.float16 and dtype is torch.float32

@@ -1,0 +1,17 @@
+"""Dropout."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from thunder_core.autodiff.rules.rule import Result, rule
+
+
+@rule("F.dropout")
+def dropout(input: Tensor, p: float, training: bool) -> Result:
+    """On the CPU, what ``at::dropout`` composes there; elsewhere PyTorch has a kernel, which autograd finds."""
+    if input.device.type != "cpu" or not training or not 0 < p < 1 or input.numel() == 0:
+        return NotImplemented
+    noise = torch.div(torch.ops.aten.bernoulli.p(input, 1 - p), 1 - p)
+    return torch.mul(input, noise), lambda g: g * noise

@@ -1,0 +1,70 @@
+"""Hooks that a program sets on its own tensors: one line right after the tensor was computed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import Any
+
+from thunder_core.autodiff.emitter import JointEmitter
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.proxies import outputs_of, tensor_inputs_of
+from thunder_core.symbols.gradient_hooks import HOOKED
+
+
+def place_tensor_hooks(trace: Trace) -> Trace:
+    """The trace with a line ``(y,) = hooked(hooks, (y_before_hooks,))`` for each value with hooks.
+
+    A hook gets the sum of the gradients of all uses of a value, those before ``register_hook`` among them; so all uses
+    come after that line. Hooks on inputs of the program stay as they are: PyTorch's autograd calls them.
+    """
+    hooks: defaultdict[str, list[BoundSymbol]] = defaultdict(list)
+    made = {proxy.name for bound in trace.symbols for proxy in outputs_of(bound)}
+    for bound in trace.symbols:
+        if _sets_hook(bound) and bound.args[0].name in made:
+            hooks[bound.args[0].name].append(bound)
+    if not hooks:
+        return trace
+    emitter = JointEmitter(trace)
+    for bound in trace.symbols:
+        if _sets_hook(bound) and bound.args[0].name in hooks:
+            continue
+        own = [proxy for proxy in outputs_of(bound) if proxy.name in hooks]
+        before = {proxy.name: replace(proxy, name=emitter.name(f"{proxy.name}_before_hooks")) for proxy in own}
+        output = map_leaves(lambda leaf: before.get(getattr(leaf, "name", None), leaf), bound.output)  # noqa: B023
+        emitter.add(replace(bound, output=output) if own else bound)
+        for proxy in own:
+            setting = hooks[proxy.name]
+            arguments = (tuple(map(_hook, setting)), (before[proxy.name],))
+            emitter.add(BoundSymbol(HOOKED, arguments, {}, (proxy,), context=bound.context, location=setting[0].location))
+    return trace.with_symbols(emitter.lines, "hooks on tensors")
+
+
+def has_hooks_on_returned_views(trace: Trace) -> bool:
+    """Whether gradients of results may reach a hooked value past the program: it shares memory with several results.
+
+    Such results are made outside of the differentiated program, as views of one another.
+    """
+    shared: Counter[Any] = Counter(proxy.storage for proxy in trace.output if isinstance(proxy, TensorProxy))
+    shared.update({proxy.storage for proxy in trace.inputs if isinstance(proxy, TensorProxy)})
+    inputs = {proxy.name for proxy in trace.inputs}
+    return any(
+        shared[proxy.storage] > 1 and proxy.name not in inputs
+        for bound in trace.symbols
+        if Tag.HOOK in bound.symbol.tags
+        for proxy in (*tensor_inputs_of(bound), *outputs_of(bound))
+        if isinstance(proxy, TensorProxy)
+    )
+
+
+def _sets_hook(bound: BoundSymbol) -> bool:
+    """Whether the line is ``tensor.register_hook(hook)``."""
+    return Tag.HOOK in bound.symbol.tags and not outputs_of(bound)
+
+
+def _hook(bound: BoundSymbol) -> Any:
+    return bound.args[1] if len(bound.args) > 1 else bound.kwargs["hook"]
