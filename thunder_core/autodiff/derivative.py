@@ -86,6 +86,7 @@ def is_view(line: BoundSymbol) -> bool:
     memories = {proxy.storage for proxy in inputs_of(line) if isinstance(proxy, TensorProxy)}
     return all(isinstance(proxy, TensorProxy) and proxy.storage in memories for proxy in outputs_of(line))
 
+
 def dense_stride(proxy: TensorProxy) -> tuple[int, ...]:
     """Strides of a dense tensor of that shape, in the order of dimensions of ``proxy``."""
     if proxy.layout is not torch.strided:

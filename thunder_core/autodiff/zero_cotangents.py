@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +10,9 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.pass_manager import TracePass
 from thunder_core.passes.proxies import inputs_of, outputs_of
@@ -21,8 +24,9 @@ class ZeroCotangents(TracePass):
     """Specialises a backward program.
 
     A backward program is linear in its cotangents. So a line all of whose cotangent-dependent arguments are zero gives
-    zero and goes away; a sum with a zero is its other argument; elsewhere a zero is made where a line needs one. Sums
-    are recognised as what backward programs add cotangents with.
+    zero and goes away; a sum with a zero is its other argument; hooks see None; elsewhere a zero is made where a line
+    needs one. Sums are recognised as what backward programs add cotangents with. Hooks are called on the way to
+    gradients that somebody asks for.
 
     Attributes:
         cotangents: names of all cotangents.
@@ -44,7 +48,8 @@ class ZeroCotangents(TracePass):
                 for index, item in enumerate(trace.output)
             ]
         )
-        return DeadCode().run(replace(trace.with_symbols(walk.lines, self.name), output=output))
+        lines = _without_idle_hooks(walk.lines, output)
+        return DeadCode().run(replace(trace.with_symbols(lines, self.name), output=output))
 
 
 class _Walk:
@@ -81,9 +86,22 @@ class _Walk:
         elif zeros and bound.symbol is self._sum and len(bound.args) == 2 and not bound.kwargs:
             (kept,) = [item for item in bound.args if getattr(item, "name", None) not in zeros]
             self._replaced[outputs[0].name] = self.value(kept)
+        elif Tag.HOOK in bound.symbol.tags:
+            self._hooks(bound)
         else:
             self._make(zeros, bound)
             self.lines.append(bound.map_arguments(self.value))
+
+    def _hooks(self, bound: BoundSymbol) -> None:
+        """A call of hooks, which see None for what is zero."""
+        if Tag.COMPONENTWISE in bound.symbol.tags:
+            pairs = zip(bound.args[1], bound.output, strict=True)
+            self.zero.update(made.name for given, made in pairs if made is not None and self._present(given) is None)
+        bound = bound.map_arguments(lambda leaf: self._present(self.value(leaf)))
+        self.lines.append(replace(bound, output=map_leaves(self._present, bound.output)))
+
+    def _present(self, leaf: Any) -> Any:
+        return None if isinstance(leaf, TensorProxy) and leaf.name in self.zero else leaf
 
     def _make(self, names: set[str], bound: BoundSymbol) -> None:
         """Lines that make the zeros of these names."""
@@ -93,3 +111,17 @@ class _Walk:
                 symbol, args, kwargs = registry.resolve(torch.zeros, (tuple(proxy.shape),), kwargs)
                 self.zero.discard(proxy.name)
                 self.lines.append(BoundSymbol(symbol, args, kwargs, proxy, context=bound.context))
+
+
+def _without_idle_hooks(lines: Sequence[BoundSymbol], output: tuple[Any, ...]) -> list[BoundSymbol]:
+    """The lines but calls of hooks that nothing in ``output``, and no other effect, depends on."""
+    live = {item.name for item in output if item is not None}
+    kept = []
+    for bound in reversed(lines):
+        used = any(proxy.name in live for proxy in outputs_of(bound))
+        if Tag.HOOK in bound.symbol.tags and not used:
+            continue
+        kept.append(bound)
+        if used or not bound.effects.pure:
+            live.update(proxy.name for proxy in inputs_of(bound))
+    return kept[::-1]

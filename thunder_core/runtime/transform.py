@@ -11,6 +11,7 @@ from thunder_core.acquire.acquire import Acquired
 from thunder_core.autodiff.differentiate import Differentiate
 from thunder_core.autodiff.output_views import move_output_views
 from thunder_core.autodiff.partition import Partition
+from thunder_core.autodiff.tensor_hooks import has_hooks_on_returned_views
 from thunder_core.executors.executor import Decision
 from thunder_core.guards.source import ConstantSource, Source
 from thunder_core.ir.proxy import TensorProxy
@@ -112,6 +113,8 @@ def _for_training(
 def _may_differentiate(trace: Trace) -> bool:
     """Whether the program may have gradients, and says all that autograd does in its lines."""
     if not any(isinstance(proxy, TensorProxy) and proxy.requires_grad for proxy in trace.output):
+        return False
+    if has_hooks_on_returned_views(trace):
         return False
     return not any(Tag.AUTOGRAD in bound.symbol.tags for bound in trace.symbols)
 
