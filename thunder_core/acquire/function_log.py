@@ -22,7 +22,7 @@ class FunctionLog(LineLog, TorchFunctionMode):
     the elements that another value shows, in the same order, is that value (a reshape to the same shape, a transpose of
     a transpose).
 
-    A function that writes to memory raises LoweringError.
+    A function that writes to its arguments raises LoweringError.
     """
 
     def __init__(self, mode: AcquisitionFakeMode) -> None:
@@ -42,14 +42,18 @@ class FunctionLog(LineLog, TorchFunctionMode):
             return func(*args, **kwargs)
         with self.mode.observing() as observed:
             result = func(*args, **kwargs)
-        if observed.written:
-            raise LoweringError(f"it writes to memory, with {func}")
-        tensors = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+        if any(storage_address(leaf) in observed.written for leaf in _tensors((args, kwargs))):
+            raise LoweringError(f"it writes to its arguments, with {func}")
+        tensors = _tensors(result)
         if any(_elements(tensor) not in self._values for tensor in tensors):
             self.record(func, args, kwargs, result, observed)
         for tensor in tensors:
             self.define(tensor, self._values.get(_elements(tensor)) or self.proxy(tensor))
         return result
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in iterate_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _elements(tensor: torch.Tensor) -> Any:

@@ -68,8 +68,9 @@ class _Tracing(LineTracing[FunctionLog]):
 
     def backward(self, results: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         gradients: dict[str, torch.Tensor] = {}
+        cotangents = self.cotangents(results)
         with modes_for_fakes(PLAIN), self.calls:
-            answer = self.differentiate(*self.cotangents(results))
+            answer = self.differentiate(*cotangents)
             found = answer if isinstance(answer, tuple | list) else (answer,)
             for name, gradient in self._by_name(found):
                 if gradient is not None and name in self.query.wanted:
