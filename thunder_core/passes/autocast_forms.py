@@ -61,7 +61,7 @@ def _decide(bound: BoundSymbol, context: Context) -> Form:
     plain = replace(context, autocast=())
     for rewrite in candidate_rewrites(bound, context):
         if _does(bound, plain, rewrite, wanted):
-            return rewrite if _converts_inputs(wanted) else replace(rewrite, cached=False)
+            return rewrite if _converts_inputs(bound, rewrite, wanted) else replace(rewrite, cached=False)
     try:
         return _parts(bound, plain, wanted)
     except LoweringError:
@@ -80,10 +80,11 @@ def _does(bound: BoundSymbol, plain: Context, rewrite: Rewrite, wanted: CallLog)
     return same_operations(log, wanted) and log.converted.isdisjoint(proxy.storage for proxy in log.outputs)
 
 
-def _converts_inputs(log: CallLog) -> bool:
-    """Whether each conversion is one of an argument itself."""
-    inputs = {proxy.name for proxy in log.inputs.values()}
-    return all(line.args[0].name in inputs for line in log.lines if is_conversion(line))
+def _converts_inputs(bound: BoundSymbol, rewrite: Rewrite, log: CallLog) -> bool:
+    """Whether autocast converts the arguments themselves that a rewrite converts."""
+    direct = {line.args[0].name for line in log.lines if is_conversion(line)}
+    converted = [proxy.name for proxy in tensor_inputs_of(bound) if rewrite.conversion(proxy) is not None]
+    return all(log.inputs[name].name in direct for name in converted)
 
 
 def _parts(bound: BoundSymbol, plain: Context, log: CallLog) -> Parts:

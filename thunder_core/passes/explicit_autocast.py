@@ -16,7 +16,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.autocast_forms import Parts, explicit_form
-from thunder_core.passes.autocast_policies import CONVERSION, Rewrite, is_conversion
+from thunder_core.passes.autocast_policies import CONVERSION, UNCHANGED, Rewrite, is_conversion
 from thunder_core.passes.fresh_values import FreshValues, bodies_of
 from thunder_core.passes.pass_manager import TracePass
 from thunder_core.passes.proxies import tensor_outputs_of
@@ -94,7 +94,7 @@ class _Writer:
 
     def _write(self, bound: BoundSymbol, plain: BoundSymbol, context: Context) -> None:
         form = None if Tag.LOCAL in bound.symbol.tags else explicit_form(bound, context)
-        if isinstance(form, Rewrite) and form.result_dtype is form.argument_dtype is None:
+        if form == UNCHANGED:
             self.lines.append(plain)
         elif isinstance(form, Rewrite):
             self._convert_arguments(plain, form, context)
@@ -105,11 +105,11 @@ class _Writer:
             self.lines.append(replace(bound, context=self._shown(context)))
 
     def _convert_arguments(self, plain: BoundSymbol, rewrite: Rewrite, context: Context) -> None:
-        conversion_context = context if rewrite.cached else replace(context, autocast_cache=False)
+        context = replace(context, autocast_cache=context.autocast_cache and rewrite.cached)
 
         def converted(leaf: Any) -> Any:
             dtype = rewrite.conversion(leaf)
-            return leaf if dtype is None else self._convert(plain, leaf, dtype, conversion_context)
+            return leaf if dtype is None else self._convert(plain, leaf, dtype, context)
 
         self.lines.append(rewrite.with_result_dtype(plain.map_arguments(converted)))
 
