@@ -31,7 +31,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # Not the README: it shows what this program prints, and would change what it shows.
 TEXT = (ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md")))
 BATCH, LENGTH = 8, 64
-OPTIMIZERS = {"adamw": (torch.optim.AdamW, 1e-3), "sgd": (torch.optim.SGD, 0.1)}
+# Learning rates at which training is stable. At 0.1, eager SGD itself drifts by 4 % in 200 steps if the last layer's
+# weights are scaled by 1 + 2e-7.
+OPTIMIZERS = {"adamw": (torch.optim.AdamW, 5e-4), "sgd": (torch.optim.SGD, 0.03)}
 
 
 def main() -> None:
