@@ -1,8 +1,8 @@
 """Calls that a torch-function mode does not see, intercepted while a program is acquired.
 
 `torch.autograd.Function.apply`, `torch.utils.checkpoint`, `torch.cond`, backward hooks of modules and the seeding
-functions are plain Python to PyTorch. While at least one thread acquires a program their entry points are replaced by versions that ask whether the
-calling thread is the one; every other thread gets the original.
+functions are plain Python to PyTorch. While at least one thread acquires a program their entry points are replaced by
+versions that ask whether the calling thread is the one; every other thread gets the original.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _module_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
 def _backward_hook(module: torch.nn.Module, hooks: list[Any], pre_hooks: list[Any]) -> Any:
     recorder = _recording()
     if recorder is None:
-        return BackwardHook(module, hooks, pre_hooks)  # type: ignore[no-untyped-call]
+        return BackwardHook(module, hooks, pre_hooks)
     return module_hooks.RecordedModuleCall(recorder, module, hooks, pre_hooks)
 
 

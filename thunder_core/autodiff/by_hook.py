@@ -58,7 +58,7 @@ _BACKWARD: Final = {
 def derive_by_hook(query: Query) -> Derivative:
     """Forward hands the values on; backward calls the hooks with all gradients together.
 
-    The line is one of those of `thunder_core.symbols.gradient_hooks` with the arguments ``(who, values)``, whose results
+    The line is one of those of `thunder_core.symbols.gradient_hooks` with the arguments ``(who, values)``; its results
     are the values.
     """
     bound = query.bound
@@ -96,6 +96,4 @@ def _handed_on(value: TensorProxy, made: TensorProxy, bound: BoundSymbol) -> Bou
 
 def _stand_in(proxy: TensorProxy, what: str, storage: int) -> TensorProxy:
     stride = dense_stride(proxy)
-    return replace(
-        proxy, name=f"{proxy.name}_{what}", storage=storage, offset=0, stride=stride, requires_grad=False
-    )
+    return replace(proxy, name=f"{proxy.name}_{what}", storage=storage, offset=0, stride=stride, requires_grad=False)

@@ -31,17 +31,36 @@ def place_tensor_hooks(trace: Trace) -> Trace:
         return trace
     emitter = JointEmitter(trace)
     for bound in trace.symbols:
-        if _sets_hook(bound) and bound.args[0].name in hooks:
-            continue
         own = [proxy for proxy in outputs_of(bound) if proxy.name in hooks]
-        before = {proxy.name: replace(proxy, name=emitter.name(f"{proxy.name}_before_hooks")) for proxy in own}
-        output = map_leaves(lambda leaf: before.get(getattr(leaf, "name", None), leaf), bound.output)  # noqa: B023
-        emitter.add(replace(bound, output=output) if own else bound)
-        for proxy in own:
-            setting = hooks[proxy.name]
-            arguments = (tuple(map(_hook, setting)), (before[proxy.name],))
-            emitter.add(BoundSymbol(HOOKED, arguments, {}, (proxy,), context=bound.context, location=setting[0].location))
+        if own:
+            _add_with_hooks(emitter, bound, {proxy.name: hooks[proxy.name] for proxy in own})
+        elif not (_sets_hook(bound) and bound.args[0].name in hooks):
+            emitter.add(bound)
     return trace.with_symbols(emitter.lines, "hooks on tensors")
+
+
+def _add_with_hooks(emitter: JointEmitter, bound: BoundSymbol, hooks: dict[str, list[BoundSymbol]]) -> None:
+    """A line some of whose results have hooks, and a line for each of these."""
+    before: dict[str, Any] = {}
+
+    def value(leaf: Any) -> Any:
+        if getattr(leaf, "name", None) not in hooks:
+            return leaf
+        before[leaf.name] = (leaf, replace(leaf, name=emitter.name(f"{leaf.name}_before_hooks")))
+        return before[leaf.name][1]
+
+    emitter.add(replace(bound, output=map_leaves(value, bound.output)))
+    for name, (after, plain) in before.items():
+        arguments = (tuple(map(_hook, hooks[name])), (plain,))
+        location = hooks[name][0].location
+        emitter.add(BoundSymbol(HOOKED, arguments, {}, (after,), context=bound.context, location=location))
+
+
+def without_hooks_on_inputs(trace: Trace) -> Trace:
+    """The trace for another run with the same inputs, which got their hooks in the first."""
+    inputs = {proxy.name for proxy in trace.inputs}
+    lines = [bound for bound in trace.symbols if not (_sets_hook(bound) and bound.args[0].name in inputs)]
+    return trace if len(lines) == len(trace.symbols) else trace.with_symbols(lines, "without hooks on inputs")
 
 
 def has_hooks_on_returned_views(trace: Trace) -> bool:

@@ -11,10 +11,13 @@ from typing import Any
 import torch
 
 from thunder_core.autodiff.joint import Joint, Partitioned
+from thunder_core.autodiff.tensor_hooks import without_hooks_on_inputs
 from thunder_core.autodiff.zero_cotangents import ZeroCotangents
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import annotate_exception, compile_trace
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 
 Variant = tuple[tuple[bool, ...], tuple[bool, ...]]
@@ -100,7 +103,8 @@ class DifferentiatedProgram:
 
     def again(self, inputs: list[Any], cotangents: Sequence[Any], wanted: tuple[bool, ...]) -> list[Any]:
         """Gradients that can be differentiated themselves: the program runs again, recorded by autograd."""
-        effects = [bound for bound in self.original.symbols if bound.effects.random or bound.effects.external]
+        original = without_hooks_on_inputs(self.original)
+        effects = [bound for bound in original.symbols if _differs_next_time(bound)]
         if effects:
             raise UnsupportedError(
                 f"second derivatives go through the program once more, and it calls {effects[0].symbol.name}, which "
@@ -109,7 +113,7 @@ class DifferentiatedProgram:
                 advice=("run the program that needs second derivatives in eager PyTorch",),
             )
         if self._eager is None:
-            self._eager = compile_trace(self.claim(self.original))
+            self._eager = compile_trace(self.claim(original))
         with torch.enable_grad():
             asked = [position for position, want in zip(self.sources, wanted, strict=True) if want]
             for position in asked:  # apart from what other inputs were computed from
@@ -129,6 +133,11 @@ class DifferentiatedProgram:
             )
         gradients = dict(zip(asked, found, strict=True))
         return [gradients.get(position) for position in self.sources]
+
+
+def _differs_next_time(bound: BoundSymbol) -> bool:
+    """Whether running the line once more gives something else, or can be noticed. Hooks are set on new tensors."""
+    return bound.effects.random or (bound.effects.external and Tag.HOOK not in bound.symbol.tags)
 
 
 class Bridge(torch.autograd.Function):

@@ -23,7 +23,7 @@ class _Places(tuple[bool, ...]):
 
 
 class ModuleCall(BackwardHook):
-    """What the hooks of one call of a module share: PyTorch's own class, whose hooks can be called without its autograd.
+    """What the hooks of one call of a module share: PyTorch's class, whose hooks can be called without its autograd.
 
     Between the hooks on outputs and those on inputs it remembers the gradients of outputs, as in eager.
     """
@@ -40,10 +40,10 @@ class ModuleCall(BackwardHook):
     ) -> None:
         super().__init__(module, list(hooks), list(pre_hooks))
         self.n_inputs = count
-        self.input_tensors_index = differentiable
+        self.input_tensors_index: Any = differentiable
 
     def at_outputs(self, gradients: Gradients, tensors: tuple[bool, ...]) -> Gradients:
-        """Call the hooks with the gradients of outputs; what they make of these. ``tensors``: which outputs are some."""
+        """What the hooks make of the gradients of outputs. ``tensors`` says which outputs are tensors."""
         self.setup_output_hook(_Places(tensors))
         return self._call(None, _chosen(gradients, tensors), gradients, tensors)
 
@@ -58,7 +58,8 @@ class ModuleCall(BackwardHook):
 
     def _apply_on_tensors(self, fn: Callable[[Any], None], args: Any) -> tuple[Any, Any]:
         if not isinstance(args, _Places):
-            return super()._apply_on_tensors(fn, args)
+            plain: tuple[Any, Any] = super()._apply_on_tensors(fn, args)
+            return plain
         fn(self)
         return args, tuple([index for index, tensor in enumerate(args) if tensor])
 
@@ -112,7 +113,7 @@ def hooked(hooks: tuple[Callable[..., Any], ...], values: tuple[torch.Tensor]) -
     (value,) = values
     value = value.view_as(value)
     for hook in hooks if value.requires_grad else ():
-        value.register_hook(hook)  # type: ignore[no-untyped-call]
+        value.register_hook(hook)
     return (value,)
 
 

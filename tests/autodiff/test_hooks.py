@@ -1,0 +1,505 @@
+"""Gradient hooks in differentiated programs: what `tests/training/test_hooks.py` leaves out, each against eager."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import thunder
+from tests.training.steps import assert_same, detached, leaf, raised
+from thunder_core.errors import UnsupportedError
+
+
+def hooks_on(module: nn.Module, log: list[Any], name: str = "") -> Any:
+    """Both full kinds of hooks, which note what they are given."""
+    module.register_full_backward_pre_hook(lambda _, go: log.append((name, "pre", detached(go))))
+    module.register_full_backward_hook(lambda _, gi, go: log.append((name, "full", detached((gi, go)))))
+
+
+class Program(nn.Module):
+    """A function as ``forward``; it gets the children as first argument if there are any."""
+
+    def __init__(self, function: Callable[..., Any], children: tuple[nn.Module, ...]) -> None:
+        super().__init__()
+        self.function = function
+        self.children_ = nn.ModuleList(children)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*([self.children_] if len(self.children_) else []), *args, **kwargs)
+
+
+def module_of(function: Callable[..., Any], *children: nn.Module) -> nn.Module:
+    return Program(function, children)
+
+
+class Pair(NamedTuple):
+    one: torch.Tensor
+    other: Any
+
+
+RESULTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "tuple": lambda x: (x.sin(), x.cos()),
+    "with None": lambda x: (x.sin(), None, 3),
+    "not differentiable": lambda x: (x.sin(), x.argmax(), x.detach() * 2),
+    "twice the same": lambda x: (lambda y: (y, y))(x.sin()),
+    "nested": lambda x: (x.sin(), (x.cos(), x.exp())),
+    "named tuple": lambda x: Pair(x.sin(), x.cos()),
+}
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor) and value.requires_grad:
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors(item)
+    elif isinstance(value, dict):
+        yield from tensors(list(value.values()))
+
+
+@pytest.mark.parametrize("outermost", [False, True])
+@pytest.mark.parametrize("form", RESULTS)
+def test_forms_of_results(form: str, outermost: bool) -> None:
+    """All results have gradients, then each alone."""
+
+    def scenario(program: Any) -> Any:
+        log: list[Any] = []
+        hooks_on(program if outermost else program.children_[0], log)
+        for which in (None, 0, 1):
+            x = leaf(3, 4)
+            found = list(tensors(program(x)))
+            chosen = found if which is None else found[which : which + 1]
+            if chosen:
+                sum(item.square().sum() for item in chosen).backward()
+            log.append(x.grad)
+        return log
+
+    assert_same(lambda: module_of(lambda children, x: children[0](x), module_of(RESULTS[form])), scenario)
+
+
+@pytest.mark.parametrize("form", ["dict", "list"])
+def test_results_in_other_containers(form: str) -> None:
+    """PyTorch warns, and calls no hooks."""
+
+    def result(x: torch.Tensor) -> Any:
+        return {"a": x.sin()} if form == "dict" else [x.sin()]
+
+    def scenario(program: Any) -> Any:
+        log: list[Any] = []
+        hooks_on(program.children_[0], log)
+        x = leaf(3, 4)
+        with pytest.warns(UserWarning, match="module output should be a Tensor"):
+            found = program(x)
+        next(tensors(found)).sum().backward()
+        return x.grad, log
+
+    assert_same(lambda: module_of(lambda children, x: children[0](x), module_of(result)), scenario)
+
+
+ARGUMENTS: dict[str, Callable[[Any, torch.Tensor, torch.Tensor], Any]] = {
+    "both": lambda module, x, y: module(x, y),
+    "the same twice": lambda module, x, y: module(x, x),
+    "one as keyword": lambda module, x, y: module(x, other=y),
+    "only keywords": lambda module, x, y: module(one=x, other=y),
+    "one without gradient": lambda module, x, y: module(x, y.detach()),
+    "a number": lambda module, x, y: module(x, 2.0),
+    "one that is not used": lambda module, x, y: module(x, 1.0, y),
+}
+
+
+@pytest.mark.parametrize("form", ARGUMENTS)
+def test_forms_of_arguments(form: str) -> None:
+    def product(one: Any, other: Any, unused: Any = None) -> Any:
+        return one.sin() * other
+
+    def scenario(program: Any) -> Any:
+        log: list[Any] = []
+        hooks_on(program.children_[0], log)
+        for _ in range(2):
+            x, y = leaf(3, 4), leaf(3, 4)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of keywords eager says that no inputs require gradients
+                program(x * 2, y * 3).square().sum().backward()
+            log.append((x.grad, y.grad))
+        return log
+
+    assert_same(
+        lambda: module_of(lambda children, x, y: ARGUMENTS[form](children[0], x, y), module_of(product)), scenario
+    )
+
+
+def test_no_input_requires_grad() -> None:
+    """Hooks are called where the gradient of the outputs is known, with a warning."""
+
+    def scenario(model: Any) -> Any:
+        log: list[Any] = []
+        hooks_on(model[0], log)
+        for _ in range(2):
+            with pytest.warns(UserWarning, match="Full backward hook is firing"):
+                model(torch.tensor([1, 2, 0])).square().sum().backward()
+        return log
+
+    assert_same(lambda: nn.Sequential(nn.Embedding(4, 3), nn.Linear(3, 2)), scenario)
+
+
+def test_frozen_module_and_no_grad() -> None:
+    def program(children: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            scale = children[0](x)
+        return children[1](x) * scale
+
+    def scenario(model: Any) -> Any:
+        log: list[Any] = []
+        hooks_on(model.children_[0], log, "without")
+        hooks_on(model.children_[1], log, "with")
+        x = leaf(2, 4)
+        model.children_[1].requires_grad_(False)
+        model(x).sum().backward()
+        with torch.no_grad():
+            model(x)
+        return x.grad, log
+
+    assert_same(lambda: module_of(program, nn.Linear(4, 4), nn.Linear(4, 4)), scenario)
+
+
+@contextmanager
+def global_hooks(log: list[Any]) -> Iterator[None]:
+    register = torch.nn.modules.module
+    handles = (
+        register.register_module_full_backward_hook(lambda m, gi, go: log.append((type(m).__name__, detached(gi)))),
+        register.register_module_full_backward_pre_hook(lambda m, go: log.append((type(m).__name__, detached(go)))),
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def test_hooks_of_all_modules() -> None:
+    def scenario(model: Any) -> Any:
+        log: list[Any] = []
+        for hooked in (False, True, False):
+            x = leaf(2, 4)
+            if hooked:
+                with global_hooks(log):
+                    output = model(x)  # eager takes the hooks now
+            else:
+                output = model(x)
+            output.sum().backward()
+            log.append(x.grad)
+        return log
+
+    assert_same(lambda: nn.Sequential(nn.Linear(4, 4), nn.Tanh()), scenario)
+
+
+def test_hooks_change_between_calls() -> None:
+    """The hooks of a call are those at the time of the call; what they close over is what it is when they run."""
+
+    def scenario(model: Any) -> Any:
+        log: list[Any] = []
+        state = {"factor": 1.0}
+
+        def scaled(_: Any, gi: Any, go: Any) -> Any:
+            log.append(state["factor"])
+            return (gi[0] * state["factor"],)
+
+        gradients = []
+        handle = model[1].register_full_backward_hook(scaled)
+        for step in range(4):
+            x = leaf(2, 4)
+            output = model(x)
+            state["factor"] = 2.0 + step
+            if step == 1:
+                handle.remove()
+            output.sum().backward()
+            gradients.append(x.grad)
+            if step == 2:
+                handle = model[1].register_full_backward_hook(scaled)
+        return gradients, log
+
+    assert_same(lambda: nn.Sequential(nn.Linear(4, 4), nn.Tanh()), scenario)
+
+
+def test_subset_of_gradients() -> None:
+    """Hooks are called on the way to what is asked for."""
+
+    def scenario(model: Any) -> Any:
+        log: list[Any] = []
+        for index in range(3):
+            hooks_on(model[index], log, str(index))
+        x = leaf(2, 4)
+        loss = model(x).square().sum()
+        found = []
+        for asked in ([model[0].weight], [model[2].weight], [model[2].bias, x], [x]):
+            found.append(torch.autograd.grad(loss, asked, retain_graph=True))
+            log.append("next")
+        loss.backward()
+        return detached(found), log
+
+    assert_same(lambda: nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)), scenario)
+
+
+def test_backward_twice_and_module_called_twice() -> None:
+    def scenario(model: Any) -> Any:
+        log: list[Any] = []
+        hooks_on(model.children_[0], log)
+        x = leaf(2, 4)
+        output = model(x)
+        output.sum().backward(retain_graph=True)
+        (output * 2).sum().backward()
+        return x.grad, log
+
+    assert_same(lambda: module_of(lambda children, x: children[0](children[0](x).sin()), nn.Linear(4, 4)), scenario)
+
+
+ANSWERS: dict[str, Callable[[Any], Any]] = {
+    "another dtype": lambda given: (given[0].double(),),
+    "another size": lambda given: (given[0][:1],),
+    "too many": lambda given: (given[0], given[0]),
+    "no tensor": lambda given: (1,),
+    "a tensor": lambda given: given[0],
+}
+
+
+@pytest.mark.parametrize("form", ANSWERS)
+@pytest.mark.parametrize("kind", ["full", "pre", "tensor"])
+def test_answers_that_do_not_fit(kind: str, form: str) -> None:
+    def answer(*args: Any) -> Any:
+        if kind != "tensor":
+            return ANSWERS[form](args[1])
+        (found, *_) = ANSWERS[form](args) if form != "a tensor" else ("text",)
+        return found
+
+    def program(children: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        if kind == "tensor":
+            y.register_hook(answer)
+        return children[0](y)
+
+    def scenario(model: Any) -> Any:
+        if kind == "full":
+            model.children_[0].register_full_backward_hook(answer)
+        if kind == "pre":
+            model.children_[0].register_full_backward_pre_hook(answer)
+        error = raised(lambda: model(leaf(3, 2)).sum().backward())
+        model.zero_grad()
+        return error
+
+    assert_same(lambda: module_of(program, nn.Linear(2, 2)), scenario)
+
+
+def test_writes_to_the_input_of_a_hooked_module() -> None:
+    def scenario(model: Any) -> Any:
+        model[1].register_full_backward_hook(lambda *_: None)
+        return raised(lambda: model(leaf(2, 4)))
+
+    assert_same(lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)), scenario)
+
+
+def test_hooks_that_are_not_full() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    module[1].register_backward_hook(lambda *_: None)
+    with pytest.raises(UnsupportedError, match="Tanh has a backward hook that is not full"):
+        thunder.jit(module)(leaf(2, 4))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_hooks_in_a_checkpoint(reentrant: bool) -> None:
+    def program(children: Any, log: list[Any], x: torch.Tensor) -> torch.Tensor:
+        def region(value: torch.Tensor) -> torch.Tensor:
+            return children[1](children[0](value).tanh())
+
+        return checkpoint(region, x.sin(), use_reentrant=reentrant)
+
+    def scenario(model: Any) -> Any:
+        log: list[Any] = []
+        hooks_on(model.children_[0], log, "first")
+        hooks_on(model.children_[1], log, "second")
+        for _ in range(2):
+            x = leaf(2, 4)
+            model(log, x).sum().backward()
+            log.append(x.grad)
+        return log
+
+    assert_same(lambda: module_of(program, nn.Linear(4, 4), nn.Linear(4, 4)), scenario)
+
+
+def test_hooks_where_autograd_records_the_program() -> None:
+    """A program that asks autograd for something is not differentiated; the hooks of its modules are called as well."""
+
+    def program(children: Any, x: torch.Tensor) -> Any:
+        y = children[0](x)
+        y.retain_grad()
+        return y, children[1](y).sum()
+
+    def scenario(model: Any) -> Any:
+        log: list[Any] = []
+        hooks_on(model.children_[0], log, "first")
+        hooks_on(model.children_[1], log, "second")
+        for _ in range(2):
+            x = leaf(2, 4)
+            y, loss = model(x)
+            loss.backward()
+            log.append((x.grad, y.grad))
+        return log
+
+    assert_same(lambda: module_of(program, nn.Linear(4, 4), nn.Tanh()), scenario)
+
+
+def test_second_derivatives() -> None:
+    def scenario(model: Any) -> Any:
+        log: list[Any] = []
+        hooks_on(model[0], log, "first")
+        x = leaf(2, 4)
+        (gradient,) = torch.autograd.grad(model(x).sum(), [x], create_graph=True)
+        gradient.square().sum().backward()
+        return x.grad, gradient.detach(), log
+
+    assert_same(lambda: nn.Sequential(nn.Linear(4, 4), nn.Tanh()), scenario)
+
+
+# ---- Tensor.register_hook in the program -----------------------------------------------------------------------------
+
+
+class Note:
+    """A hook that notes gradients, and scales them."""
+
+    def __init__(self, factor: float | None = None) -> None:
+        self.factor = factor
+        self.seen: list[Any] = []
+
+    def __call__(self, gradient: torch.Tensor) -> torch.Tensor | None:
+        self.seen.append(detached(gradient))
+        return None if self.factor is None else gradient * self.factor
+
+
+def _uses_before_and_after(x: torch.Tensor, note: Any, other: Any) -> Any:
+    y = x.sin()
+    z = y.exp()
+    y.register_hook(note)
+    y.register_hook(other)
+    return z + y.cos()
+
+
+def _returned(x: torch.Tensor, note: Any, other: Any) -> Any:
+    y = x.sin()
+    y.register_hook(note)
+    return y, y * 2
+
+
+def _after_a_write(x: torch.Tensor, note: Any, other: Any) -> Any:
+    y = x.sin()
+    y.register_hook(note)
+    y.mul_(3)
+    y.register_hook(other)
+    return y.exp()
+
+
+def _of_a_view(x: torch.Tensor, note: Any, other: Any) -> Any:
+    y = x.sin()
+    z = y.view(-1)
+    z.register_hook(note)
+    y.register_hook(other)
+    return z.exp().sum() + y.sum()
+
+
+def _of_a_view_that_is_returned(x: torch.Tensor, note: Any, other: Any) -> Any:
+    y = x.sin()
+    z = y.view(-1)
+    z.register_hook(note)
+    return y, z, z.exp()
+
+
+def _of_a_part(x: torch.Tensor, note: Any, other: Any) -> Any:
+    one, two = x.sin().chunk(2, 1)
+    two.register_hook(note)
+    one.register_hook(other)
+    return one * two
+
+
+def _not_reached(x: torch.Tensor, note: Any, other: Any) -> Any:
+    y = x.sin()
+    y.register_hook(note)
+    return x * 2
+
+
+def _of_the_input(x: torch.Tensor, note: Any, other: Any) -> Any:
+    x.register_hook(note)
+    return x.sin().exp()
+
+
+def _by_keyword(x: torch.Tensor, note: Any, other: Any) -> Any:
+    y = x.sin()
+    y.register_hook(hook=note)
+    return y.exp()
+
+
+PROGRAMS = [
+    _uses_before_and_after,
+    _returned,
+    _after_a_write,
+    _of_a_view,
+    _of_a_view_that_is_returned,
+    _of_a_part,
+    _not_reached,
+    _of_the_input,
+    _by_keyword,
+]
+
+
+@pytest.mark.parametrize("factor", [None, 3.0])
+@pytest.mark.parametrize("is_leaf", [True, False])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__.strip("_"))
+def test_tensor_hooks(program: Any, is_leaf: bool, factor: float | None) -> None:
+    def scenario(function: Any) -> Any:
+        note, other = Note(factor), Note()
+        x = leaf(2, 4)
+        for _ in range(3):
+            result = function(x if is_leaf else x * 2, note, other)
+            sum(item.square().sum() for item in tensors((result,))).backward()
+        return x.grad, note.seen, other.seen
+
+    assert_same(lambda: program, scenario)
+
+
+def test_tensor_hooks_on_the_way_to_what_is_asked_for() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor, note: Any, other: Any) -> Any:
+        one, two = x.sin(), y.cos()
+        one.register_hook(note)
+        two.register_hook(other)
+        return one * two, two.exp()
+
+    def scenario(function: Any) -> Any:
+        note, other = Note(), Note()
+        x, y = leaf(3), leaf(3)
+        product, power = function(x, y, note, other)
+        found = [torch.autograd.grad(product.sum(), [asked], retain_graph=True) for asked in (x, y)]
+        found.append(torch.autograd.grad(power.sum(), [y, x], allow_unused=True))
+        return detached(found), note.seen, other.seen
+
+    assert_same(lambda: program, scenario)
+
+
+def test_second_derivatives_through_tensor_hooks() -> None:
+    def program(x: torch.Tensor, note: Any) -> torch.Tensor:
+        x.register_hook(note)
+        y = x.sin()
+        y.register_hook(note)
+        return y.exp().sum()
+
+    def scenario(function: Any) -> Any:
+        note = Note(2.0)
+        x = leaf(3)
+        (gradient,) = torch.autograd.grad(function(x, note), [x], create_graph=True)
+        gradient.sum().backward()
+        return x.grad, gradient.detach(), note.seen
+
+    assert_same(lambda: program, scenario)
