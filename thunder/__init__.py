@@ -7,6 +7,7 @@ from thunder._api import (
     cache_hits,
     cache_misses,
     explain,
+    grad,
     jit,
     last_backward_traces,
     last_epilogue_traces,
@@ -14,6 +15,8 @@ from thunder._api import (
     last_traces,
     load_trace,
     save_trace,
+    value_and_grad,
+    vjp,
 )
 from thunder._version import __version__
 from thunder_core.errors import (
@@ -40,6 +43,7 @@ __all__ = [
     "cache_hits",
     "cache_misses",
     "explain",
+    "grad",
     "jit",
     "last_backward_traces",
     "last_epilogue_traces",
@@ -47,4 +51,6 @@ __all__ = [
     "last_traces",
     "load_trace",
     "save_trace",
+    "value_and_grad",
+    "vjp",
 ]

@@ -41,6 +41,73 @@ def jit(fn: Any = None, /, *, executors: Sequence[str] | None = None, **options:
     return _jit(fn, checked)
 
 
+def grad(
+    f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, **options: Any
+) -> Callable[..., Any]:
+    """A compiled function that computes the gradient of ``f``, like `torch.func.grad`.
+
+    Args:
+        f: a function or an `nn.Module` that returns a real scalar tensor. It may be random, and write to tensors from
+            outside of it (as batch normalization does), but not to the arguments that it is differentiated for.
+        argnums: position of the argument to differentiate for, a tree of floating-point or complex tensors; or several
+            positions.
+        has_aux: ``f`` returns a pair instead, the scalar and any tree of tensors.
+        options: those of `jit`.
+
+    Returns:
+        A function with the arguments of ``f``. It returns the gradient, of the structure of the argument (for several
+        ``argnums`` a tuple of these), zero where ``f`` does not use it; with ``has_aux`` the pair of the gradient and
+        the other item of what ``f`` returned. It can be differentiated again. Parameters of a module are not
+        differentiated for; use `torch.func.functional_call` inside of ``f`` for that.
+
+        The call raises RuntimeError or ValueError for what `torch.func.grad` does: another result of ``f``, no such
+        argument, arguments that are no floating-point tensors.
+
+    Raises:
+        OptionError: as `jit`, or ``f`` is not callable.
+    """
+    from thunder_core.autodiff.functional import Gradient
+
+    return _transformed(f, options, "grad", lambda: Gradient(f, argnums, has_aux=has_aux))
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, **options: Any
+) -> Callable[..., Any]:
+    """`grad` that returns the value of ``f`` first: ``(value, gradient)``, or ``((value, aux), gradient)``."""
+    from thunder_core.autodiff.functional import Gradient
+
+    return _transformed(f, options, "value_and_grad", lambda: Gradient(f, argnums, has_aux=has_aux, with_value=True))
+
+
+def vjp(f: Callable[..., Any], **options: Any) -> Callable[[Any, Any], Any]:
+    """A compiled function that computes vector-Jacobian products of ``f``, like `torch.func.vjp`.
+
+    Args:
+        f: a function or an `nn.Module` of positional arguments, all of them trees of floating-point or complex tensors,
+            that returns such a tree.
+        options: those of `jit`.
+
+    Returns:
+        A function ``(primals, cotangents) -> (outputs, gradients)``. ``primals`` is the tuple of the arguments, or the
+        only argument if it is no tuple; gradients have the structure of the primals. ``cotangents`` have the structure
+        and shapes of the outputs. What is said of errors and of further differentiation at `grad` holds here.
+
+    Raises:
+        OptionError: as `jit`, or ``f`` is not callable.
+    """
+    from thunder_core.autodiff.functional import VectorJacobianProduct
+
+    return _transformed(f, options, "vjp", lambda: VectorJacobianProduct(f))
+
+
+def _transformed(f: Any, options: dict[str, Any], name: str, make: Callable[[], Any]) -> Callable[..., Any]:
+    if not callable(f) or isinstance(f, type):
+        raise OptionError(f"thunder.{name} takes a function or an nn.Module, not {f!r}")
+    transformed: Callable[..., Any] = jit(make(), **options)
+    return transformed
+
+
 @functools.cache
 def _warn_of_name_clash() -> None:
     """``lightning-thunder`` installs a package of the same name: files of one overwrite those of the other."""
@@ -156,6 +223,7 @@ __all__ = [
     "cache_hits",
     "cache_misses",
     "explain",
+    "grad",
     "jit",
     "last_backward_traces",
     "last_epilogue_traces",
@@ -163,4 +231,6 @@ __all__ = [
     "last_traces",
     "load_trace",
     "save_trace",
+    "value_and_grad",
+    "vjp",
 ]

@@ -81,7 +81,8 @@ class AcquisitionMode(TorchFunctionMode):
             self._resume()
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _peek_functorch() is not None or any(_wrapped(arg) for arg in args):
+        first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
+        if _peek_functorch() is not None or any(_wrapped(arg) for arg in (*args, *first)):
             if func in _FROM_DATA:
                 with temporarily_clear_interpreter_stack():
                     return self.recorder.call(func, args, kwargs)

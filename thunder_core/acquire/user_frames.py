@@ -8,12 +8,10 @@ from types import CodeType, FrameType
 
 import torch
 
+import thunder_core
 from thunder_core.ir.location import SourceLocation
 
-_INTERNAL = tuple(
-    os.path.dirname(os.path.abspath(path)) + os.sep
-    for path in (torch.__file__, os.path.dirname(os.path.abspath(__file__)))
-)
+_INTERNAL = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in (torch.__file__, thunder_core.__file__))
 _is_internal: dict[CodeType, bool] = {}
 _locations: dict[tuple[CodeType, int], SourceLocation] = {}
 _LIMIT = 100_000  # locations remembered; programs that generate code endlessly must not leak

@@ -190,7 +190,8 @@ class Heap:
         return [
             (value, InstanceAttributeSource(node.source, name))
             for name, value in node.attributes.items()
-            if isinstance(value, Module | FunctionType | MethodType) and name != "__wrapped__"
+            if name != "__wrapped__"
+            and (isinstance(value, Module | FunctionType | MethodType) or (is_wrapper(value) and callable(value)))
         ]
 
     def tensor_node(self, tensor: Tensor, *, written: bool) -> Node | None:

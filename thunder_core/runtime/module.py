@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -48,6 +49,15 @@ class ThunderModule(torch.nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The same as calling the module."""
         return self.__dict__["_compiled"](*args, **kwargs)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """A context in which backward does not synchronise gradients between processes.
+
+        That of the original module if it has one, as `torch.nn.parallel.DistributedDataParallel` does. Any other module
+        does not synchronise gradients by itself, so the context changes nothing: training loops may use it in any case.
+        """
+        original = getattr(self._original, "no_sync", None)
+        return nullcontext() if original is None else original()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_original"], name)

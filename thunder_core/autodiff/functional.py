@@ -1,0 +1,178 @@
+"""Functions that compute gradients of functions, with the semantics of `torch.func`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._functorch.eager_transforms import _slice_argnums, assert_non_empty_tensor_output
+from torch.utils import _pytree as pytree
+
+from thunder_core.acquire.active import active_recorder
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.autodiff.pullback import Pullback
+
+Argnums = int | tuple[int, ...]
+
+
+class Transformation:
+    """A function made from another one. Under acquisition it becomes lines of the program; elsewhere `torch.func` runs.
+
+    Attributes:
+        function: what is differentiated: a function, a module, or a compiled one.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.function = function
+        inner = getattr(function, "__qualname__", type(function).__qualname__)
+        self.__name__ = self.__qualname__ = f"{name}({inner})"
+        self.__doc__ = getattr(function, "__doc__", None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        recorder = active_recorder()
+        if recorder is None or recorder.busy or torch._C._functorch.peek_interpreter_stack() is not None:
+            return self.eager(*args, **kwargs)
+        return self.record(recorder, *args, **kwargs)
+
+    def eager(self, *args: Any, **kwargs: Any) -> Any:
+        """The call by `torch.func`."""
+        raise NotImplementedError
+
+    def record(self, recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+        """The call as lines of the program that ``recorder`` records."""
+        raise NotImplementedError
+
+
+class Gradient(Transformation):
+    """``grad`` or ``value_and_grad`` of a function.
+
+    Attributes:
+        argnums: positions of the arguments to differentiate for, trees of floating-point or complex tensors.
+        has_aux: whether the function returns a pair, of which only the first item is differentiated.
+        with_value: whether what the function returned is returned, too, before the gradient.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], argnums: Argnums, *, has_aux: bool = False, with_value: bool = False
+    ) -> None:
+        super().__init__(function, "value_and_grad" if with_value else "grad")
+        self.argnums = argnums
+        self.has_aux = has_aux
+        self.with_value = with_value
+
+    def eager(self, *args: Any, **kwargs: Any) -> Any:
+        transformed = torch.func.grad_and_value(self.function, argnums=self.argnums, has_aux=self.has_aux)
+        gradient, value = transformed(*args, **kwargs)
+        return self._result(gradient, *(value if self.has_aux else (value,)))
+
+    def record(self, recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+        operands, structure = pytree.tree_flatten(_slice_argnums(args, self.argnums, as_tuple=False))
+        pullback = Pullback(recorder, [_checked(operand) for operand in operands])
+        inner = self._with_aliases(args, pytree.tree_unflatten(pullback.aliases, structure))
+        output = pullback.run(lambda: self.function(*inner, **kwargs))
+        scalar, *aux = self._parts(output)
+        found = pullback.gradients([scalar], lambda outputs: [torch.ones_like(outputs[0])])
+        shown = [pytree.tree_map(pullback.outside, part) for part in (scalar, *aux)]
+        return self._result(pytree.tree_unflatten(found, structure), *shown)
+
+    def _with_aliases(self, args: tuple[Any, ...], aliases: Any) -> tuple[Any, ...]:
+        inner = list(args)
+        if isinstance(self.argnums, int):
+            inner[self.argnums] = aliases
+        else:
+            for position, alias in zip(self.argnums, aliases, strict=True):
+                inner[position] = alias
+        return tuple(inner)
+
+    def _parts(self, output: Any) -> tuple[Any, ...]:
+        """The scalar, and the auxiliary output if there is one."""
+        where = f"{self.__name__}(*args)"
+        if self.has_aux and not (isinstance(output, tuple) and len(output) == 2):
+            raise RuntimeError(f"{where}: the function should return a tuple (output, aux) if has_aux is True")
+        scalar, *aux = output if self.has_aux else (output,)
+        if not isinstance(scalar, torch.Tensor):
+            raise RuntimeError(f"{where}: expected the function to return a Tensor, got {type(scalar)}")
+        if scalar.dim() != 0:
+            raise RuntimeError(
+                f"{where}: expected the function to return a scalar Tensor, got a tensor with {scalar.dim()} dims. "
+                "Maybe you wanted to use vjp instead?"
+            )
+        if scalar.is_complex():
+            raise RuntimeError(f"{where}: expected the function to return a real Tensor, got {scalar.dtype}")
+        for leaf in pytree.tree_leaves(aux):
+            if not isinstance(leaf, torch.Tensor):
+                raise RuntimeError(f"{where}: expected tensors in the auxiliary output, got {type(leaf)}")
+        return scalar, *aux
+
+    def _result(self, gradient: Any, value: Any, *aux: Any) -> Any:
+        if self.with_value:
+            return ((value, *aux) if aux else value), gradient
+        return (gradient, *aux) if aux else gradient
+
+
+class VectorJacobianProduct(Transformation):
+    """``vjp`` of a function: called with primals and cotangents, returns outputs and gradients."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function, "vjp")
+
+    def eager(self, primals: Any, cotangents: Any) -> Any:
+        found: Any = torch.func.vjp(self.function, *_as_arguments(primals))
+        outputs, pull = found
+        gradients = pull(cotangents)
+        return outputs, gradients if _are_arguments(primals) else gradients[0]
+
+    def record(self, recorder: Recorder, primals: Any, cotangents: Any) -> Any:
+        operands, structure = pytree.tree_flatten(primals)
+        pullback = Pullback(recorder, [_checked(operand) for operand in operands])
+        inner = _as_arguments(pytree.tree_unflatten(pullback.aliases, structure))
+        output = pullback.run(lambda: self.function(*inner))
+        outputs, given = self._pairs(output, cotangents)
+        found = pullback.gradients(outputs, lambda _: given)
+        return pytree.tree_map(pullback.outside, output), pytree.tree_unflatten(found, structure)
+
+    def _pairs(self, output: Any, cotangents: Any) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
+        """The outputs and their cotangents, one by one."""
+        outputs, structure = pytree.tree_flatten(output)
+        given, other = pytree.tree_flatten(cotangents)
+        assert_non_empty_tensor_output(outputs, "vjp(f)(primals, cotangents)")
+        for leaf in outputs:
+            if not isinstance(leaf, torch.Tensor) or not _differentiable(leaf):
+                what = f"a tensor of {leaf.dtype}" if isinstance(leaf, torch.Tensor) else f"{type(leaf)}"
+                raise RuntimeError(
+                    f"{self.__name__}: all outputs must be floating-point or complex tensors, got {what}"
+                )
+        if structure != other:
+            raise RuntimeError(
+                f"{self.__name__}: expected cotangents of the structure of the outputs; the cotangents are "
+                f"{pytree.treespec_pprint(other)}, the outputs are {pytree.treespec_pprint(structure)}"
+            )
+        for index, (leaf, cotangent) in enumerate(zip(outputs, given, strict=True)):
+            if not isinstance(cotangent, torch.Tensor) or cotangent.shape != leaf.shape:
+                shape = tuple(cotangent.shape) if isinstance(cotangent, torch.Tensor) else type(cotangent)
+                raise RuntimeError(
+                    f"{self.__name__}: cotangent {index} has the shape {shape}, and its output {tuple(leaf.shape)}"
+                )
+        return outputs, given
+
+
+def _are_arguments(primals: Any) -> bool:
+    return isinstance(primals, tuple) and not hasattr(primals, "_fields")
+
+
+def _as_arguments(primals: Any) -> tuple[Any, ...]:
+    """A tuple is the arguments; anything else is the only one."""
+    return primals if _are_arguments(primals) else (primals,)
+
+
+def _differentiable(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _checked(operand: Any) -> torch.Tensor:
+    if not isinstance(operand, torch.Tensor):
+        raise ValueError(f"only tensors can be differentiated with respect to, got {type(operand)}")
+    if not _differentiable(operand):
+        raise RuntimeError(f"only tensors of floating point dtype can require gradients, got {operand.dtype}")
+    return operand

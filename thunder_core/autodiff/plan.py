@@ -1,0 +1,131 @@
+"""What a functional transformation records: a function's lines and those of its gradients, simplified."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from thunder_core.autodiff.checkpoint import inline_checkpoints
+from thunder_core.autodiff.differentiate import Differentiate
+from thunder_core.autodiff.joint import Joint
+from thunder_core.autodiff.second_order import differentiable_again
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.common_subexpression import CommonSubexpression
+from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.functionalize import FromComputation, FromInput, Functionalize, Functionalized
+from thunder_core.passes.proxies import outputs_of
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to run a function together with its gradients.
+
+    Attributes:
+        joint: the function's lines, then those of the gradients.
+        epilogue: writes to tensors from outside of the function, after all that; None when there are none.
+        sources: for each output of the function's trace, by name, the name of its value.
+        merged: names of values that are gone, since an equal value was computed before, and the names of these.
+        cotangents: inputs of the joint trace, with the positions of the outputs of which each is the summed gradient.
+        gradients: by name of an input its gradient's name; inputs without a gradient are absent.
+        constant: names of values that the function computed while gradients were not recorded.
+        originals: the function's lines, by name of an output.
+    """
+
+    joint: Joint
+    epilogue: Trace | None
+    sources: dict[str, str]
+    merged: dict[str, str]
+    cotangents: tuple[tuple[TensorProxy, tuple[int, ...]], ...]
+    gradients: dict[str, str]
+    constant: frozenset[str]
+    originals: dict[str, BoundSymbol]
+
+    @classmethod
+    def of(cls, trace: Trace, outputs: Sequence[str], *, again: bool) -> Plan:
+        """The plan for a function recorded as ``trace``.
+
+        Args:
+            outputs: names of the values, among the outputs of the trace, from which is differentiated.
+            again: whether the gradients may be differentiated in turn.
+
+        Raises:
+            UnsupportedError: one of ``outputs`` is a view of memory from outside of the function that it wrote.
+        """
+        functional = Functionalize().run(trace)
+        sources = _sources(trace, functional)
+        values = [_value(name, sources, functional) for name in outputs]
+        distinct = list({proxy.name: proxy for proxy in values}.values())
+        computation, _ = inline_checkpoints(functional.computation)
+        computation = replace(computation, output=tuple(distinct))
+        if again:
+            computation = differentiable_again(computation)
+        kept = tuple({proxy.name: proxy for proxy in (*functional.computation.output, *distinct)}.values())
+        joint = _simplified(_differentiated(computation), kept)
+        final: tuple[Proxy, ...] = joint.outputs
+        positions = [tuple(i for i, value in enumerate(values) if value.name == own.name) for own in distinct]
+        return cls(
+            joint,
+            functional.epilogue,
+            {name: proxy.name for name, proxy in sources.items()},
+            {old.name: new.name for old, new in zip(kept, final, strict=True) if old.name != new.name},
+            tuple([(p, positions[index]) for p, index in zip(joint.cotangents, joint.cotangent_of, strict=True)]),
+            {
+                proxy.name: gradient.name
+                for proxy, gradient in zip(joint.differentiable, joint.gradients, strict=True)
+                if gradient is not None
+            },
+            _constant(computation),
+            {proxy.name: line for line in computation.symbols for proxy in outputs_of(line)},
+        )
+
+
+def _sources(trace: Trace, functional: Functionalized) -> dict[str, Proxy]:
+    """For each output of the trace its value: an input or output of the computation, or an output of the epilogue."""
+    found: dict[str, Proxy] = {}
+    for proxy, source in zip(trace.output, functional.results, strict=True):
+        if isinstance(source, FromInput):
+            found[proxy.name] = trace.inputs[source.index]
+        elif isinstance(source, FromComputation):
+            found[proxy.name] = functional.computation.output[source.index]
+        else:
+            assert functional.epilogue is not None
+            found[proxy.name] = functional.epilogue.output[source.index]  # type: ignore[union-attr]
+    return found
+
+
+def _value(name: str, sources: dict[str, Proxy], functional: Functionalized) -> TensorProxy:
+    proxy = sources[name]
+    computation = functional.computation
+    if not any(proxy.name == known.name for known in (*computation.inputs, *computation.output)):
+        raise UnsupportedError(
+            "a function that is differentiated returns a tensor from outside of it that it wrote",
+            advice=("return its clone()",),
+        )
+    assert isinstance(proxy, TensorProxy)
+    return proxy
+
+
+def _differentiated(computation: Trace) -> Joint:
+    joint = Differentiate().run(computation)
+    if joint is None:  # nothing depends on the inputs
+        trace = replace(computation, output=(computation.output, ()))
+        return Joint(trace, len(computation.symbols), (), (), ())
+    return joint
+
+
+def _simplified(joint: Joint, kept: tuple[Proxy, ...]) -> Joint:
+    """Without dead lines, and with equal calls merged; ``kept`` becomes what the program computes."""
+    joint = joint.with_trace(DeadCode().run(replace(joint.trace, output=(kept, joint.gradients))))
+    return joint.with_trace(CommonSubexpression().run(joint.trace))
+
+
+def _constant(computation: Trace) -> frozenset[str]:
+    return frozenset(
+        proxy.name
+        for line in computation.symbols
+        if not (line.context or computation.context).grad_enabled
+        for proxy in outputs_of(line)
+    )
