@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.acquire.outcome import Outcome, Slot
-from thunder_core.acquire.recorder import _CHANGES_AUTOGRAD
 from thunder_core.errors import TraceError
 from thunder_core.ir.annotation_syntax import (
     Storages,
@@ -32,6 +31,7 @@ from thunder_core.saving.assumption import assumed_outcome, count_names
 from thunder_core.saving.calls import CallReader
 from thunder_core.saving.fakes import DEPENDS_ON_VALUES, STATEFUL, FakeRun, bodies
 from thunder_core.saving.targets import bind_target
+from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
 
 
 class LeafWritten(Exception):
@@ -212,7 +212,7 @@ def _effects(bound: BoundSymbol, outcome: Outcome) -> Effects:
     mutates = tuple(dict.fromkeys(arguments[index].name for index in outcome.written))
     inner = [line.effects for body in bodies(bound) for line in body.symbols]
     silent = not outcome.results and not outcome.written
-    external = bound.symbol.target in _CHANGES_AUTOGRAD or silent or any(effects.external for effects in inner)
+    external = bound.symbol.target in CHANGES_AUTOGRAD or silent or any(effects.external for effects in inner)
     random = outcome.random or any(effects.random for effects in inner)
     if bound.symbol in STATEFUL:
         random = external = True
