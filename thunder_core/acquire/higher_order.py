@@ -20,7 +20,7 @@ from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import current_context
+from thunder_core.ir.context import Context, current_context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
@@ -145,7 +145,15 @@ class Region:
     def body(self, stem: str, inputs: tuple[Proxy, ...], output: Any) -> Trace:
         """The region as a trace."""
         name = self.recorder.names.for_input(stem)
-        return Trace(name, inputs, tuple(self.lines), output, Stage.ACQUIRED, "acquisition", current_context())
+        context, ambient = current_context(), self.recorder.ambient
+        lines = [_relative(line, ambient, context) for line in self.lines]
+        return Trace(name, inputs, tuple(lines), output, Stage.ACQUIRED, "acquisition", context)
+
+
+def _relative(line: BoundSymbol, ambient: Context, context: Context) -> BoundSymbol:
+    """A line recorded under the modes ``ambient``, as a line of a trace under the modes ``context``."""
+    own = line.context or ambient
+    return replace(line, context=None if own == context else own)
 
 
 def _fresh(recorder: Recorder, variable: Variable) -> TensorProxy:

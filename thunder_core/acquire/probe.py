@@ -29,10 +29,12 @@ class Probed:
 
     Attributes:
         result: the result with tensors on the meta device.
+        requires_grad: of its tensors, in order.
         views: it shows memory of the arguments, at a place that depends on values.
     """
 
     result: Any
+    requires_grad: tuple[bool, ...]
     views: bool
 
 
@@ -46,7 +48,7 @@ def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
         return None
     fills = (_random, _random) if target in _GENERIC else (_zeros, _ones, _random, _random)
     results: list[Probed] = []
-    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
         state = torch.random.get_rng_state()
         try:
             results = [found for fill in fills if (found := _attempt(target, args, kwargs, fill)) is not None]
@@ -63,7 +65,10 @@ def _attempt(
     """The result for one way of filling tensors; None when the values are not accepted, or it is not a new tensor."""
 
     def real(leaf: Any) -> Any:
-        return fill(leaf) if isinstance(leaf, FakeTensor) else leaf
+        if not isinstance(leaf, FakeTensor):
+            return leaf
+        sample = fill(leaf)
+        return sample.requires_grad_().view_as(sample) if leaf.requires_grad else sample
 
     given = map_leaves(real, args), map_leaves(real, kwargs)
     tensors = [leaf for leaf in iterate_leaves(given) if isinstance(leaf, torch.Tensor)]
@@ -82,7 +87,7 @@ def _attempt(
         return None
     addresses = {tensor.untyped_storage()._cdata for tensor in tensors}
     views = any(leaf.untyped_storage()._cdata in addresses for leaf in leaves)
-    return Probed(map_leaves(_to_meta, result), views)
+    return Probed(map_leaves(_to_meta, result), tuple([leaf.requires_grad for leaf in leaves]), views)
 
 
 def _to_meta(leaf: torch.Tensor) -> torch.Tensor:
@@ -90,7 +95,7 @@ def _to_meta(leaf: torch.Tensor) -> torch.Tensor:
 
 
 def _describe(found: Probed) -> Any:
-    return found.views, [(tuple(leaf.shape), leaf.stride(), leaf.dtype) for leaf in iterate_leaves(found.result)]
+    return found.views, found.requires_grad, [(tuple(leaf.shape), leaf.stride(), leaf.dtype) for leaf in iterate_leaves(found.result)]
 
 
 def _fill(leaf: FakeTensor, flat: torch.Tensor) -> torch.Tensor:

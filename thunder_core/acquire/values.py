@@ -122,9 +122,9 @@ def probe_or_raise(
         device = call.proxies[0].device if call.proxies else torch.device("cpu")
         made = map_leaves(lambda leaf: FakeTensor(recorder.mode, leaf, device), found.result)
         outcome, fakes = infer(lambda: made, (), {}, [], observed)
-    differentiable = any(variable.proxy.requires_grad for variable in call.variables)
-    if torch.is_grad_enabled() and (differentiable or any(parameter.requires_grad for parameter in parameters)):
-        marked = [replace(r, requires_grad=r.dtype.is_floating_point or r.dtype.is_complex) for r in outcome.results]
+    if any(found.requires_grad):
+        pairs = zip(outcome.results, found.requires_grad, strict=True)
+        marked = [replace(result, requires_grad=recorded) for result, recorded in pairs]
         outcome, fakes = replace(outcome, results=tuple(marked)), []
     recorded = convert(args, Call(recorder)), convert(kwargs, Call(recorder))
     result = recorder.record(symbol, *recorded, call, outcome, fakes or None, current_context())

@@ -33,14 +33,14 @@ def derive_by_eager(query: Query, reason: str) -> Derivative:
     for position, leaf in enumerate(leaves):
         if isinstance(leaf, TensorProxy) and leaf.name in query.wanted:
             positions.setdefault(leaf.name, position)
-    graph = OpaqueProxy("graph", "EagerGraph")
+    graph = OpaqueProxy(":graph", "EagerGraph")
     forward = replace(
         _record(bound, tuple(positions.values())), output=(bound.output, graph), location=bound.location
     )
     own = [proxy for proxy in outputs_of(bound) if isinstance(proxy, TensorProxy)]
     cotangents = {
         proxy.name: replace(
-            proxy, name=f"{proxy.name}_cotangent", storage=-1 - index, offset=0, requires_grad=False, stride=_dense(proxy)
+            proxy, name=f":{proxy.name}_cotangent", storage=-1 - index, offset=0, requires_grad=False, stride=_dense(proxy)
         )
         for index, proxy in enumerate(own)
         if proxy.name in query.reached and proxy.requires_grad
@@ -49,7 +49,7 @@ def derive_by_eager(query: Query, reason: str) -> Derivative:
     gradients = {
         name: replace(
             inputs[name],
-            name=f"{name}_gradient",
+            name=f":{name}_gradient",
             storage=-1000 - index,
             offset=0,
             requires_grad=False,

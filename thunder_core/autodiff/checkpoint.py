@@ -29,12 +29,16 @@ def inline_checkpoints(trace: Trace) -> tuple[Trace, frozenset[str]]:
         return trace, frozenset()
     emitter = JointEmitter(trace)
     recomputed: set[str] = set()
+    found = False
     for bound in trace.symbols:
         lines = list(_region(bound, trace, emitter)) if bound.symbol is CHECKPOINT else []
+        found = found or bool(lines)
         for line in lines or [bound]:
             emitter.add(line)
         inner = {proxy.name for line in lines for proxy in outputs_of(line)}
         recomputed |= inner - {proxy.name for proxy in outputs_of(bound)}  # what a region returns may be saved
+    if not found:
+        return trace, frozenset()
     inlined, nested = inline_checkpoints(trace.with_symbols(emitter.lines, "checkpoint regions"))
     return inlined, frozenset(recomputed) | nested
 

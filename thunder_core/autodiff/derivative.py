@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,19 +26,21 @@ class Query:
         bound: the line, under modes that its context gives in full.
         wanted: names of its inputs whose gradient is wanted.
         reached: names of its outputs that get a cotangent.
+        cotangent_strides: strides of cotangents, by name of the output, where they are not dense.
     """
 
     bound: BoundSymbol
     wanted: frozenset[str]
     reached: frozenset[str]
+    cotangent_strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Derivative:
     """Lines that take the place of a line, and those that give its gradients.
 
-    The inputs and outputs of the line are called as in ``bound``; all other values have made-up names, and storages
-    with negative numbers.
+    The inputs and outputs of the line are called as in ``bound``; all other values have names with a colon, which no
+    value of a trace has, and storages with negative numbers.
 
     Attributes:
         bound: the line that it was derived for.

@@ -66,6 +66,7 @@ def _key(query: Query, executors: Sequence[Executor]) -> Any:
         return None
     wanted = tuple([proxy.name in query.wanted for proxy in inputs_of(bound)])
     reached = tuple([proxy.name in query.reached for proxy in outputs_of(bound)])
+    strides = tuple([query.cotangent_strides.get(proxy.name) for proxy in outputs_of(bound)])
     names: dict[str, int] = {}  # which arguments are one value
     same = tuple([names.setdefault(proxy.name, len(names)) for proxy in inputs_of(bound)])
-    return (key, wanted, reached, same, tuple([executor.name for executor in executors]))
+    return (key, wanted, reached, strides, same, tuple([executor.name for executor in executors]))

@@ -92,15 +92,23 @@ class _Step:
 
     Attributes:
         bound: the line of the program.
+        query: what was asked about it.
         derivative: how it is differentiated; for an equal line.
         values: the values of the derivative in the joint trace, by their names in the derivative.
         storages: likewise for memories.
     """
 
     bound: BoundSymbol
+    query: Query
     derivative: Derivative
     values: dict[str, Proxy]
     storages: dict[int, int]
+
+    @property
+    def outputs(self) -> dict[str, Proxy]:
+        """The outputs of the line, by their names in the derivative."""
+        models = [proxy.name for proxy in outputs_of(self.derivative.bound)]
+        return dict(zip(models, outputs_of(self.bound), strict=True))
 
 
 class _Writer:
@@ -138,7 +146,8 @@ class _Writer:
 
     def _differentiated(self, bound: BoundSymbol, wanted: frozenset[str], reached: frozenset[str]) -> None:
         complete = replace(bound, context=bound.context or self.trace.context)
-        derivative = derive(Query(complete, wanted, reached), self.executors)
+        query = Query(complete, wanted, reached)
+        derivative = derive(query, self.executors)
         self.sources[derivative.source] += 1
         values, storages = _correspondence(derivative.bound, bound)
         before = len(self.emitter.lines)
@@ -151,7 +160,7 @@ class _Writer:
         if any(name in self.recomputed for name in reached):
             for line in self.emitter.lines[before:]:
                 self.recomputed.update(proxy.name for proxy in outputs_of(line))
-        self.steps.append(_Step(bound, derivative, values, storages))
+        self.steps.append(_Step(bound, query, derivative, values, storages))
 
     def _line(self, line: BoundSymbol, user: BoundSymbol | None = None) -> BoundSymbol:
         """A line under its own modes but without recording of gradients; at the place of ``user`` if given."""
@@ -188,16 +197,20 @@ class _Writer:
 
     def _backward(self, step: _Step) -> None:
         derivative = step.derivative
-        pairs = zip(outputs_of(derivative.bound), outputs_of(step.bound), strict=True)
-        own = {model.name: proxy for model, proxy in pairs}
-        if not any(own[name].name in self.cotangents for name in derivative.cotangents):
+        absent = [name for name, own in step.outputs.items() if own.name not in self.cotangents]
+        if not derivative.cotangents.keys() - absent:
             return
         if derivative.along is not None:
-            absent = [name for name in derivative.cotangents if own[name].name not in self.cotangents]
-            derivative = derivative.without(frozenset(absent))
-        values, storages = dict(step.values), dict(step.storages)
+            step = replace(step, derivative=derivative.without(frozenset(absent) & derivative.cotangents.keys()))
+        cotangents = {
+            step.outputs[name].name: self.cotangents.get(step.outputs[name].name)
+            or self._zeros(step.outputs[name], step.bound)
+            for name in step.derivative.cotangents
+        }
+        step = self._fitting(step, cotangents)
+        derivative, values, storages = step.derivative, dict(step.values), dict(step.storages)
         for name, stand_in in derivative.cotangents.items():
-            cotangent = self.cotangents.get(own[name].name) or self._zeros(own[name], step.bound)
+            cotangent = cotangents[step.outputs[name].name]
             values[stand_in.name] = cotangent
             storages[stand_in.storage] = cotangent.storage
         sources = dict(zip([p.name for p in inputs_of(derivative.bound)], inputs_of(step.bound), strict=True))
@@ -206,13 +219,37 @@ class _Writer:
             for name, proxy in derivative.gradients.items()
             if sources[name].name not in self.cotangents
         }
-        stem = f"{next(iter(own.values())).name}_cotangent"
+        stem = f"{outputs_of(step.bound)[0].name}_cotangent"
         lines = [self._line(line, step.bound) for line in derivative.backward]
         values = self.emitter.instantiate(lines, values, storages, stem, names)
         for name, proxy in derivative.gradients.items():
             gradient = values.get(proxy.name, proxy)
             assert isinstance(gradient, TensorProxy)
             self._accumulate(sources[name], gradient, step.bound)
+
+    def _fitting(self, step: _Step, cotangents: dict[str, TensorProxy]) -> _Step:
+        """The step with a derivative for cotangents of these strides, which may be expanded, say.
+
+        The same step if forward, which is written already, would be another then.
+        """
+        derivative = step.derivative
+        strides = {
+            own.name: tuple(cotangents[own.name].stride)
+            for name, own in step.outputs.items()
+            if own.name in cotangents and cotangents[own.name].stride != derivative.cotangents[name].stride
+        }
+        if not strides or derivative.along is not None:
+            return step
+        other = derive(replace(step.query, cotangent_strides=strides), self.executors)
+        if [line.symbol for line in other.forward] != [line.symbol for line in derivative.forward]:
+            return step
+        values, storages = _correspondence(other.bound, step.bound)
+        for new, old in zip(other.forward, derivative.forward, strict=True):
+            for made, known in zip(outputs_of(new), outputs_of(old), strict=True):
+                values.setdefault(made.name, step.values[known.name])
+                if isinstance(made, TensorProxy) and isinstance(known, TensorProxy):
+                    storages.setdefault(made.storage, step.storages[known.storage])
+        return _Step(step.bound, step.query, other, values, storages)
 
     def _accumulate(self, source: Proxy, gradient: TensorProxy, bound: BoundSymbol) -> None:
         known = self.cotangents.get(source.name)

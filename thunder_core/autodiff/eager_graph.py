@@ -40,7 +40,7 @@ def record_graph(
     with torch.inference_mode(False), torch.enable_grad():
         sources = {id(leaves[position]): leaves[position].detach().requires_grad_() for position in wanted}
         # computed tensors, as in the program: a user's function may write them
-        inputs = {key: source.view_as(source) for key, source in sources.items()}
+        inputs = {key: _computed(source) for key, source in sources.items()}
         args, kwargs = map_leaves(lambda leaf: inputs.get(id(leaf), leaf), (args, kwargs))
         result = function(*args, **kwargs)
         outputs = tuple([leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)])
@@ -48,6 +48,10 @@ def record_graph(
     with torch.no_grad():
         detached = map_leaves(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, result)
     return detached, graph
+
+
+def _computed(source: torch.Tensor) -> torch.Tensor:
+    return source.view_as(source) if source.layout is torch.strided else source
 
 
 def gradients_of(

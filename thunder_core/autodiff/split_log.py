@@ -69,7 +69,7 @@ class _Split:
         names = [proxy.name for proxy in self.log.outputs]
         if len(set(names)) == len(names) and made.issuperset(names):
             forward = self._forward()
-        elif self.needed <= self.log.inputs.keys():  # an output is an input, say
+        elif self.needed <= {proxy.name for proxy in self.log.inputs.values()}:  # an output is an input, say
             forward = [self.bound]
         else:
             raise LoweringError("an output of it is an input, or another output")
@@ -89,7 +89,7 @@ class _Split:
         That is so when each value that backward needs is an input or output of the line, a view of one, or computed
         from these by backward's own formula. Higher-level lines are clearer, and executors know more of them.
         """
-        known = self.log.inputs.keys() | {proxy.name for proxy in self.log.outputs}
+        known = {proxy.name for proxy in (*self.log.inputs.values(), *self.log.outputs)}
         makers = {proxy.name: line for line in self.forward for proxy in outputs_of(line)}
         formula = {id(line) for line in self.log.lines[self.log.forward_lines :]}
         kept: set[int] = set()
@@ -127,7 +127,7 @@ class _Renaming:
         known = self.values.get(proxy.name)
         if known is None:
             storage = self.storages.setdefault(proxy.storage, -1 - len(self.storages))
-            name = f"made_{len(self.values)}"  # no name of the line's
+            name = f":{len(self.values)}"
             known = self.values[proxy.name] = replace(proxy, name=name, storage=storage)
         assert isinstance(known, TensorProxy)
         return known

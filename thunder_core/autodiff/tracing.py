@@ -94,16 +94,20 @@ class LineTracing(ABC, Generic[LogType]):
         wanted = replace(proxy, requires_grad=proxy.name in self.query.wanted)
         fake = self.fakes[proxy.name] = make_fake(self.mode, wanted)
         # memories are kept apart: that is no loss for a line that writes nothing
-        self._inputs[proxy.name] = replace(proxy, storage=_INPUT_STORAGE - len(self._inputs))
+        number = len(self._inputs)
+        self._inputs[proxy.name] = replace(proxy, name=f":{number}", storage=_INPUT_STORAGE - number)
         self.calls.define(fake, self._inputs[proxy.name])
 
     def _cotangent(self, name: str, result: torch.Tensor) -> torch.Tensor:
         if result.layout is not torch.strided:
             raise LoweringError("a result is sparse")
+        stride = self.query.cotangent_strides.get(name)
+        if stride is None:  # dense, also where the result shows elements twice
+            stride = torch.empty_like(result, device="meta").stride()
         proxy = TensorProxy(
-            f"{name}_cotangent",
+            f":{name}_cotangent",
             tuple(result.shape),
-            torch.empty_like(result, device="meta").stride(),  # dense, also where the result shows elements twice
+            stride,
             result.dtype,
             result.device,
             False,

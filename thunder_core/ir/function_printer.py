@@ -35,7 +35,7 @@ class FunctionPrinter:
     def print_function(self, trace: Trace, name: str, *, boxed: bool = False) -> None:
         """Append the lines of ``trace`` as the function ``name``; ``boxed`` inputs come in a list to be emptied."""
         self.trace = trace
-        if boxed and trace.inputs:
+        if boxed:
             self._boxed_signature(trace, name)
         else:
             self._signature(trace, name)
@@ -103,8 +103,10 @@ class FunctionPrinter:
         self.lines.append("):")
 
     def _boxed_signature(self, trace: Trace, name: str) -> None:
-        names = "".join([f"{proxy.name}, " for proxy in trace.inputs])
-        self.lines += [f"def {name}(_):", f"    {names}= _", "    _.clear()"]
+        self.lines.append(f"def {name}(_):")
+        if trace.inputs:
+            names = "".join([f"{proxy.name}, " for proxy in trace.inputs])
+            self.lines += [f"    {names}= _", "    _.clear()"]
 
     def _enter(self, context: Context | None, ambient: Context) -> str:
         if context is None:

@@ -17,6 +17,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.report.compile_report import EntryReport, StageReport
+from thunder_core.runtime.autocast import without_autocast
 from thunder_core.runtime.entry import Entry, build_run
 from thunder_core.runtime.options import Options
 from thunder_core.runtime.transform import transform
@@ -77,7 +78,11 @@ def _compile(
 
     start = time.perf_counter()
     epilogue = program.functional.epilogue
-    computation = program.differentiated or compile_trace(program.final)
+    modes = acquired.trace.context
+    if program.differentiated is None:
+        computation = without_autocast(compile_trace(program.final), modes)
+    else:
+        computation = without_autocast(program.differentiated, modes)
     after = compile_trace(epilogue) if epilogue is not None else None
     run = build_run(computation, after, program.functional, acquired.recipe)
     stages.append(StageReport("code generation", time.perf_counter() - start, None))

@@ -22,6 +22,7 @@ from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.constant_folding import ConstantFolding, Folded
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.delete_last_use import DeleteLastUse
+from thunder_core.passes.explicit_autocast import ExplicitAutocast, leaves_among
 from thunder_core.passes.functionalize import Functionalize, Functionalized
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
@@ -56,7 +57,9 @@ class Program:
 def transform(manager: PassManager, acquired: Acquired, options: Options) -> Program:
     """Run all passes."""
     functional = manager.run(Functionalize(acquired.leaves), acquired.trace)
-    functional = replace(functional, computation=manager.run(DeadCode(), functional.computation))
+    computation = manager.run(DeadCode(), functional.computation)
+    computation = manager.run(ExplicitAutocast(leaves_among(acquired.trace.inputs, acquired.inputs)), computation)
+    functional = replace(functional, computation=computation)
     if _may_differentiate(functional.computation):
         program = _for_training(manager, acquired, functional, options)
         if program is not None:

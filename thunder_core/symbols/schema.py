@@ -63,11 +63,16 @@ def _overloads(func: Any) -> tuple[torch._ops.OpOverload, ...] | None:
     return None
 
 
+# A view that its schema calls a write.
+_WRONGLY_ANNOTATED = frozenset({"prims::as_strided"})
+
+
 @cache
 def _mutated(overloads: tuple[torch._ops.OpOverload, ...]) -> tuple[MutatedArgument, ...]:
     found = [
         MutatedArgument(argument.name, None if argument.kwarg_only else position)
         for overload in overloads
+        if overload._schema.name not in _WRONGLY_ANNOTATED
         for position, argument in enumerate(overload._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
