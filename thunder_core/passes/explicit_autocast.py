@@ -74,7 +74,7 @@ class _Writer:
         self.fresh = fresh
         self.ambient = _plain(trace.context)
         self.lines: list[BoundSymbol] = []
-        self.converted: dict[tuple[str, torch.dtype], TensorProxy] = {}
+        self.converted: dict[tuple[str, torch.dtype, bool], TensorProxy] = {}
         self.replaced: dict[str, TensorProxy] = {}
 
     def write(self, provenance: str) -> Trace:
@@ -135,7 +135,8 @@ class _Writer:
         if not self._is_cached(line, context) or line.output.storage in outer:
             self.lines.append(line)
             return
-        key = (line.args[0].name, line.args[1])
+        recorded = context.grad_enabled and not context.inference  # a copy without history is no use where one is needed
+        key = (line.args[0].name, line.args[1], recorded)
         if key in self.converted:
             self.replaced[line.output.name] = self.converted[key]
         else:

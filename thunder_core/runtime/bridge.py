@@ -31,10 +31,13 @@ class Backward:
     Attributes:
         function: takes a list of saved values and cotangents, which it empties, and returns gradients.
         used: positions of the saved values that it takes.
+        consumed: names of the values that it computes from cotangents and saved values: in eager, of the nodes of the
+            graph whose saved tensors are freed.
     """
 
     function: Callable[[list[Any]], Sequence[Any]]
     used: tuple[int, ...]
+    consumed: frozenset[str]
 
 
 @dataclass(eq=False)
@@ -88,7 +91,8 @@ class DifferentiatedProgram:
     def _compile(self, present: tuple[bool, ...], wanted: tuple[bool, ...]) -> Backward:
         saved = self.partitioned.saved
         if all(present) and all(wanted):
-            return Backward(compile_trace(self.backward_trace, boxed=True), tuple(range(len(saved))))
+            consumed = self._consumed(self.partitioned.backward)
+            return Backward(compile_trace(self.backward_trace, boxed=True), tuple(range(len(saved))), consumed)
         cotangents = self.joint.cotangents
         absent = frozenset(proxy.name for proxy, given in zip(cotangents, present, strict=True) if not given)
         unwanted = frozenset(index for index, asked in enumerate(wanted) if not asked)
@@ -99,7 +103,19 @@ class DifferentiatedProgram:
         used = tuple([index for index, proxy in enumerate(saved) if proxy.name in read])
         given = [proxy for proxy in cotangents if proxy.name not in absent]
         trace = replace(trace, inputs=(*[saved[index] for index in used], *given))
-        return Backward(compile_trace(self.claim(trace), boxed=True), used)
+        return Backward(compile_trace(self.claim(trace), boxed=True), used, self._consumed(trace))
+
+    def _consumed(self, trace: Trace) -> frozenset[str]:
+        dependent = {proxy.name for proxy in self.joint.cotangents}
+        consumed = set()
+        for bound in trace.symbols:
+            inputs = {proxy.name for proxy in bound.inputs()}
+            if inputs & dependent:
+                made = [proxy.name for proxy in bound.outputs()]
+                dependent.update(made)
+                if not inputs <= dependent:
+                    consumed.update(made)
+        return frozenset(consumed)
 
     def again(self, inputs: list[Any], cotangents: Sequence[Any], wanted: tuple[bool, ...]) -> list[Any]:
         """Gradients that can be differentiated themselves: the program runs again, recorded by autograd."""
@@ -159,7 +175,7 @@ class Bridge(torch.autograd.Function):
             ctx.save_for_backward(*[saved[index] for index in program.tensors])
             ctx.objects = [None if isinstance(value, torch.Tensor) else value for value in saved]
         ctx.program = program
-        ctx.kept = ctx.visited = None
+        ctx.kept = ctx.consumed = None
         ctx.inputs = [_reference(value) for value in inputs]
         ctx.set_materialize_grads(False)
         outputs = tuple([_no_view(value) for value in values[:count]])
@@ -179,7 +195,7 @@ class Bridge(torch.autograd.Function):
         else:
             present = tuple([cotangent is not None for cotangent in given])
             backward = program.backward(present, wanted)
-            arguments = _saved(ctx, program, backward, present)
+            arguments = _saved(ctx, program, backward, all(present))
             arguments += [cotangent for cotangent in given if cotangent is not None]
             del cotangents, given  # the program alone holds them now
             try:
@@ -193,30 +209,25 @@ class Bridge(torch.autograd.Function):
         return tuple(result)
 
 
-def _saved(ctx: Any, program: DifferentiatedProgram, backward: Backward, present: tuple[bool, ...]) -> list[Any]:
+def _saved(ctx: Any, program: DifferentiatedProgram, backward: Backward, complete: bool) -> list[Any]:
     """The saved values that ``backward`` takes; unless the graph is retained, autograd frees them now.
 
-    Those that only outputs without a cotangent need are kept for a backward from these outputs: in eager they would
-    belong to nodes of the graph that this backward does not visit.
+    What only outputs without a cotangent need is kept for a backward from these (``complete``: there are none): in eager
+    it would belong to nodes of the graph that this backward does not visit.
     """
     kept: dict[int, Any] | None = ctx.kept
     if kept is None:
         values = _unpacked(ctx, program)
-    elif any(now and before for now, before in zip(present, ctx.visited, strict=True)) or any(
-        index not in kept for index in backward.used
-    ):
-        ctx.saved_tensors  # noqa: B018 - raises: they are freed
-        raise RuntimeError("Trying to backward through the graph a second time")
-    else:
+    elif backward.consumed.isdisjoint(ctx.consumed) and kept.keys() >= set(backward.used):
         values = [kept.get(index) for index in range(len(program.partitioned.saved))]
+    else:
+        return list(ctx.saved_tensors)  # raises, as they are freed
     arguments = [values[index] for index in backward.used]
     if not torch._C._autograd._get_current_graph_task_keep_graph():
-        ctx.visited = [now or before for now, before in zip(present, ctx.visited or present, strict=True)]
-        ctx.kept = {}
-        if not all(ctx.visited):
-            gone = set(backward.used) - program.saved_inputs
-            left = range(len(values)) if kept is None else kept
-            ctx.kept = {index: values[index] for index in left if index not in gone}
+        ctx.consumed = backward.consumed | (ctx.consumed or frozenset())
+        gone = set(backward.used) - program.saved_inputs
+        left = () if complete else range(len(values)) if kept is None else kept
+        ctx.kept = {index: values[index] for index in left if index not in gone}
         ctx.objects = None
         ctx.maybe_clear_saved_tensors()
     return arguments
