@@ -13,5 +13,7 @@ def dropout(input: Tensor, p: float, training: bool) -> Result:
     """On the CPU, what ``at::dropout`` composes there; elsewhere PyTorch has a kernel, which autograd finds."""
     if input.device.type != "cpu" or not training or not 0 < p < 1 or input.numel() == 0:
         return NotImplemented
+    if not input.is_contiguous():
+        return NotImplemented  # `at::dropout` draws in the order of memory, `bernoulli` in that of elements
     noise = torch.div(torch.ops.aten.bernoulli.p(input, 1 - p), 1 - p)
     return torch.mul(input, noise), lambda g: g * noise
