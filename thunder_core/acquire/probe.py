@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.data_dependence import is_small
@@ -48,7 +49,7 @@ def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
         return None
     fills = (_random, _random) if target in _GENERIC else (_zeros, _ones, _random, _random)
     results: list[Probed] = []
-    with _disable_current_modes(), torch._C.DisableTorchFunction():
+    with _disable_current_modes(), torch._C.DisableTorchFunction(), temporarily_clear_interpreter_stack():
         state = torch.random.get_rng_state()
         try:
             results = [found for fill in fills if (found := _attempt(target, args, kwargs, fill)) is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -230,7 +231,9 @@ class Recorder(Tensors):
 
     def _record_escaped(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An ATen call that did not pass the torch-function mode: record it at that level."""
-        with torch._C.DisableTorchFunction():
+        with torch._C.DisableTorchFunction(), warnings.catch_warnings():
+            # functorch's own tensors are no leaves, and meta kernels look at their ``.grad``
+            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
             return self.call(func, args, kwargs)
 
 
