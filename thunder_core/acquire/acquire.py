@@ -11,7 +11,7 @@ import torch
 from thunder_core.acquire import leaks
 from thunder_core.acquire.active import set_active_recorder
 from thunder_core.acquire.eager_modules import Key, key_of, module_to_blame
-from thunder_core.acquire.interception import intercepting
+from thunder_core.acquire.interception import intercepted, intercepting
 from thunder_core.acquire.mode import AcquisitionMode
 from thunder_core.acquire.rebuild import Rebuilder, Recipe
 from thunder_core.acquire.recorder import Recorder
@@ -121,7 +121,7 @@ def _run(
     try:
         with intercepting(), recorder.mode, AcquisitionMode(recorder, observer.pause, observer.resume):
             with observer:
-                result = function(*args, **kwargs)
+                result = intercepted(function)(*args, **kwargs)
             _check_context(recorder.ambient, current_context())
         writes = observer.writes()
         leaks.refuse([write for write in writes if write.leak])

@@ -34,7 +34,7 @@ CHECKPOINT = Symbol(
 )
 
 # `torch.autograd.Function.apply` itself, whatever it is replaced by while a program is recorded.
-_APPLY = vars(torch.autograd.Function)["apply"].__func__
+APPLY = vars(torch.autograd.Function)["apply"].__func__
 
 # Symbols that draw no numbers themselves but move the state of the generators.
 _STATEFUL = frozenset({Tag.RANDOM})
@@ -48,7 +48,7 @@ def autograd_function(
 ) -> Any:
     """Record ``cls.apply(...)`` as one symbol; its forward and backward run as the user wrote them."""
     with torch._C.DisableTorchFunction():
-        return recorder.call_symbol(callable_symbol(MethodType(_APPLY, cls)), args, kwargs)
+        return recorder.call_symbol(callable_symbol(MethodType(APPLY, cls)), args, kwargs)
 
 
 def manual_seed(recorder: Recorder, seed: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
@@ -43,6 +44,13 @@ def intercepting() -> Iterator[None]:
             _depth -= 1
             if _depth == 0:
                 _uninstall()
+
+
+def intercepted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, or what stands for it while it is intercepted: the program may be such an entry point itself."""
+    if isinstance(function, MethodType) and function.__func__ is higher_order.APPLY:
+        return MethodType(_function_apply, function.__self__)
+    return function
 
 
 def _install() -> None:
