@@ -106,6 +106,30 @@ def test_other_threads_are_not_observed(x):
     assert "settings.scale" not in {guard.source.describe() for guard in observer.guards()}
 
 
+def test_callbacks_of_the_garbage_collector_are_not_observed(x):
+    """They run whenever memory is collected; libraries measure time in them."""
+    settings = SimpleNamespace(seen=1, hidden=2)
+
+    def collected(phase, info):
+        settings.hidden += 1
+
+    def program(x, settings):
+        gc.collect()
+        return settings.seen
+
+    observer = Observer(program, (x, settings), {})
+    gc.callbacks.append(collected)
+    try:
+        with observer:
+            program(x, settings)
+    finally:
+        gc.callbacks.remove(collected)
+    assert settings.hidden > 2
+    read = {guard.source.describe() for guard in observer.guards()}
+    assert "settings.seen" in read
+    assert "settings.hidden" not in read
+
+
 def test_paths_of_tensors(x):
     class Cache:
         def __init__(self):

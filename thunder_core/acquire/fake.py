@@ -113,7 +113,10 @@ class _Derived(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
-        return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
+        assert isinstance(leaf, FakeTensor)
+        with no_dispatch():  # the mode may be off the stack: it is while it handles a call that escaped
+            meta = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+            return FakeTensor(leaf.fake_mode, meta, leaf.device)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

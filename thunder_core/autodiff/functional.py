@@ -57,6 +57,7 @@ class Gradient(Transformation):
         self, function: Callable[..., Any], argnums: Argnums, *, has_aux: bool = False, with_value: bool = False
     ) -> None:
         super().__init__(function, "value_and_grad" if with_value else "grad")
+        self.__wrapped__ = function  # whose parameters it has
         self.argnums = argnums
         self.has_aux = has_aux
         self.with_value = with_value
@@ -72,7 +73,7 @@ class Gradient(Transformation):
         inner = self._with_aliases(args, pytree.tree_unflatten(pullback.aliases, structure))
         output = pullback.run(lambda: self.function(*inner, **kwargs))
         scalar, *aux = self._parts(output)
-        found = pullback.gradients([scalar], lambda outputs: [torch.ones_like(outputs[0])])
+        found = pullback.gradients([scalar], lambda outputs: [_one(outputs[0])])
         shown = [pytree.tree_map(pullback.outside, part) for part in (scalar, *aux)]
         return self._result(pytree.tree_unflatten(found, structure), *shown)
 
@@ -116,6 +117,9 @@ class VectorJacobianProduct(Transformation):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function, "vjp")
+
+    def __call__(self, primals: Any, cotangents: Any) -> Any:
+        return super().__call__(primals, cotangents)
 
     def eager(self, primals: Any, cotangents: Any) -> Any:
         found: Any = torch.func.vjp(self.function, *_as_arguments(primals))
@@ -176,3 +180,8 @@ def _checked(operand: Any) -> torch.Tensor:
     if not _differentiable(operand):
         raise RuntimeError(f"only tensors of floating point dtype can require gradients, got {operand.dtype}")
     return operand
+
+
+def _one(scalar: torch.Tensor) -> torch.Tensor:
+    """The gradient of a scalar with respect to itself; not made of the scalar, which nobody else may need."""
+    return torch.ones((), dtype=scalar.dtype, device=scalar.device)

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from thunder_core.autodiff.checkpoint import inline_checkpoints
 from thunder_core.autodiff.differentiate import Differentiate
 from thunder_core.autodiff.joint import Joint
-from thunder_core.autodiff.second_order import differentiable_again
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import FromComputation, FromInput, Functionalize, Functionalized
 from thunder_core.passes.proxies import outputs_of
+
+# Python functions of PyTorch's that cut the autograd graph inside. The operators that they consist of do not show
+# where, so these are no substitute for the function if it is differentiated again.
+_CUT_INSIDE = frozenset({torch.nn.functional.gumbel_softmax})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class Plan:
         computation, _ = inline_checkpoints(functional.computation)
         computation = replace(computation, output=tuple(distinct))
         if again:
-            computation = differentiable_again(computation)
+            computation = computation.with_symbols(map(_uncut, computation.symbols), computation.provenance)
         kept = tuple({proxy.name: proxy for proxy in (*functional.computation.output, *distinct)}.values())
         joint = _simplified(_differentiated(computation), kept)
         final: tuple[Proxy, ...] = joint.outputs
@@ -114,6 +120,13 @@ def _differentiated(computation: Trace) -> Joint:
         trace = replace(computation, output=(computation.output, ()))
         return Joint(trace, len(computation.symbols), (), (), ())
     return joint
+
+
+def _uncut(line: BoundSymbol) -> BoundSymbol:
+    """The line, marked to be differentiated by eager if its operators are no substitute for it."""
+    if line.symbol.target not in _CUT_INSIDE:
+        return line
+    return replace(line, symbol=replace(line.symbol, tags=line.symbol.tags | {Tag.LOCAL}))
 
 
 def _simplified(joint: Joint, kept: tuple[Proxy, ...]) -> Joint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any
@@ -15,7 +16,7 @@ from thunder_core.guards.frame_hook import frame_hook
 from thunder_core.guards.frame_reads import FrameReads
 from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard
-from thunder_core.guards.heap import Heap
+from thunder_core.guards.heap import Heap, is_wrapper
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.undo import undo_writes
@@ -112,7 +113,8 @@ class Observer:
             self._following.classes.function(type(function), "__call__")
         code = _entry_code(function)
         by_key = code is not None and kind_of(code) is CodeKind.USER  # its frame says how arguments are read
-        names = _parameter_names(function, code)
+        named = _made_from(function)
+        names = _parameter_names(named, _entry_code(named))
         for index, value in enumerate(args):
             source = ArgumentSource(index, names[index] if index < len(names) else "")
             self._heap.meet(value, source, by_key=by_key)
@@ -124,7 +126,7 @@ class Observer:
     def _lookup(self, code: CodeType) -> tuple[CodeType, CodeKind, CodeNames]:
         known = self._codes.get(id(code))
         if known is None:
-            kind = kind_of(code)
+            kind = CodeKind.IGNORED if _is_of_collector(code) else kind_of(code)
             names = _NO_NAMES if kind is CodeKind.IGNORED else names_of(code)
             known = self._codes[id(code)] = (code, kind, names)
         return known
@@ -182,6 +184,11 @@ class Observer:
             caller = caller.f_back
 
 
+def _is_of_collector(code: CodeType) -> bool:
+    """Whether the garbage collector calls the code, which may be at any time and is no part of the program."""
+    return any(getattr(callback, "__code__", None) is code for callback in gc.callbacks)
+
+
 def _entry_code(function: Any) -> CodeType | None:
     """The code that a call of ``function`` runs first, apart from PyTorch's own; None when it is not Python."""
     if isinstance(function, torch.nn.Module):
@@ -190,6 +197,13 @@ def _entry_code(function: Any) -> CodeType | None:
         function = getattr(type(function), "__call__", None)  # noqa: B004  whatever it is, its code is asked for
     code = getattr(function, "__code__", None)
     return code if isinstance(code, CodeType) else None
+
+
+def _made_from(function: Any) -> Any:
+    """The program of the user's that a compiled or transformed one takes its parameters from."""
+    while is_wrapper(function) and "__wrapped__" in vars(function):
+        function = function.__wrapped__
+    return function
 
 
 def _parameter_names(function: Any, code: CodeType | None) -> tuple[str, ...]:
