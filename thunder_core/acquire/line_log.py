@@ -48,9 +48,7 @@ class LineLog:
         known = self._proxies.get(id(tensor))
         return self._constant(tensor) if known is None else known
 
-    def record(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, observed: Observed
-    ) -> None:
+    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, observed: Observed) -> None:
         """Add the line of a call that was made."""
         written = [
             leaf

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from thunder_core.autodiff.by_autograd import derive_by_autograd
 from thunder_core.autodiff.by_eager import derive_by_eager
-from thunder_core.autodiff.by_rule import derive_by_rule
 from thunder_core.autodiff.by_hook import derive_by_hook
+from thunder_core.autodiff.by_rule import derive_by_rule
 from thunder_core.autodiff.derivative import Derivative, Query
 from thunder_core.errors import LoweringError
 from thunder_core.executors.executor import Executor
@@ -46,16 +46,16 @@ def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
 def _find(query: Query) -> Derivative:
     if Tag.LOCAL in query.bound.symbol.tags:
         return derive_by_eager(query, "it is a function of the user's")
-    reasons = []
+    failures: list[str] = []
     for way in (derive_by_rule, derive_by_autograd):
         try:
             derivative = way(query)
         except LoweringError as error:
-            reasons.append(str(error))
+            failures.append(str(error))
             continue
         if derivative is not None:
-            return derivative if not reasons else replace(derivative, source=f"{derivative.source}, since {reasons[0]}")
-    return derive_by_eager(query, "; ".join(reasons))
+            return replace(derivative, source=", since ".join((derivative.source, *failures)))
+    return derive_by_eager(query, "; ".join(failures))
 
 
 def _key(query: Query, executors: Sequence[Executor]) -> Any:

@@ -14,8 +14,8 @@ shapes and dtypes, but not for values. To add one, write it into the module of i
 
 * A gradient is None where none flows, and for what is no tensor; a list for a list of tensors. Nothing needs to be left
   out: lines whose results nobody wants go away. One gradient need not be in a tuple.
-* Gradients may have the shape and dtype that broadcasting and promotion gave the result: they are summed to the shape of
-  the argument and converted afterwards, as PyTorch's autograd engine does (`thunder_core.autodiff.rules.fit`).
+* Gradients may have the shape and dtype that broadcasting and promotion gave the result: as in PyTorch's autograd
+  engine, they are summed to the shape of the argument and converted afterwards (`thunder_core.autodiff.rules.fit`).
 * ``requires_grad`` of an argument says whether its gradient is wanted, for kernels that can leave gradients out.
 * Cotangents may come with any strides, whatever the fake ones say: reshape them, never view.
 * A cotangent is None for a result that none flows to, in rules of several results.
@@ -51,14 +51,8 @@ AREAS: Final = (
 
 def find_rule(symbol: Symbol) -> Rule | None:
     """The rule of a symbol, if there is one."""
-    match symbol.style:
-        case CallStyle.FUNCTION:
-            name = symbol.name
-        case CallStyle.GETITEM:
-            name = "operator.getitem"
-        case CallStyle.METHOD | CallStyle.ATTRIBUTE:
-            name = f"torch.Tensor.{symbol.name}"
-    return all_rules().get(name)
+    is_member = symbol.style in (CallStyle.METHOD, CallStyle.ATTRIBUTE)
+    return all_rules().get(f"torch.Tensor.{symbol.name}" if is_member else symbol.name)
 
 
 @cache

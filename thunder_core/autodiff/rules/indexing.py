@@ -12,7 +12,7 @@ from thunder_core.autodiff.rules.rule import Result, rule
 _aten = torch.ops.aten
 
 
-@rule("operator.getitem")
+@rule("getitem")
 def getitem(input: Tensor, index: Any) -> Result:
     """For numbers and slices without steps: zeros around the cotangent."""
     items = index if isinstance(index, tuple) else (index,)
@@ -22,7 +22,7 @@ def getitem(input: Tensor, index: Any) -> Result:
         return NotImplemented
     output = input[index]
     kept, starts = _selected(input, items)
-    return output, lambda g: _pad(torch.reshape(g, kept), starts, input)
+    return output, lambda g: _pad(g if list(g.shape) == kept else torch.reshape(g, kept), starts, input)
 
 
 @rule("torch.narrow")

@@ -26,15 +26,22 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Result:
 
 @rule("torch.matmul")
 def matmul(input: Tensor, other: Tensor) -> Result:
-    """A batch by one matrix as `linear`, other batches matrix by matrix; not for vectors."""
-    if input.dim() < 2 or other.dim() < 2 or (input.dim() == 2) != (other.dim() == 2 and input.dim() == 2):
-        return NotImplemented
+    """Products of vectors by their elements, a batch by one matrix as `linear`, other batches matrix by matrix."""
     output = torch.matmul(input, other)
-    if other.dim() > 2:
-        return output, lambda g: (torch.matmul(g, other.mT), torch.matmul(input.mT, g))
-    if input.dim() > 2:
-        return output, lambda g: (torch.matmul(g, other.t()), _second(_rows(input), other, _rows(g)))
-    return output, lambda g: (_first(input, other, g), _second(input, other, g))
+    match input.dim(), other.dim():
+        case 1, 1:
+            return output, lambda g: (g * other, g * input)
+        case 1, 2:
+            return output, lambda g: (torch.mv(other, g), torch.outer(input, g))
+        case 2, 1:
+            return output, lambda g: (torch.outer(g, other), torch.mv(input.t(), g))
+        case 2, 2:
+            return output, lambda g: (_first(input, other, g), _second(input, other, g))
+        case more, 2 if more > 2:
+            return output, lambda g: (torch.matmul(g, other.t()), _second(_rows(input), other, _rows(g)))
+        case first, second if min(first, second) > 2:
+            return output, lambda g: (torch.matmul(g, other.mT), torch.matmul(input.mT, g))
+    return NotImplemented
 
 
 @rule("torch.mm")

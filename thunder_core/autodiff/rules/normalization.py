@@ -44,10 +44,34 @@ def layer_norm(
     wanted = [tensor is not None and tensor.requires_grad for tensor in (input, weight, bias)]
 
     def backward(g: Tensor) -> Any:
-        found = _aten.native_layer_norm_backward.default(
-            g, input, normalized_shape, mean, rstd, weight, bias, wanted
-        )
+        found = _aten.native_layer_norm_backward.default(g, input, normalized_shape, mean, rstd, weight, bias, wanted)
         return found[0], None, found[1], found[2]
+
+    return output, backward
+
+
+@rule("F.rms_norm")
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Result:
+    """On the CPU, where PyTorch composes it; elsewhere PyTorch has kernels, which autograd finds.
+
+    With ``k = grad * weight`` and ``n`` elements in a row, the gradient is ``k * rstd - x * sum(k * x) * rstd**3 / n``:
+    what autograd computes, to the bit, with the factors of a row multiplied before they are spread over it.
+    """
+    if input.device.type != "cpu" or input.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    dims = tuple(range(-len(normalized_shape), 0))
+    length = torch.Size(normalized_shape).numel()
+    epsilon = float(torch.finfo(input.dtype).eps if eps is None else eps)
+    rstd = torch.rsqrt(torch.mean(torch.pow(input, 2), dims, True) + epsilon)
+    normalized = input * rstd
+    output = normalized if weight is None else normalized * weight
+
+    def backward(g: Tensor) -> Any:
+        scaled = g if weight is None else g * weight
+        factor = torch.sum(scaled * input, dims, True) * torch.pow(rstd, 3) / -length
+        return scaled * rstd + input * factor, None, g * normalized
 
     return output, backward
 

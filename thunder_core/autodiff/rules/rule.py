@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import NotImplementedType
 from typing import Any, Final, TypeAlias
 
 from thunder_core.symbols.row import expand
@@ -11,8 +10,8 @@ from thunder_core.symbols.row import expand
 Backward: TypeAlias = Callable[..., Any]
 """From the cotangents of the result's tensors to gradients of the parameters; a lone gradient is the first one's."""
 
-Result: TypeAlias = "tuple[Any, Backward] | NotImplementedType"
-"""What a rule returns: what the call returns, and its backward."""
+Result: TypeAlias = tuple[Any, Backward] | Any
+"""What a rule returns: what the call returns, and its backward; or NotImplemented, whose type is Any."""
 
 Rule: TypeAlias = Callable[..., Result]
 

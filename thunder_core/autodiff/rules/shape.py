@@ -82,7 +82,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Result:
 
 
 @rule("torch.permute")
-def permute(input: Tensor, dims: Sequence[int]) -> Result:
+def permute(input: Tensor, dims: tuple[int, ...]) -> Result:
     """``permute_backwards``."""
     places = [dim % input.dim() for dim in dims]
     inverse = tuple(sorted(range(len(places)), key=places.__getitem__))
@@ -90,7 +90,7 @@ def permute(input: Tensor, dims: Sequence[int]) -> Result:
 
 
 @rule("torch.cat")
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Result:
+def cat(tensors: tuple[Tensor, ...], dim: int = 0) -> Result:
     """``cat_tensors_backward``: all parts by one call where all are wanted."""
     if len({tensor.dim() for tensor in tensors}) != 1:  # empty vectors that count for nothing
         return NotImplemented
@@ -105,7 +105,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Result:
 
 
 @rule("torch.stack")
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Result:
+def stack(tensors: tuple[Tensor, ...], dim: int = 0) -> Result:
     """``stack_tensors_backward``."""
     return torch.stack(tensors, dim), lambda g: [list(torch.unbind(g, dim))]
 

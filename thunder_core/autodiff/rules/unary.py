@@ -26,7 +26,6 @@ FORMULAS: Final[dict[str, _Formula]] = {
     "torch.log": lambda g, x, y: g / x,
     "torch.log1p": lambda g, x, y: g / (x + 1),
     "torch.neg": lambda g, x, y: -g,
-    "torch.positive": lambda g, x, y: g,
     "torch.reciprocal": lambda g, x, y: -g * (y * y),
     "torch.relu": lambda g, x, y: _aten.threshold_backward.default(g, y, 0),
     "torch.rsqrt": lambda g, x, y: -0.5 * g * torch.pow(y, 3),
