@@ -62,7 +62,14 @@ class WithoutContext(torch.autograd.Function):
         return gradient * 2
 
 
+def hooked(value: torch.Tensor) -> torch.Tensor:
+    inner = value.sin()
+    inner.register_hook(lambda gradient: gradient * gradient * 2)
+    return (inner * value).sum()
+
+
 NESTED: dict[str, Function] = {
+    "a hook": hooked,
     "elementwise": lambda a: (a.sin() * a).sum(),
     "matmul": lambda a: (a @ a.t()).tanh().sum(),
     "layer norm": lambda a: F.layer_norm(a, (4,)).pow(3).sum(),
@@ -290,11 +297,17 @@ ERRORS: dict[str, tuple[Function, tuple[Any, ...], type[Exception], str]] = {
         RuntimeError,
         r"cotangent 0.*\(3,\).*\(2,\)",
     ),
-    "a hook": (
+    "autograd metadata": (
         thunder.grad(lambda a: (a.mul(2).requires_grad_()).sum()),
         (torch.ones(2),),
         thunder.UnsupportedError,
         "requires_grad_ inside a function",
+    ),
+    "a hook on an argument": (
+        thunder.grad(lambda a: (a.register_hook(lambda gradient: gradient * 2), a.sum())[1]),
+        (torch.ones(2),),
+        thunder.UnsupportedError,
+        "register_hook on an argument",
     ),
     "no setup_context": (
         thunder.grad(lambda a: WithoutContext.apply(a).sum()),

@@ -55,6 +55,11 @@ _BACKWARD: Final = {
 }
 
 
+def calls_hooks_later(bound: BoundSymbol) -> bool:
+    """Whether hooks are called when backward comes to the line; not so of the lines of backward that call them."""
+    return bound.symbol in _BACKWARD
+
+
 def derive_by_hook(query: Query) -> Derivative:
     """Forward hands the values on; backward calls the hooks with all gradients together.
 
@@ -90,7 +95,7 @@ def derive_by_hook(query: Query) -> Derivative:
 
 
 def _handed_on(value: TensorProxy, made: TensorProxy, bound: BoundSymbol) -> BoundSymbol:
-    symbol, args, kwargs = registry.resolve(torch.Tensor.detach, (value,), {})
+    symbol, args, kwargs = registry.resolve(torch.ops.aten.alias.default, (value,), {})  # can be differentiated again
     return BoundSymbol(symbol, args, kwargs, made, context=PLAIN, location=bound.location)
 
 

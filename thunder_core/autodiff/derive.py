@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from thunder_core.autodiff.by_autograd import derive_by_autograd
 from thunder_core.autodiff.by_eager import derive_by_eager
-from thunder_core.autodiff.by_hook import derive_by_hook
+from thunder_core.autodiff.by_hook import calls_hooks_later, derive_by_hook
 from thunder_core.autodiff.by_rule import derive_by_rule
 from thunder_core.autodiff.derivative import Derivative, Query
 from thunder_core.errors import LoweringError
@@ -29,7 +29,7 @@ def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
 
     The answer is for the line in `Derivative.bound`, whose values may have other names.
     """
-    if Tag.HOOK in query.bound.symbol.tags:
+    if calls_hooks_later(query.bound):
         return derive_by_hook(query)
     key = _key(query, executors)
     known = _cache.get(key) if key is not None else None

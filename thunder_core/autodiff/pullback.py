@@ -23,10 +23,11 @@ from thunder_core.acquire.variable import Variable
 from thunder_core.autodiff.plan import Plan
 from thunder_core.autodiff.replay_graphs import ReplayWithGraphs
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.proxies import outputs_of
+from thunder_core.passes.proxies import outputs_of, tensor_inputs_of
 
 Cotangents = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
@@ -105,7 +106,9 @@ class Pullback:
         self._values, self._sources = replay.values, plan.sources
         joint = plan.joint
         lines, first = joint.trace.symbols, joint.forward_lines
-        replay.lines(lines[:first], joint.trace.context, plan.constant)
+        outside = {proxy.name for proxy in trace.inputs[len(self.operands) :]}
+        forward = [line for line in lines[:first] if not _registers_inside(line, outside)]
+        replay.lines(forward, joint.trace.context, plan.constant)
         replay.values.update({old: replay.values[new] for old, new in plan.merged.items()})
         with replay.at(self.location):
             given = cotangents([self.outside(output) for output in outputs])
@@ -156,6 +159,12 @@ class Pullback:
                     f"{line.symbol.name} inside a function that a functional transformation differentiates",
                     location=line.location,
                     advice=("use thunder.grad or thunder.vjp for gradients inside of it",),
+                )
+            if _registers(line) and any(proxy in self._inputs for proxy in tensor_inputs_of(line)):
+                raise UnsupportedError(
+                    f"{line.symbol.name} on an argument with respect to which is differentiated",
+                    location=line.location,
+                    advice=("register the hook on x.view_as(x), and go on with that",),
                 )
         defined = region.defined()
         own = {proxy.name for proxy in self._inputs}
@@ -226,6 +235,15 @@ class Pullback:
 def _constant(proxy: Proxy) -> Proxy:
     """A value of the trace with respect to which is not differentiated."""
     return replace(proxy, requires_grad=False) if isinstance(proxy, TensorProxy) else proxy
+
+
+def _registers_inside(line: BoundSymbol, outside: set[str]) -> bool:
+    """Whether a line only registers a hook on a tensor of the function: the lines of the gradients call it."""
+    return _registers(line) and outside.isdisjoint(proxy.name for proxy in tensor_inputs_of(line))
+
+
+def _registers(line: BoundSymbol) -> bool:
+    return Tag.HOOK in line.symbol.tags and not outputs_of(line)
 
 
 def _cotangent(replay: ReplayWithGraphs, proxy: TensorProxy, given: Sequence[torch.Tensor]) -> torch.Tensor:
