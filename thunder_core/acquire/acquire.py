@@ -116,12 +116,13 @@ def _run(
     observer: Observer,
     outputs: list[Proxy],
 ) -> Recipe:
+    function = intercepted(function)
     previous = set_active_recorder(recorder)
     grad_enabled = torch.is_grad_enabled()
     try:
         with intercepting(), recorder.mode, AcquisitionMode(recorder, observer.pause, observer.resume):
             with observer:
-                result = intercepted(function)(*args, **kwargs)
+                result = function(*args, **kwargs)
             _check_context(recorder.ambient, current_context())
         writes = observer.writes()
         leaks.refuse([write for write in writes if write.leak])

@@ -76,7 +76,12 @@ class DifferentiatedProgram:
         self.edges = [tensors.index(position) for position in self.sources]  # autograd knows tensors alone
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        outputs: tuple[Any, ...] = Bridge.apply(self, *inputs)
+        outputs: tuple[Any, ...]
+        if self.original.context.grad_enabled:
+            outputs = Bridge.apply(self, *inputs)
+        else:  # the program enables gradients inside
+            with torch.enable_grad():
+                outputs = Bridge.apply(self, *inputs)
         return outputs
 
     def backward(self, present: tuple[bool, ...], wanted: tuple[bool, ...]) -> Backward:
