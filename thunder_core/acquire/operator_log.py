@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from thunder_core.acquire.fake import AcquisitionFakeMode
+from thunder_core.acquire.fake import AcquisitionFakeMode, storage_address
 from thunder_core.acquire.line_log import LineLog
 from thunder_core.errors import LoweringError
 from thunder_core.ir.tree import iterate_leaves
@@ -39,6 +39,24 @@ class OperatorLog(LineLog, TorchDispatchMode):
         if func in _SAME_VALUE and isinstance(args[0], torch.Tensor) and isinstance(result, torch.Tensor):
             self.define(result, self.proxy(args[0]))
             return result
+        if func is torch.ops.aten.bernoulli_.float and self._draw_mask(*args):
+            return result
         if any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(result)):
             self.record(func, args, kwargs, result, observed)
         return result
+
+    def _draw_mask(self, tensor: torch.Tensor, p: float = 0.5, generator: Any = None) -> bool:
+        """Log a draw into a tensor that was just made as one of bools and its conversion, for dropout to keep.
+
+        PyTorch draws the same numbers for each dtype, in the order of memory. False where that does not fit.
+        """
+        fresh = bool(self.lines) and self.lines[-1].output == self.proxy(tensor)
+        if not fresh or generator is not None or tensor.device.type != "cpu" or not tensor.is_contiguous():
+            return False
+        self.lines.pop()
+        with self:
+            mask = torch.ops.aten.bernoulli.p(torch.empty(tensor.shape, dtype=torch.bool, device=tensor.device), p)
+            value = torch.ops.aten._to_copy.default(mask, dtype=tensor.dtype)
+        self.define(tensor, self.proxy(value))
+        self._storages[storage_address(tensor)] = self.proxy(value).storage
+        return True

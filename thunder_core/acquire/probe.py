@@ -96,7 +96,11 @@ def _to_meta(leaf: torch.Tensor) -> torch.Tensor:
 
 
 def _describe(found: Probed) -> Any:
-    return found.views, found.requires_grad, [(tuple(leaf.shape), leaf.stride(), leaf.dtype) for leaf in iterate_leaves(found.result)]
+    return (
+        found.views,
+        found.requires_grad,
+        [(tuple(leaf.shape), leaf.stride(), leaf.dtype) for leaf in iterate_leaves(found.result)],
+    )
 
 
 def _fill(leaf: FakeTensor, flat: torch.Tensor) -> torch.Tensor:

@@ -29,6 +29,7 @@ from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
 from thunder_core.symbols.registry import registry
 
+
 class Recorder(Tensors):
     """The trace under construction, and the state of every tensor object the program has touched.
 

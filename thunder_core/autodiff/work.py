@@ -52,8 +52,11 @@ _MOVING_OPERATORS: Final = frozenset(
 )  # fmt: skip
 _PASSING_OPERATORS: Final = frozenset(
     getattr(torch.ops.aten, name)
-    for name in ("_fused_rms_norm", "_native_batch_norm_legit", "native_batch_norm", "nll_loss_forward")
-)
+    for name in (
+        "_fused_rms_norm", "_log_softmax", "_native_batch_norm_legit", "_safe_softmax", "_softmax", "native_batch_norm",
+        "nll_loss_forward",
+    )
+)  # fmt: skip
 
 
 def fresh_outputs(line: BoundSymbol) -> list[TensorProxy]:
@@ -88,9 +91,22 @@ def _work_of_symbol(symbol: Symbol) -> Work:
         if not tags.isdisjoint(symbol.tags):
             return work
     target = symbol.target
+    if target in _FUNCTIONS:
+        return _FUNCTIONS[target]
+    operator = _operator(target)
+    return Work.CONTRACTION if operator is None else _work_of_operator(operator)
+
+
+def _operator(target: Any) -> torch._ops.OpOverload | None:
+    """The ATen operator that a torch function was generated from, or one of its overloads, which have equal tags."""
     if isinstance(target, torch._ops.OpOverload):
-        return _work_of_operator(target)
-    return _FUNCTIONS.get(target, Work.CONTRACTION)
+        return target
+    name = getattr(target, "__name__", "")
+    if getattr(torch._C._VariableFunctions, name, None) is not target or not hasattr(torch.ops.aten, name):
+        return None
+    packet = getattr(torch.ops.aten, name)
+    overload: torch._ops.OpOverload = getattr(packet, packet.overloads()[0])
+    return overload
 
 
 def _work_of_operator(operator: torch._ops.OpOverload) -> Work:

@@ -39,9 +39,7 @@ def print_trace(trace: Trace, *, lowered: bool = False, comments: bool = True) -
     return render_trace(trace, lowered=lowered, comments=comments).source
 
 
-def render_trace(
-    trace: Trace, *, lowered: bool = False, comments: bool = True, boxed: bool = False
-) -> PrintedTrace:
+def render_trace(trace: Trace, *, lowered: bool = False, comments: bool = True, boxed: bool = False) -> PrintedTrace:
     """Like `print_trace`, with the user's lines in machine-readable form.
 
     Args:

@@ -141,4 +141,3 @@ def _inputs(acquired: Acquired, folded: Folded) -> tuple[tuple[Source, ...], tup
 
 def _by_executor(decisions: Iterable[tuple[Decision, ...]]) -> dict[str, int]:
     return dict(Counter(answers[-1].executor for answers in decisions))
-
