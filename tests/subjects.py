@@ -30,7 +30,19 @@ def default(function: Any) -> Any:
     return thunder.jit(function)
 
 
-SUBJECTS: dict[str, Compile] = {subject.__name__: subject for subject in (eager, reference, default)}
+def aggressive(function: Any) -> Any:
+    """The reference executor; training computes again what it can."""
+    return thunder.jit(function, executors=[], recompute="aggressive")
+
+
+def budget(function: Any) -> Any:
+    """The reference executor; training computes as much again as halves what it saves."""
+    return thunder.jit(function, executors=[], recompute={"budget": 0.5})
+
+
+SUBJECTS: dict[str, Compile] = {
+    subject.__name__: subject for subject in (eager, reference, default, aggressive, budget)
+}
 SUBJECT = SUBJECTS[os.environ.get("THUNDER_TEST_SUBJECT", "reference")]
 
 

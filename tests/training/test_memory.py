@@ -1,0 +1,95 @@
+"""What is alive while backward runs, and after."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+import thunder
+from tests.training.steps import leaf
+
+LAYERS = 12
+
+
+class _Probe(torch.autograd.Function):
+    """The identity; its backward tells how many of the tensors that were unpacked are alive."""
+
+    alive: list[int] = []  # noqa: RUF012 - shared on purpose
+    unpacked: list[Any] = []  # noqa: RUF012
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        _Probe.alive.append(sum(reference() is not None for reference in _Probe.unpacked))
+        return gradient
+
+
+def program(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(LAYERS):
+        x = _Probe.apply(x.sin())
+    return x.sum()
+
+
+def unpack(copy: torch.Tensor) -> torch.Tensor:
+    tensor = copy.clone()
+    _Probe.unpacked.append(weakref.ref(tensor))
+    return tensor
+
+
+@pytest.mark.parametrize("retain_graph", [False, True])
+def test_saved_values_are_freed_as_backward_consumes_them(retain_graph: bool) -> None:
+    compiled = thunder.jit(program)
+    compiled(leaf(5)).backward()  # compiles
+    with saved_tensors_hooks(lambda tensor: tensor.detach().clone(), unpack):
+        loss = compiled(leaf(5))
+    _Probe.alive.clear()
+    _Probe.unpacked.clear()
+    loss.backward(retain_graph=retain_graph)
+    assert len(_Probe.unpacked) >= LAYERS
+    assert _Probe.alive == sorted(_Probe.alive, reverse=True)
+    assert _Probe.alive[0] - _Probe.alive[-1] >= LAYERS - 1
+    assert not any(reference() for reference in _Probe.unpacked)
+
+
+def test_nothing_outlives_backward() -> None:
+    """Also while the output is held: eager's graph holds no saved tensors after backward."""
+    compiled = thunder.jit(lambda x: (x.sin().exp() * x).sum())
+    kept: list[Any] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(weakref.ref(tensor))
+        return tensor
+
+    compiled(leaf(4)).backward()
+    x = leaf(4)
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = compiled(x)
+    loss.backward()
+    gc.collect()
+    assert kept
+    assert all(reference() is None or reference() is x for reference in kept)
+
+
+def test_a_forward_without_backward_frees_what_it_saved() -> None:
+    compiled = thunder.jit(lambda x: (x.sin().exp() * x).sum())
+    kept: list[Any] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(weakref.ref(tensor))
+        return tensor
+
+    compiled(leaf(4))
+    x = leaf(4)
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = compiled(x)
+    del loss
+    assert kept
+    assert all(reference() is None or reference() is x for reference in kept)
