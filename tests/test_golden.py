@@ -1,4 +1,4 @@
-"""Golden traces: what three small programs look like as acquired and as executed, in ``tests/golden``.
+"""Golden traces: what three small programs look like as acquired and as executed, backward too, in ``tests/golden``.
 
 ``UPDATE_GOLDEN=1 pytest tests/test_golden.py`` rewrites them; look at the difference before committing it.
 """
@@ -64,7 +64,22 @@ def executed(name: str) -> tuple[Trace, tuple[Any, ...]]:
     return relative(trace), inputs
 
 
-STAGES = {"acquired": acquired, "functional": functional, "executed": executed}
+def backward(name: str) -> tuple[Trace, tuple[Any, ...]]:
+    """Its inputs are what the forward program returns for backward, and ones as cotangents."""
+    program, args = programs()[name]
+    compiled = thunder.jit(program, executors=[])
+    compiled(*copy.deepcopy(args))
+    forward, inputs = executed(name)
+    trace = thunder.last_backward_traces(compiled)[-1]
+    torch.manual_seed(1)
+    with torch.no_grad():
+        results = compile_trace(forward)(*[copy.deepcopy(value.detach()) for value in inputs])
+    known = dict(zip([proxy.name for proxy in forward.output], results, strict=True))
+    given = [known.get(p.name, torch.ones(p.shape, dtype=p.dtype)) for p in trace.inputs]
+    return relative(trace), tuple(given)
+
+
+STAGES = {"acquired": acquired, "functional": functional, "executed": executed, "backward": backward}
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -79,8 +94,9 @@ def test_golden(name: str, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert text == path.read_text(encoding="utf-8"), "run UPDATE_GOLDEN=1 pytest tests/test_golden.py to accept"
     verify(trace)
     again = read_trace(text, filename=str(path))
-    # functionalization estimates which of the values that it makes require grad; the reader finds out
-    assert again == trace or (stage == "functional" and without_grad(again) == without_grad(trace))
+    # The reader finds out which values require grad. Functionalization estimates it for the values that it makes;
+    # forward and backward say which values required it in the program that was differentiated.
+    assert again == trace or (stage != "acquired" and without_grad(again) == without_grad(trace))
     check_execution(text, trace, inputs)
 
 

@@ -1,13 +1,14 @@
-# trace: computation
+# trace: forward
 # stage: executable
 # provenance: DeleteLastUse
-# context: grad=True inference=False autocast=none cache=True
-# memories: 0-5 8 6-7 9-10
+# context: grad=False inference=False autocast=none cache=True
+# memories: 0-5 8 11 20-21 6 22-23 12-17 7 18-19 25-28 9-10
 import torch
+import thunder_core.passes.operations
 import thunder_core.symbols
 
 
-def computation(
+def forward(
     module_norm_num_batches_tracked: "i64[]",
     x: "f32[5, 4]",
     module_norm_running_mean: "f32[4]",
@@ -17,32 +18,45 @@ def computation(
     module_total: "f32[4]",
 ):
     # tests/golden_programs.py:29 in Counter.forward: y = self.norm(x)
-    t0 = module_norm_num_batches_tracked.add_(1)  # i64[] shares module_norm_num_batches_tracked
-    del t0, module_norm_num_batches_tracked
-    t1 = torch.nn.functional.batch_norm(x, module_norm_running_mean, module_norm_running_var, module_norm_weight, module_norm_bias, True)  # f32[5, 4] grad; writes module_norm_running_mean, module_norm_running_var
-    del x, module_norm_running_mean, module_norm_running_var, module_norm_weight, module_norm_bias
+    t0 = torch.add(module_norm_num_batches_tracked, 1)  # i64[]
+    del module_norm_num_batches_tracked
+    t1_1 = torch.clone(module_norm_running_mean)  # f32[4]
+    del module_norm_running_mean
+    t1_2 = torch.clone(module_norm_running_var)  # f32[4]
+    del module_norm_running_var
+    (t1, t1_3, t1_4), t14, t15 = thunder_core.passes.operations.functional_call(torch.native_batch_norm, (3, 4), (x, module_norm_weight, module_norm_bias, t1_1, t1_2, True, 0.1, 1e-05), {})  # f32[5, 4] grad, f32[4], f32[4], f32[4], f32[4]
+    del module_norm_bias, t1_1, t1_2
     # tests/golden_programs.py:30 in Counter.forward: y[0] = 1
-    t2 = thunder_core.symbols.setitem(t1, 0, 1)  # f32[5, 4] shares t1 grad; writes t1
+    t2 = thunder_core.symbols.setitem_copy(t1, 0, 1)  # f32[5, 4] grad
     del t1
     # tests/golden_programs.py:31 in Counter.forward: y[:, 1].mul_(2)
-    t3 = t2[:, 1]  # f32[5] strides[4] offset 1 shares t1 grad
-    t4 = t3.mul_(2)  # f32[5] strides[4] offset 1 shares t1 grad
-    del t4, t3
+    t3 = t2[:, 1]  # f32[5] strides[4] offset 1 shares t2 grad
+    t17 = torch.mul(t3, 2)  # f32[5] grad
+    del t3
+    t4 = thunder_core.passes.operations.restride(t17, (4,))  # f32[5] strides[4] grad
+    del t17
+    t19 = torch.select_scatter(t2, t4, 1, 1)  # f32[5, 4] grad
+    del t2, t4
     # tests/golden_programs.py:32 in Counter.forward: self.total += y.detach().sum(0)
-    t5 = torch.detach(t2)  # f32[5, 4] shares t1
+    t5 = torch.detach(t19)  # f32[5, 4] shares t19
     t6 = torch.sum(t5, 0)  # f32[4]
     del t5
-    t7 = module_total.add_(t6)  # f32[4] shares module_total
+    t7 = torch.add(module_total, t6)  # f32[4]
     del module_total, t6
     # tests/golden_programs.py:33 in Counter.forward: y = F.dropout(y.relu_(), 0.25)
-    t8 = t2.relu_()  # f32[5, 4] shares t1 grad
-    del t2
-    t9 = torch.nn.functional.dropout(t8, 0.25, True)  # f32[5, 4] grad; random
-    del t8
+    t8 = torch.relu(t19)  # f32[5, 4] grad
+    del t19
+    t9_1 = torch.empty_like(t8, dtype=torch.bool)  # bool[5, 4]
+    t9_2 = torch.bernoulli(t9_1, 0.75)  # bool[5, 4]; random
+    del t9_1
+    t9_3 = t9_2.to(torch.float32)  # f32[5, 4]
+    del t9_2
+    t9_4 = torch.div(t9_3, 0.75)  # f32[5, 4]
+    del t9_3
+    t9 = torch.mul(t8, t9_4)  # f32[5, 4] grad
     # tests/golden_programs.py:34 in Counter.forward: return y.transpose(0, 1) + self.total[:, None]
     t10 = torch.transpose(t9, 0, 1)  # f32[4, 5] strides[1, 4] shares t9 grad
     del t9
-    t11 = t7[:, None]  # f32[4, 1] shares module_total
-    del t7
+    t11 = t7[:, None]  # f32[4, 1] shares t7
     t12 = torch.add(t10, t11)  # f32[4, 5] strides[1, 4] grad
-    return (t12,)
+    return (t12, t0, t14, t15, t7, x, module_norm_weight, t14, t15, t1_3, t1_4, t8, t9_4)
