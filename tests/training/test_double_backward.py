@@ -191,3 +191,46 @@ def test_gradcheck_with_undefined_cotangents(name: str) -> None:
 def test_gradgradcheck(name: str) -> None:
     with refused_at_most():
         assert gradgradcheck(SUBJECT(CHECKED[name]), inputs(), check_undefined_grad=False)
+
+
+def test_inputs_that_nobody_holds_any_more() -> None:
+    """Those that backward needs anyway are there for the second derivative, too."""
+
+    def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * w).sum()
+
+    def scenario(program: Any) -> Any:
+        x, w = leaf(3), leaf(3)
+        (gradient,) = torch.autograd.grad(program(x * 1.0, w * 1.0), x, create_graph=True)
+        return detached(torch.autograd.grad(gradient.pow(2).sum(), (x, w)))
+
+    assert_same(lambda: product, scenario)
+
+
+def test_second_derivative_of_a_freed_graph() -> None:
+    x = leaf(3)
+    result = SUBJECT(cubic)(x)
+    result.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(result, x, create_graph=True)
+
+
+def test_second_derivative_after_a_write() -> None:
+    x = leaf(3)
+    result = SUBJECT(cubic)(x)
+    with torch.no_grad():
+        x.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(result, x, create_graph=True)
+
+
+def test_an_input_of_inference_mode() -> None:
+    with torch.inference_mode():
+        constant = torch.ones(3)
+
+    def scenario(program: Any) -> Any:
+        x = leaf(3)
+        program(x, constant).sum().backward()
+        return x.grad
+
+    assert_same(lambda: torch.add, scenario)

@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import Dimension, Proxy, TensorProxy
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.proxies import inputs_of, outputs_of
 
@@ -32,7 +32,7 @@ class Query:
     bound: BoundSymbol
     wanted: frozenset[str]
     reached: frozenset[str]
-    cotangent_strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    cotangent_strides: Mapping[str, tuple[Dimension, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

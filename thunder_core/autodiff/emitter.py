@@ -19,10 +19,12 @@ class JointEmitter:
 
     Attributes:
         lines: the lines so far.
+        context: modes of the joint trace: those of ``trace``, without recording of gradients.
     """
 
     def __init__(self, trace: Trace) -> None:
         self.lines: list[BoundSymbol] = []
+        self.context = replace(trace.context, grad_enabled=False)
         proxies: list[Proxy] = [*trace.inputs, *chain.from_iterable(map(outputs_of, trace.symbols))]
         self._taken = {proxy.name for proxy in proxies}
         self._counts: dict[str, int] = {}
@@ -48,6 +50,12 @@ class JointEmitter:
     def add(self, bound: BoundSymbol) -> None:
         """Append one line as it is."""
         self.lines.append(bound)
+
+    def line(self, line: BoundSymbol, user: BoundSymbol | None = None) -> BoundSymbol:
+        """A line under its own modes but without recording of gradients; at the place of ``user`` if given."""
+        location = line.location if user is None else user.location
+        context = None if line.context is None else replace(line.context, grad_enabled=False)
+        return replace(line, context=None if context == self.context else context, location=location)
 
     def instantiate(
         self,

@@ -20,14 +20,13 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
+from thunder_core.autodiff.function_trace import function_trace, registers_inside
 from thunder_core.autodiff.plan import Plan
 from thunder_core.autodiff.replay_graphs import ReplayWithGraphs
+from thunder_core.autodiff.surroundings import Surroundings, sum_of_cotangents
 from thunder_core.errors import UnsupportedError
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.symbol import Tag
-from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.proxies import outputs_of, tensor_inputs_of
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
 
 Cotangents = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
@@ -98,22 +97,27 @@ class Pullback:
         Raises:
             UnsupportedError: the function asks or changes the autograd graph itself.
         """
-        trace = self._trace(outputs)
+        trace = function_trace(self.recorder, self.region, self._inputs, outputs)
         names = [self.recorder.variable(output).proxy.name for output in outputs]
         with self._apart(), _disable_current_modes():
             plan = Plan.of(trace, names, again=self._differentiated_again(trace))
-        replay = ReplayWithGraphs(self.recorder, self._objects(trace), self._names(plan), self.location, plan.originals)
+        operands = dict(zip([proxy.name for proxy in self._inputs], self.operands, strict=True))
+        around = Surroundings(self.recorder, operands, self.location)
+        objects, renamed = around.objects(trace), around.names(plan, self.region.defined())
+        replay = ReplayWithGraphs(self.recorder, objects, renamed, self.location, plan.originals)
         self._values, self._sources = replay.values, plan.sources
         joint = plan.joint
         lines, first = joint.trace.symbols, joint.forward_lines
         outside = {proxy.name for proxy in trace.inputs[len(self.operands) :]}
-        forward = [line for line in lines[:first] if not _registers_inside(line, outside)]
+        forward = [line for line in lines[:first] if not registers_inside(line, outside)]
         replay.lines(forward, joint.trace.context, plan.constant)
         replay.values.update({old: replay.values[new] for old, new in plan.merged.items()})
         with replay.at(self.location):
             given = cotangents([self.outside(output) for output in outputs])
             for proxy, positions in plan.cotangents:
-                replay.values[proxy.name] = _cotangent(replay, proxy, [given[position] for position in positions])
+                replay.values[proxy.name] = sum_of_cotangents(
+                    replay, proxy, [given[position] for position in positions]
+                )
         replay.lines(lines[first:], joint.trace.context)
         if plan.epilogue is not None:
             replay.lines(plan.epilogue.symbols, plan.epilogue.context)
@@ -148,41 +152,6 @@ class Pullback:
                 for attribute in ("proxy", "fake", "base", "constant", "key"):
                     setattr(tensor.variable, attribute, getattr(variable, attribute))
 
-    # ---- the region as a trace -------------------------------------------------------------------------------------
-
-    def _trace(self, outputs: Sequence[torch.Tensor]) -> Trace:
-        region = self.region
-        region.restore_names()
-        for line in region.lines:
-            if Tag.AUTOGRAD in line.symbol.tags:
-                raise UnsupportedError(
-                    f"{line.symbol.name} inside a function that a functional transformation differentiates",
-                    location=line.location,
-                    advice=("use thunder.grad or thunder.vjp for gradients inside of it",),
-                )
-            if _registers(line) and any(proxy in self._inputs for proxy in tensor_inputs_of(line)):
-                raise UnsupportedError(
-                    f"{line.symbol.name} on an argument with respect to which is differentiated",
-                    location=line.location,
-                    advice=("register the hook on x.view_as(x), and go on with that",),
-                )
-        defined = region.defined()
-        own = {proxy.name for proxy in self._inputs}
-        free = [_constant(proxy) for proxy in region.free() if proxy.name not in own]
-        live = [tensor.variable.proxy for tensor in region.live_tensors() if tensor.variable.proxy.name in defined]
-        result = [self.recorder.variable(output).proxy for output in outputs]
-        known = defined | own | {proxy.name for proxy in free}
-        free += [_constant(proxy) for proxy in result if proxy.name not in known]
-        return Trace(
-            "function",
-            (*self._inputs, *{proxy.name: proxy for proxy in free}.values()),
-            tuple(region.lines),
-            tuple({proxy.name: proxy for proxy in (*live, *result)}.values()),
-            Stage.ACQUIRED,
-            "acquisition",
-            self.recorder.ambient,
-        )
-
     def _differentiated_again(self, trace: Trace) -> bool:
         """Whether somebody may want gradients through the gradients."""
         values = [self.recorder.variable(operand).proxy for operand in self.operands]
@@ -190,73 +159,3 @@ class Pullback:
         aliases = {proxy.name for proxy in self._inputs}
         recording = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         return recording and any(proxy.requires_grad for proxy in values if proxy.name not in aliases)
-
-    def _objects(self, trace: Trace) -> dict[str, Any]:
-        """The program's object for each input of the trace."""
-        inputs = self.recorder.inputs
-        known: dict[str, Any] = {}
-        for proxy, value in zip(inputs.proxies, inputs.objects, strict=True):
-            known[proxy.name] = value
-            if isinstance(value, torch.Tensor):
-                known[self.recorder.variable(value).proxy.name] = value
-        for reference in self.recorder.made:
-            tensor = reference()
-            if tensor is not None:
-                known.setdefault(tensor.variable.proxy.name, tensor)
-        known.update(zip([proxy.name for proxy in self._inputs], self.operands, strict=True))
-        return {proxy.name: known[proxy.name] if proxy.name in known else self._absent(proxy) for proxy in trace.inputs}
-
-    def _absent(self, proxy: Proxy) -> TracedTensor:
-        """A tensor that the program has let go of meanwhile."""
-        if not isinstance(proxy, TensorProxy):
-            raise UnsupportedError(
-                f"a function that uses {proxy.name}, which is known when the program runs, cannot be differentiated by "
-                "a functional transformation",
-                location=self.location,
-                advice=("compute with tensors instead of Python numbers",),
-            )
-        return self.recorder.traced(Variable(proxy, location=self.location))
-
-    def _names(self, plan: Plan) -> dict[str, str]:
-        """Names for what the lines compute: as in the function, or after the value whose gradient it is."""
-        own = self.region.defined()
-        renamed: dict[str, str] = {}
-        outer = {p.name: self.recorder.variable(o).proxy.name for p, o in zip(self._inputs, self.operands, strict=True)}
-        for line in plan.joint.trace.symbols:
-            for proxy in outputs_of(line):
-                stem, separator, rest = proxy.name.partition("_cotangent")
-                if proxy.name in own:
-                    renamed[proxy.name] = proxy.name
-                elif separator or "_" in stem:
-                    renamed[proxy.name] = self.recorder.names.for_input(outer.get(stem, stem) + separator + rest)
-        return renamed
-
-
-def _constant(proxy: Proxy) -> Proxy:
-    """A value of the trace with respect to which is not differentiated."""
-    return replace(proxy, requires_grad=False) if isinstance(proxy, TensorProxy) else proxy
-
-
-def _registers_inside(line: BoundSymbol, outside: set[str]) -> bool:
-    """Whether a line only registers a hook on a tensor of the function: the lines of the gradients call it."""
-    return _registers(line) and outside.isdisjoint(proxy.name for proxy in tensor_inputs_of(line))
-
-
-def _registers(line: BoundSymbol) -> bool:
-    return Tag.HOOK in line.symbol.tags and not outputs_of(line)
-
-
-def _cotangent(replay: ReplayWithGraphs, proxy: TensorProxy, given: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The sum of the gradients that one value gets, as the formulas expect it: of the value's dtype, and dense."""
-    total = given[0]
-    for other in given[1:]:
-        total = replay.call(torch.add, total, other)
-    if total.dtype != proxy.dtype:
-        total = replay.call(torch.Tensor.to, total, proxy.dtype)
-    if replay.recorder.variable(total).proxy.stride == proxy.stride:
-        return total
-    order = sorted(range(proxy.ndim), key=lambda dimension: -proxy.stride[dimension])
-    inner = replay.call(torch.permute, total, order)
-    dense = replay.call(torch.Tensor.contiguous, inner)
-    back: torch.Tensor = replay.call(torch.permute, dense, [order.index(dimension) for dimension in range(proxy.ndim)])
-    return back

@@ -18,6 +18,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.runtime.autocast import without_autocast
+from thunder_core.runtime.bridge import join
 from thunder_core.runtime.entry import Entry, build_run
 from thunder_core.runtime.options import Options
 from thunder_core.runtime.transform import transform
@@ -82,7 +83,7 @@ def _compile(
     if program.differentiated is None:
         computation = without_autocast(compile_trace(program.final), modes)
     else:
-        computation = without_autocast(program.differentiated, modes)
+        computation = without_autocast(join(program.differentiated), modes)
     after = compile_trace(epilogue) if epilogue is not None else None
     run = build_run(computation, after, program.functional, acquired.recipe)
     stages.append(StageReport("code generation", time.perf_counter() - start, None))

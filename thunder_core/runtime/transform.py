@@ -26,7 +26,7 @@ from thunder_core.passes.explicit_autocast import ExplicitAutocast, leaves_among
 from thunder_core.passes.functionalize import Functionalize, Functionalized
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
-from thunder_core.runtime.bridge import DifferentiatedProgram
+from thunder_core.runtime.differentiated import DifferentiatedProgram
 from thunder_core.runtime.options import Options
 
 

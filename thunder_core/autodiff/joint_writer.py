@@ -1,0 +1,125 @@
+"""The lines of the joint trace: the program's own with what backward needs besides, then those of backward."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from thunder_core.autodiff.activity import Activity, records
+from thunder_core.autodiff.cotangents import Cotangents
+from thunder_core.autodiff.derivative import Query
+from thunder_core.autodiff.derive import derive
+from thunder_core.autodiff.differentiated_line import DifferentiatedLine, correspondence
+from thunder_core.autodiff.emitter import JointEmitter
+from thunder_core.executors.executor import Executor
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.proxies import inputs_of, outputs_of
+
+
+class JointWriter:
+    """Writes the joint trace. Call `forward`, then `cotangent_inputs`, then `backward`.
+
+    Args:
+        trace: the program.
+        activity: which of its values take part.
+        executors: asked first for the derivatives of the lines they claim.
+        recomputed: names of values made in checkpoint regions.
+
+    Attributes:
+        emitter: has the lines.
+        cotangents: of the program's values.
+        recomputed: likewise, with what backward needs of those regions besides.
+        sources: number of lines by who gave their derivative.
+    """
+
+    def __init__(
+        self, trace: Trace, activity: Activity, executors: Sequence[Executor], recomputed: frozenset[str]
+    ) -> None:
+        self.trace = trace
+        self.activity = activity
+        self.executors = executors
+        self.emitter = JointEmitter(trace)
+        self.cotangents = Cotangents(self.emitter)
+        self.recomputed = set(recomputed)
+        self.sources: Counter[str] = Counter()
+        self._differentiated: list[DifferentiatedLine] = []
+
+    def forward(self) -> None:
+        """The program, with what backward needs besides."""
+        for bound in self.trace.symbols:
+            reached = frozenset([p.name for p in outputs_of(bound) if p.name in self.activity.reached])
+            wanted = frozenset([p.name for p in inputs_of(bound) if p.name in self.activity.active])
+            if reached and wanted and records(bound, self.trace):
+                self._forward(bound, wanted, reached)
+            else:
+                self.emitter.add(self.emitter.line(bound))
+
+    def cotangent_inputs(self) -> tuple[TensorProxy, ...]:
+        """The inputs of the joint trace that hold the gradients of outputs."""
+        outputs = [self.trace.output[index] for index in self.activity.outputs]
+        return tuple([self.cotangents.given(output) for output in outputs])
+
+    def backward(self) -> None:
+        """The lines of backward, for those of the program in reverse."""
+        for line in reversed(self._differentiated):
+            absent = frozenset([name for name, own in line.outputs.items() if own.name not in self.cotangents.known])
+            if line.derivative.cotangents.keys() - absent:
+                self._backward(line, absent)
+
+    def _forward(self, bound: BoundSymbol, wanted: frozenset[str], reached: frozenset[str]) -> None:
+        query = Query(replace(bound, context=bound.context or self.trace.context), wanted, reached)
+        derivative = derive(query, self.executors)
+        self.sources[derivative.source] += 1
+        values, storages = correspondence(derivative.bound, bound)
+        before = len(self.emitter.lines)
+        stem = next(iter(outputs_of(bound))).name
+        for line in derivative.forward:
+            if line is derivative.bound:
+                self.emitter.add(self.emitter.line(bound))
+            else:
+                values = self.emitter.instantiate([self.emitter.line(line, bound)], values, storages, stem)
+        if any(name in self.recomputed for name in reached):
+            for line in self.emitter.lines[before:]:
+                self.recomputed.update(proxy.name for proxy in outputs_of(line))
+        self._differentiated.append(DifferentiatedLine(bound, query, derivative, values, storages))
+
+    def _backward(self, line: DifferentiatedLine, absent: frozenset[str]) -> None:
+        if line.derivative.along is not None:
+            line = line.without(absent & line.derivative.cotangents.keys())
+        known, user, outputs = self.cotangents.known, line.bound, line.outputs
+        given = {
+            outputs[name].name: known.get(outputs[name].name) or self.cotangents.zeros(outputs[name], user)
+            for name in line.derivative.cotangents
+        }
+        line = self._fitting(line, given)
+        derivative, outputs, inputs = line.derivative, line.outputs, line.inputs
+        values, storages = dict(line.values), dict(line.storages)
+        for name, stand_in in derivative.cotangents.items():
+            cotangent = given[outputs[name].name]
+            values[stand_in.name] = cotangent
+            storages[stand_in.storage] = cotangent.storage
+        names = {
+            proxy.name: f"{inputs[name].name}_cotangent"
+            for name, proxy in derivative.gradients.items()
+            if inputs[name].name not in known
+        }
+        stem = f"{outputs_of(user)[0].name}_cotangent"
+        lines = [self.emitter.line(written, user) for written in derivative.backward]
+        values = self.emitter.instantiate(lines, values, storages, stem, names)
+        for name, proxy in derivative.gradients.items():
+            gradient = values.get(proxy.name, proxy)
+            assert isinstance(gradient, TensorProxy)
+            self.cotangents.add(inputs[name], gradient, user)
+
+    def _fitting(self, line: DifferentiatedLine, cotangents: dict[str, TensorProxy]) -> DifferentiatedLine:
+        """The line with a derivative for the strides of these cotangents, which may be expanded, say.
+
+        The same line if its forward, which is written already, would be another then.
+        """
+        strides = line.other_strides(cotangents)
+        if not strides or line.derivative.along is not None:
+            return line
+        return line.with_derivative(derive(replace(line.query, cotangent_strides=strides), self.executors))

@@ -1,0 +1,116 @@
+"""A program as forward and backward: what `thunder_core.runtime.bridge` joins to PyTorch's autograd."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from thunder_core.autodiff.joint import Joint, Partitioned
+from thunder_core.autodiff.zero_cotangents import ZeroCotangents
+from thunder_core.ir.program import compile_trace
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.runtime.second_derivatives import SecondDerivatives
+
+Variant = tuple[tuple[bool, ...], tuple[bool, ...]]
+"""For which outputs there is a cotangent, and which gradients are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """One backward program.
+
+    Attributes:
+        function: takes a list of saved values and cotangents, which it empties, and returns gradients.
+        used: positions of the saved values that it takes.
+        consumed: names of the values that it computes from cotangents and saved values: in eager, of the nodes of the
+            graph whose saved tensors are freed.
+    """
+
+    function: Callable[[list[Any]], Sequence[Any]]
+    used: tuple[int, ...]
+    consumed: frozenset[str]
+
+
+@dataclass(eq=False)
+class DifferentiatedProgram:
+    """A program as forward and backward. It is called through `bridge.join`.
+
+    Attributes:
+        joint, partitioned: what it was made from.
+        forward_trace: as executed.
+        backward_trace: as executed when all outputs have cotangents and all gradients are wanted.
+        original: the program before differentiation, for second derivatives.
+        claim: makes a trace executable.
+
+        forward: from the inputs to outputs and saved values.
+        outputs: number of outputs.
+        tensors: positions of the tensors among the saved values.
+        saved_inputs: positions of the program's inputs among the saved values.
+        all_tensors: whether all saved values are tensors.
+        sources: positions, among the inputs, of those that have gradients.
+        edges: likewise, among the tensors of the inputs: the others are unknown to autograd.
+        again: computes gradients that can be differentiated themselves.
+    """
+
+    joint: Joint
+    partitioned: Partitioned
+    forward_trace: Trace
+    backward_trace: Trace
+    original: Trace
+    claim: Callable[[Trace], Trace]
+    _variants: dict[Variant, Backward] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        saved, primals = self.partitioned.saved, self.joint.primals
+        places = {proxy.name: place for place, proxy in enumerate(primals)}
+        tensors = [place for place, proxy in enumerate(primals) if isinstance(proxy, TensorProxy)]
+        self.forward: Callable[..., tuple[Any, ...]] = compile_trace(self.forward_trace)
+        self.outputs = self.partitioned.outputs
+        self.tensors = [index for index, proxy in enumerate(saved) if isinstance(proxy, TensorProxy)]
+        self.saved_inputs = {index for index, proxy in enumerate(saved) if proxy.name in places}
+        self.all_tensors = len(self.tensors) == len(saved)
+        self.sources = [places[proxy.name] for proxy in self.joint.differentiable]
+        self.edges = [tensors.index(place) for place in self.sources]
+        self.again = SecondDerivatives(self.original, self.joint, saved, self.claim)
+
+    def backward(self, present: tuple[bool, ...], wanted: tuple[bool, ...]) -> Backward:
+        """The backward program for these cotangents and gradients; made when it is first asked for."""
+        variant = (present, wanted)
+        known = self._variants.get(variant)
+        if known is None:
+            with self._lock:
+                known = self._variants.get(variant) or self._variants.setdefault(variant, self._compile(*variant))
+        return known
+
+    def _compile(self, present: tuple[bool, ...], wanted: tuple[bool, ...]) -> Backward:
+        saved = self.partitioned.saved
+        if all(present) and all(wanted):
+            consumed = self._consumed(self.partitioned.backward)
+            return Backward(compile_trace(self.backward_trace, boxed=True), tuple(range(len(saved))), consumed)
+        cotangents = self.joint.cotangents
+        absent = frozenset(proxy.name for proxy, given in zip(cotangents, present, strict=True) if not given)
+        unwanted = frozenset(index for index, asked in enumerate(wanted) if not asked)
+        every = frozenset(proxy.name for proxy in cotangents)
+        trace = ZeroCotangents(every, absent, unwanted).run(self.partitioned.backward)
+        read = {proxy.name for bound in trace.symbols for proxy in bound.inputs()}
+        read |= {proxy.name for proxy in trace.output if proxy is not None}
+        used = tuple([index for index, proxy in enumerate(saved) if proxy.name in read])
+        given = [proxy for proxy in cotangents if proxy.name not in absent]
+        trace = replace(trace, inputs=(*[saved[index] for index in used], *given))
+        return Backward(compile_trace(self.claim(trace), boxed=True), used, self._consumed(trace))
+
+    def _consumed(self, trace: Trace) -> frozenset[str]:
+        dependent = {proxy.name for proxy in self.joint.cotangents}
+        consumed = set()
+        for bound in trace.symbols:
+            inputs = {proxy.name for proxy in bound.inputs()}
+            if inputs & dependent:
+                made = [proxy.name for proxy in bound.outputs()]
+                dependent.update(made)
+                if not inputs <= dependent:
+                    consumed.update(made)
+        return frozenset(consumed)
