@@ -6,6 +6,8 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, Final
 
+import torch
+
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
@@ -76,12 +78,24 @@ def substitute_parts(trace: Trace) -> Trace:
     return trace.with_symbols(lines, "lowering")
 
 
+def _flags() -> tuple[Any, ...]:
+    """PyTorch's settings that decide which operators a call consists of."""
+    return (
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch._C._get_flash_sdp_enabled(),
+        torch._C._get_mem_efficient_sdp_enabled(),
+        torch._C._get_math_sdp_enabled(),
+        torch._C._get_cudnn_sdp_enabled(),
+    )
+
+
 def call_key(bound: BoundSymbol, context: Context) -> Any:
     """Everything that the meaning of a line depends on but names; None when that cannot be a key."""
     if Tag.LOCAL in bound.symbol.tags:
         return None  # a key would keep the user's function alive
     memories: dict[int, int] = {}
-    key: list[Any] = [bound.symbol, context]
+    key: list[Any] = [bound.symbol, context, *_flags()]
 
     def add(leaf: Any) -> int:
         if isinstance(leaf, TensorProxy):
