@@ -54,9 +54,16 @@ class OperatorLog(LineLog, TorchDispatchMode):
         if not fresh or generator is not None or tensor.device.type != "cpu" or not tensor.is_contiguous():
             return False
         self.lines.pop()
-        with self:
-            mask = torch.ops.aten.bernoulli.p(torch.empty(tensor.shape, dtype=torch.bool, device=tensor.device), p)
-            value = torch.ops.aten._to_copy.default(mask, dtype=tensor.dtype)
+        aten = torch.ops.aten
+        shape = list(tensor.shape)
+        empty = self._logged(aten.empty.memory_format, shape, dtype=torch.bool, device=tensor.device)
+        value = self._logged(aten._to_copy.default, self._logged(aten.bernoulli.p, empty, p), dtype=tensor.dtype)
         self.define(tensor, self.proxy(value))
         self._storages[storage_address(tensor)] = self.proxy(value).storage
         return True
+
+    def _logged(self, func: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        with self.mode.observing() as observed:
+            result: torch.Tensor = func(*args, **kwargs)
+        self.record(func, args, kwargs, result, observed)
+        return result
