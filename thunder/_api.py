@@ -24,7 +24,7 @@ def jit(fn: Any = None, /, *, executors: Sequence[str] | None = None, **options:
         fn: what to compile. Without it, a decorator is returned: ``@thunder.jit(cache="no caching")``.
         executors: names of executors to ask, in order; ``[]`` for the reference executor alone, None for the best
             that is installed.
-        options: ``cache``, ``sharp_edges``, ``recompile_warning``, ``recompile_limit``; see
+        options: ``cache``, ``sharp_edges``, ``recompute``, ``recompile_warning``, ``recompile_limit``; see
             `thunder_core.runtime.options.Options`.
 
     Returns:
@@ -180,7 +180,10 @@ def last_prologue_traces(jitted: Any) -> tuple[Any, ...]:
 
 
 def last_epilogue_traces(jitted: Any) -> tuple[Trace, ...]:
-    """What copies results into mutated inputs, in the latest compilation; empty when nothing does."""
+    """What runs after the program of the latest compilation; empty when there is nothing to do.
+
+    It copies results into inputs that the program writes and, in training, makes results that are views.
+    """
     epilogue = _last(jitted).epilogue
     return () if epilogue is None else (epilogue,)
 
