@@ -51,15 +51,17 @@ def _hugging_face(row: hugging_face.Row, how: Callable[..., None], compile: Comp
     how(row.build(), INPUTS[row.inputs], compile)
 
 
-def _hugging_face_training(row: hugging_face.Row, compile: Compile, training: bool = True) -> None:
-    """The loss of the head if it takes labels, in training mode or else in evaluation mode."""
+def _hugging_face_training(
+    row: hugging_face.Row, compile: Compile, training: bool = True, options: dict[str, Any] | None = None
+) -> None:
+    """The loss of the head if it takes labels, in training mode or else in evaluation mode; ``options`` configure."""
 
     def batch() -> dict[str, Any]:
         inputs = INPUTS[row.inputs]()
         return {**inputs, **labels(row.model, inputs)}
 
     objective = own_loss if "labels" in batch() else distance_from_noise
-    check_training(row.build().train(training), objective, batch, compile, row.calls)
+    check_training(row.build(**options or {}).train(training), objective, batch, compile, row.calls)
 
 
 def _hugging_face_decode(row: hugging_face.Row, compile: Compile) -> None:
@@ -139,6 +141,8 @@ def _cases() -> Iterator[tuple[str, Case]]:
         if "training" in row.may_refuse and "forward" not in row.may_refuse:
             without_dropout = functools.partial(_hugging_face_training, row, training=False)
             yield f"transformers/{name}/training in evaluation mode", without_dropout
+            every_layer = functools.partial(_hugging_face_training, row, options=hugging_face.EVERY_LAYER)
+            yield f"transformers/{name}/training of every layer", every_layer
         if name in EVERY_OUTPUT:
             yield (
                 f"transformers/{name}/training from every output",

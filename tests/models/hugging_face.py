@@ -38,7 +38,8 @@ _TWO_TOWERS = {
     "text_config": {**_COMMON, "projection_dim": 16},
     "vision_config": {**_VISION, "projection_dim": 16},
 }
-_DROPS_LAYERS = ("training",)  # decided by a random tensor each time
+_DROPS_LAYERS = ("training",)  # decided by a random tensor each time, with the default probability
+EVERY_LAYER = {"layerdrop": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 
 
@@ -121,7 +122,7 @@ ROWS: dict[str, Row] = {
     "gpt_bigcode": Row("GPTBigCodeForCausalLM", "GPTBigCodeConfig", "text", _GPT2),
     "opt": Row("OPTForCausalLM", "OPTConfig", "masked_text",
                {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-                "ffn_dim": 37, "max_position_embeddings": 64, "word_embed_proj_dim": 32}, may_refuse=_DROPS_LAYERS),
+                "ffn_dim": 37, "max_position_embeddings": 64, "word_embed_proj_dim": 32}),
     "bloom": Row("BloomForCausalLM", "BloomConfig", "masked_text",
                  {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}),
     "falcon": Row("FalconForCausalLM", "FalconConfig", "text",
@@ -160,15 +161,13 @@ ROWS: dict[str, Row] = {
     # from text to text
     "t5": Row("T5ForConditionalGeneration", "T5Config", "encoder_decoder", _T5),
     "mt5": Row("MT5ForConditionalGeneration", "MT5Config", "encoder_decoder", _T5),
-    "bart": Row("BartForConditionalGeneration", "BartConfig", "encoder_decoder", _BART, may_refuse=_DROPS_LAYERS),
-    "mbart": Row("MBartForConditionalGeneration", "MBartConfig", "encoder_decoder", _BART, may_refuse=_DROPS_LAYERS),
-    "marian": Row("MarianMTModel", "MarianConfig", "encoder_decoder", _BART, may_refuse=_DROPS_LAYERS),
-    "pegasus": Row("PegasusForConditionalGeneration", "PegasusConfig", "encoder_decoder", _BART,
-                   may_refuse=_DROPS_LAYERS),
+    "bart": Row("BartForConditionalGeneration", "BartConfig", "encoder_decoder", _BART),
+    "mbart": Row("MBartForConditionalGeneration", "MBartConfig", "encoder_decoder", _BART),
+    "marian": Row("MarianMTModel", "MarianConfig", "encoder_decoder", _BART),
+    "pegasus": Row("PegasusForConditionalGeneration", "PegasusConfig", "encoder_decoder", _BART),
     "m2m_100": Row("M2M100ForConditionalGeneration", "M2M100Config", "encoder_decoder", _BART,
                    may_refuse=_DROPS_LAYERS),
-    "blenderbot": Row("BlenderbotForConditionalGeneration", "BlenderbotConfig", "encoder_decoder", _BART,
-                      may_refuse=_DROPS_LAYERS),
+    "blenderbot": Row("BlenderbotForConditionalGeneration", "BlenderbotConfig", "encoder_decoder", _BART),
     # vision
     "vit": Row("ViTForImageClassification", "ViTConfig", "image", _VISION, calls=3),
     "deit": Row("DeiTModel", "DeiTConfig", "image", _VISION),
@@ -221,8 +220,7 @@ ROWS: dict[str, Row] = {
     # speech and time series
     "whisper": Row("WhisperForConditionalGeneration", "WhisperConfig", "spectrogram",
                    {**{name: value for name, value in _BART.items() if name != "max_position_embeddings"},
-                    "num_mel_bins": 16, "max_source_positions": 20, "max_target_positions": 20},
-                   may_refuse=_DROPS_LAYERS),
+                    "num_mel_bins": 16, "max_source_positions": 20, "max_target_positions": 20}),
     "wav2vec2": Row("Wav2Vec2ForCTC", "Wav2Vec2Config", "waveform", _SPEECH, may_refuse=_DROPS_LAYERS),
     "hubert": Row("HubertModel", "HubertConfig", "waveform", _SPEECH, may_refuse=_DROPS_LAYERS),
     "wavlm": Row("WavLMModel", "WavLMConfig", "waveform", _SPEECH, may_refuse=_DROPS_LAYERS),

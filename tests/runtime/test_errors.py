@@ -129,6 +129,19 @@ def test_data_dependent_error_names_the_line_of_the_branch(jit: Callable[..., An
     assert f":{branches.__code__.co_firstlineno + 1}" in str(caught.value)
 
 
+ADVICE = {
+    "validate_args=False": lambda x: torch.distributions.Normal(x, x.exp()).log_prob(x),
+    "momentum": nn.BatchNorm1d(4, momentum=None),
+}
+
+
+@pytest.mark.parametrize("advice", ADVICE)
+def test_data_dependence_inside_pytorch_has_its_own_way_out(advice: str, jit: Callable[..., Any]) -> None:
+    with pytest.raises(DataDependentError) as caught:
+        jit(ADVICE[advice])(t())
+    assert advice in caught.value.advice[0]
+
+
 def test_printing_a_tensor_is_possible(jit: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
     """Printing tells what is known while a program is recorded, and breaks nothing."""
 

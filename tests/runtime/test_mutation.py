@@ -339,6 +339,11 @@ def test_batch_norm_that_reads_its_counter_is_right_or_refused(check: Callable[.
         check(nn.BatchNorm1d(4, momentum=None), lambda: (t(),), rounds=3, cache_hits=None)
 
 
+def test_batch_norm_that_reads_its_counter_in_a_model(check_gradients: Callable[..., None]) -> None:
+    """It is called as eager does: the counter counts, and each call averages with another factor."""
+    check_gradients(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None)), lambda: (t(),), rounds=3)
+
+
 @pytest.mark.parametrize(
     "write",
     [lambda y: y.resize_(2, 2), lambda y: y.expand(2, 3, 4).add_(1), lambda y: y.set_(torch.zeros(1)),

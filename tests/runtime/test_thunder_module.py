@@ -6,6 +6,7 @@ import copy
 import gc
 import inspect
 import io
+import operator
 import pickle
 import weakref
 from collections.abc import Callable
@@ -81,6 +82,82 @@ def test_setting_attributes_reaches_the_original(compiled: Any, model: Model) ->
     assert "extra" in dict(model.named_parameters())
     del compiled.extra
     assert not hasattr(model, "extra")
+
+
+def layers() -> list[nn.Module]:
+    return [nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)]
+
+
+def test_assigning_and_deleting_layers_reaches_the_original(jit: Callable[..., Any]) -> None:
+    model = nn.Sequential(*layers())
+    compiled = jit(model)
+    value = x()
+
+    def check() -> None:
+        assert torch.equal(compiled(value), model(value))
+
+    check()
+    compiled[1] = nn.Tanh()
+    assert isinstance(model[1], nn.Tanh)
+    check()
+    del compiled[0]
+    assert len(model) == len(compiled) == 2
+    check()
+    compiled.append(nn.Linear(4, 2))
+    check()
+    before = compiled
+    compiled += nn.Sequential(nn.ReLU())
+    assert compiled is before
+    assert [type(layer) for layer in compiled] == [nn.Tanh, nn.Linear, nn.Linear, nn.ReLU]
+    check()
+    compiled *= 1
+    assert compiled is before
+    assert type(compiled + nn.Sequential(nn.ReLU())) is nn.Sequential
+    assert len(compiled * 2) == len(2 * compiled) == 8
+    assert model[1] in compiled
+    assert nn.ReLU() not in compiled
+    assert next(reversed(compiled)) is model[3]
+
+
+def test_mappings_of_modules_and_parameters(jit: Callable[..., Any]) -> None:
+    modules = jit(nn.ModuleDict({"first": nn.ReLU()}))
+    modules["second"] = nn.Tanh()
+    assert "second" in modules
+    assert list(modules) == ["first", "second"]
+    del modules["first"]
+    assert "first" not in modules
+    parameters = jit(nn.ParameterDict({"a": torch.ones(1)}))
+    assert list(parameters | {"b": torch.ones(1)}) == ["a", "b"]
+    assert list({"b": torch.ones(1)} | parameters) == ["b", "a"]
+    before = parameters
+    parameters |= {"b": torch.ones(1)}
+    assert parameters is before
+    assert list(reversed(parameters)) == ["b", "a"]
+
+
+def test_truth_is_the_originals(jit: Callable[..., Any]) -> None:
+    assert jit(nn.Linear(2, 2))
+    assert jit(nn.Sequential(nn.ReLU()))
+    assert not jit(nn.Sequential())
+
+
+@pytest.mark.parametrize("kind", [nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict])
+def test_every_special_method_of_a_container_is_forwarded(kind: type[nn.Module], jit: Callable[..., Any]) -> None:
+    special = {name for name in dir(kind) if name.startswith("__")} - set(dir(nn.Module))
+    assert special <= set(dir(type(jit(nn.Linear(2, 2)))))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [len, iter, reversed, lambda m: m[0], lambda m: 0 in m, lambda m: m + m, lambda m: m * 2, lambda m: 2 * m,
+     lambda m: m | m, lambda m: operator.setitem(m, 0, nn.ReLU()), lambda m: operator.delitem(m, 0)],
+)  # fmt: skip
+def test_no_container_by_being_compiled(use: Callable[[Any], Any], compiled: Any, model: Model) -> None:
+    with pytest.raises(TypeError) as expected:
+        use(model)
+    with pytest.raises(TypeError) as actual:
+        use(compiled)
+    assert str(actual.value).replace("ThunderModule", "Model") == str(expected.value)
 
 
 def test_parameters_are_shared_under_the_same_names(compiled: Any, model: Model) -> None:

@@ -106,6 +106,26 @@ def stop_gradient(x: torch.Tensor) -> Any:
     return hard - soft.detach() + soft, (x * 2).requires_grad_(), (x * 2).detach().requires_grad_()
 
 
+def views_in_place(row: torch.Tensor) -> Any:
+    square = (row * 2).view(2, 2)
+    return square.clone().t_().mul_(row[0]), square.clone().unsqueeze_(0).squeeze_(0), square.transpose_(0, 1) + 1
+
+
+def view_of_the_mapped(x: torch.Tensor) -> Any:
+    """The shape of a tensor of the program changes inside of vmap; another name shares its memory."""
+    y = x * 2
+    rows = y.view(3, 4)
+    return vmap(lambda row: row.unsqueeze_(0).mul_(3) + 1)(rows), rows, y, rows.shape, y.shape
+
+
+def requires_grad_is_assigned(x: torch.Tensor) -> Any:
+    y = x.detach() * 2
+    y.requires_grad = True
+    z = x[None]
+    z.requires_grad = True
+    return y * z
+
+
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "operator with a derivative": lambda x: scaled_sine(x * 2, 3.0) * x,
     "operator of torch.ops": lambda x: torch.ops.training_battery.scaled_sine(x, 2.0),
@@ -126,6 +146,10 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "func.hessian": lambda x: hessian(energy)(x[0]) @ x[1],
     "func.vmap": lambda x: vmap(lambda row: row.softmax(0) * row.sum())(x),
     "vmap of grad": lambda x: vmap(grad(lambda row, w: (row * w).sin().sum()), in_dims=(0, None))(x, x[0]),
+    "vmap of views in place": lambda x: vmap(views_in_place)(x),
+    "vmap changes a shape": view_of_the_mapped,
+    "grad of views in place": lambda x: grad(lambda y: ((y * 1).t_().sin() * x[:, 0]).sum())(x),
+    "requires_grad is assigned": requires_grad_is_assigned,
     "modes": modes,
     "stop gradient": stop_gradient,
     "closure read by func.grad": lambda x: grad(lambda y: (y * x.detach()).sum())(x) + grad(lambda y: (y * x).sum())(x),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.acquire.ranges import written_storages
+from thunder_core.acquire.variable import Variable
 from thunder_core.errors import DataDependentError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.symbol import Symbol
-from thunder_core.ir.tree import iterate_leaves, iterate_proxies, map_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder
@@ -49,6 +52,15 @@ def number(recorder: Recorder, tensor: torch.Tensor) -> Any:
         return _run_slice(recorder, {storage})[name].item()
 
 
+def is_drawn(recorder: Recorder, variables: Iterable[Variable]) -> bool:
+    """Whether random draws of the program decide values, and none of its inputs does."""
+    storages = {variable.proxy.storage for variable in variables}
+    lines = _slice(recorder.lines, storages)
+    inputs = {proxy.storage for proxy in recorder.inputs.proxies if isinstance(proxy, TensorProxy)}
+    made = {proxy.storage for line in lines for proxy in line.outputs() if isinstance(proxy, TensorProxy)}
+    return any(line.effects.random for line in lines) and storages <= made - inputs
+
+
 def _run_slice(recorder: Recorder, storages: set[int]) -> dict[str, Any]:
     """Values by name of everything that decides the contents of ``storages``."""
     lines = _slice(recorder.lines, storages)
@@ -76,13 +88,8 @@ def _slice(lines: list[BoundSymbol], storages: set[int]) -> list[BoundSymbol]:
     """The lines that define or write any of ``storages``, which grows by what those lines read."""
     kept: list[BoundSymbol] = []
     for line in reversed(lines):
-        written = {
-            proxy.storage
-            for proxy in iterate_proxies((line.args, line.kwargs))
-            if isinstance(proxy, TensorProxy) and proxy.name in line.effects.mutates
-        }
         defined = {proxy.storage for proxy in line.outputs() if isinstance(proxy, TensorProxy)}
-        if not storages.isdisjoint(written | defined):
+        if not storages.isdisjoint(written_storages(line) | defined):
             kept.append(line)
             storages.update(proxy.storage for proxy in line.inputs() if isinstance(proxy, TensorProxy))
     kept.reverse()

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.acquire.user_frames import library_callers
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError
 from thunder_core.ir.location import SourceLocation
@@ -40,11 +41,38 @@ ADVICE = (
     "compile the parts before and after this line separately (the dynamo front end will do this by itself)",
 )
 
+ADVICE_DRAWN = (
+    "set a probability of 0, which needs no draw to decide (the `layerdrop` of a model that skips layers at random)",
+    "draw outside the compiled function and pass the decision as a Python argument: each gets a program of its own",
+    "leave the branch to eager and compile what is called in it: `model.layers[i] = thunder.jit(model.layers[i])`",
+    "choose between tensors with torch.where, or between programs with torch.cond",
+)
+# What PyTorch's own modules read for, by the prefix of their names.
+_ADVICE_OF_LIBRARY = {
+    "torch.distributions": (
+        "skip the validation that reads it: validate_args=False, "
+        "or torch.distributions.Distribution.set_default_validate_args(False) outside the compiled function",
+    ),
+    "torch.nn.modules.batchnorm": (
+        "give the module a momentum; with momentum=None it divides by the number of batches as a Python number",
+        "compile the model that it is part of: the program then calls the module as eager does",
+    ),
+}
+
 
 def error(
-    symbol: Symbol, variables: Sequence[Variable], location: SourceLocation | None, cause: Exception
+    symbol: Symbol,
+    variables: Sequence[Variable],
+    location: SourceLocation | None,
+    cause: Exception,
+    *,
+    drawn: bool = False,
 ) -> AcquisitionError:
-    """The error that names the call, the tensor and the ways out."""
+    """The error that names the call, the tensor and the ways out.
+
+    Args:
+        drawn: random draws alone decide the values.
+    """
     if isinstance(cause, MetadataUnknown):
         return UnsupportedError(
             f"PyTorch cannot tell the shape of the result of {symbol.name} without running it: {cause}",
@@ -55,11 +83,18 @@ def error(
             ),
         )
     described = ", ".join(f"{variable.proxy.name}" for variable in variables) or "its arguments"
+    origin = "is drawn at random in each run" if drawn else "depends on the program's inputs"
+    callers = library_callers(2)
+    particular = [
+        line
+        for prefix, lines in _ADVICE_OF_LIBRARY.items()
+        if any(name.startswith(prefix) for name in callers)
+        for line in lines
+    ]
     return DataDependentError(
-        f"{symbol.name} needs the value of {described}, which depends on the program's inputs "
-        "and is not known while the program is recorded",
+        f"{symbol.name} needs the value of {described}, which {origin} and is not known while the program is recorded",
         location=location,
-        advice=ADVICE,
+        advice=(*particular, *(ADVICE_DRAWN if drawn else ADVICE)),
     )
 
 

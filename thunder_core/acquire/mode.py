@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -109,7 +110,9 @@ class AcquisitionMode(TorchFunctionMode):
         intercept = _INTERCEPTS.get(func)
         if intercept is not None:
             return intercept(self.recorder, *args, **kwargs)
-        return self.recorder.call(func, args, kwargs)
+        result = self.recorder.call(func, args, kwargs)
+        # PyTorch never releases what it is given for an assignment to a property
+        return None if type(func) is MethodWrapperType and func.__name__ == "__set__" else result
 
     def _metadata(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer from fakes; real tensors that the program never computed with answer for themselves."""

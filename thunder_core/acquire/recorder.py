@@ -25,8 +25,8 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import map_leaves
-from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
+from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.registry import registry
 
 
@@ -236,6 +236,8 @@ class Recorder(Tensors):
         with torch._C.DisableTorchFunction(), warnings.catch_warnings():
             # functorch's own tensors are no leaves, and meta kernels look at their ``.grad``
             warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+            if torch.Tag.inplace_view in func.tags:
+                return reshaping.reshape_escaped(self, func, args, kwargs)
             if func._schema.is_mutable:  # functorch relies on what exactly these do to the object
                 return self.call(func, args, kwargs)
             return self.call(*torch_call(func, args, kwargs))

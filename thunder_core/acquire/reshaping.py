@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torch.utils._mode_utils import no_dispatch
+
 from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.fake import make_alias
 from thunder_core.acquire.outcome import Outcome, Result
@@ -12,6 +14,7 @@ from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.symbol import Symbol
+from thunder_core.symbols.operators import torch_call
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder
@@ -44,8 +47,31 @@ def reshape(
     else:
         raise _resized(symbol, variable)
     made: Variable = value.variable
-    variable.proxy, variable.key, variable.fake, variable.base = made.proxy, made.key, made.fake, made.base
+    with recorder.mode.observing():
+        fake = recorder.fake(made)  # made now: it may be derived from that of ``variable``
+    variable.proxy, variable.key, variable.fake = made.proxy, made.key, fake
     return tensor
+
+
+def reshape_escaped(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An ATen operator that changes its first argument's view in place, called by functorch below the torch functions.
+
+    Functorch reads sizes and strides of the tensor object in C++ afterwards, so they change with those of its proxy.
+    The operator itself does that when it is not dispatched: PyTorch's wrapper subclasses do the same.
+
+    Raises:
+        UnsupportedError: the tensor is one of the user's, which recording must leave as it is.
+    """
+    if type(args[0]) is not TracedTensor:
+        raise UnsupportedError(
+            f"{func} under a function transformation changes the shape of a tensor that the program did not make",
+            location=user_location(4),
+            advice=("use the out-of-place function",),
+        )
+    result = recorder.call(*torch_call(func, args, kwargs))
+    with no_dispatch():
+        func(*args, **kwargs)
+    return result
 
 
 def _resized(symbol: Symbol, variable: Variable) -> UnsupportedError:

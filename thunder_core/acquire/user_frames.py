@@ -29,6 +29,16 @@ def is_internal(code: CodeType) -> bool:
     return known
 
 
+def library_callers(depth: int = 2) -> frozenset[str]:
+    """Names of PyTorch's and Thunder's modules that run between the user's line and here, ``depth`` levels up."""
+    names: list[str] = []
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None and is_internal(frame.f_code):
+        names.append(str(frame.f_globals.get("__name__")))
+        frame = frame.f_back
+    return frozenset(names)
+
+
 def user_location(depth: int = 2) -> SourceLocation | None:
     """The innermost frame, ``depth`` levels up or more, that is the user's; None if there is none."""
     frame: FrameType | None = sys._getframe(depth)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.acquire import concrete, data_dependence
+from thunder_core.acquire import concrete, data_dependence, ranges
 from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.outcome import infer
 from thunder_core.acquire.probe import probe
@@ -81,7 +81,11 @@ def find_another_way(
             value,
         )
     if read:
-        raise data_dependence.error(symbol, call.variables, user_location(4), error) from error
+        known = ranges.truth(recorder.lines, call.proxies[0]) if symbol.target in ranges.READS else None
+        if known is not None:
+            return known
+        drawn = concrete.is_drawn(recorder, call.variables)
+        raise data_dependence.error(symbol, call.variables, user_location(4), error, drawn=drawn) from error
     return probe_or_raise(recorder, symbol, args, kwargs, call, error)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -25,6 +27,25 @@ _NOT_FORWARDED = frozenset(
         "forward",
     }
 )
+# What containers of modules and parameters define besides, by the function that asks for it.
+_SPECIAL: dict[str, Callable[..., Any]] = {
+    "__bool__": operator.truth,
+    "__len__": len,
+    "__iter__": iter,
+    "__reversed__": reversed,
+    "__contains__": operator.contains,
+    "__getitem__": operator.getitem,
+    "__setitem__": operator.setitem,
+    "__delitem__": operator.delitem,
+    "__add__": operator.add,
+    "__iadd__": operator.iadd,
+    "__mul__": operator.mul,
+    "__imul__": operator.imul,
+    "__rmul__": lambda module, other: other * module,
+    "__or__": operator.or_,
+    "__ior__": operator.ior,
+    "__ror__": lambda module, other: other | module,
+}
 
 
 class ThunderModule(torch.nn.Module):
@@ -32,7 +53,8 @@ class ThunderModule(torch.nn.Module):
 
     Parameters, buffers, submodules, hooks, attributes and the training flag *are* the original's, so optimizers,
     ``state_dict``, ``to`` and the rest of `torch.nn.Module` work on either. Copying and pickling keep the original and
-    the options; compiled entries are made again when needed.
+    the options; compiled entries are made again when needed. Where the original is a container it can be indexed,
+    iterated over and added to; where it is none, that raises the original's error.
     """
 
     _original: torch.nn.Module
@@ -74,18 +96,6 @@ class ThunderModule(torch.nn.Module):
     def __repr__(self) -> str:
         return f"ThunderModule({self._original!r})"
 
-    def __getitem__(self, key: Any) -> Any:
-        return self._original[key]  # type: ignore[index]
-
-    def __len__(self) -> int:
-        return len(self._original)  # type: ignore[arg-type]
-
-    def __iter__(self) -> Any:
-        return iter(self._original)  # type: ignore[call-overload]
-
-    def __bool__(self) -> bool:
-        return True
-
     def __reduce_ex__(self, protocol: Any) -> Any:
         return ThunderModule, (self._original, self._compiled.options)
 
@@ -100,6 +110,18 @@ def _forward(name: str) -> Any:
     return method
 
 
+def _forward_special(name: str, function: Callable[..., Any]) -> Any:
+    def method(self: ThunderModule, *args: Any) -> Any:
+        result = function(self._original, *args)
+        return self if result is self._original else result
+
+    method.__name__ = name
+    method.__doc__ = f"``{name}`` of the original module, if it has it."
+    return method
+
+
+for _name, _function in _SPECIAL.items():
+    setattr(ThunderModule, _name, _forward_special(_name, _function))
 for _name, _value in vars(torch.nn.Module).items():
     if callable(_value) and _name not in _NOT_FORWARDED and not (_name.startswith("__") and _name.endswith("__")):
         setattr(ThunderModule, _name, _forward(_name))
