@@ -361,6 +361,20 @@ def test_absence_is_observed(observe, x):
     assert not entry.hits(x)
 
 
+def test_absence_of_what_the_class_has_itself(observe, x):
+    """Classes have a ``__name__`` by their metaclass, their instances have none."""
+
+    class Named(nn.Module):
+        def forward(self, x):
+            return x if getattr(self, "__name__", None) is None else x * 2
+
+    model = Named()
+    entry = observe(model, x)
+    assert entry.hits(x)
+    model.__name__ = "named"
+    assert not entry.hits(x)
+
+
 def test_computed_attribute_name(observe, x):
     class Computed(nn.Module):
         def __init__(self):

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.subjects import SUBJECT, eager
 from tests.training.steps import assert_same, loss_of
+from thunder_core.errors import UnsupportedError
 
 
 def mlp() -> nn.Module:
@@ -87,3 +88,15 @@ def test_no_sync_of_a_compiled_module() -> None:
     step(model, y)
     for expected, actual in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(actual.grad, expected.grad)
+
+
+@pytest.mark.skipif(SUBJECT is eager, reason="about compiled modules")
+@pytest.mark.usefixtures("process_group")
+def test_data_parallelism_inside_a_compiled_module_is_refused() -> None:
+    """Its reducer has to be prepared before each backward; a compiled program would do so once."""
+    parallel = DistributedDataParallel(mlp())
+    compiled = SUBJECT(parallel)
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match=r"(?s)average.*around the compiled module"):
+            compiled(torch.randn(5, 4))
+    parallel(torch.randn(5, 4)).sum().backward()

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.utils.checkpoint as torch_checkpoint
 from torch.nn.modules import module as torch_module
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import BackwardHook
 
 from thunder_core.acquire import eager_modules, higher_order, module_hooks
@@ -66,6 +67,7 @@ def _install() -> None:
     _replace(torch, "seed", refuse)
     _replace(torch.random, "seed", refuse)
     _replace(torch.nn.Module, "__call__", _module_call)
+    _replace(DistributedDataParallel, "forward", _data_parallel)
     _replace(torch_module, "BackwardHook", _backward_hook)
     _replace(torch.nn.Module, "_maybe_warn_non_full_backward_hook", _non_full_hooks)
     _replace(torch.compiler, "_is_compiling_flag", True)
@@ -119,6 +121,17 @@ def _module_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     if eager_modules.key_of(module) not in recorder.eager_modules:
         return _original_module_call(module, *args, **kwargs)
     return eager_modules.call_eagerly(recorder, module, args, kwargs)
+
+
+def _data_parallel(module: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
+    if _recording() is None:
+        return _original(DistributedDataParallel, "forward")(module, *args, **kwargs)
+    raise UnsupportedError(
+        "DistributedDataParallel inside a compiled program would prepare its reducer once, at compile time, and "
+        "average gradients in the first step alone",
+        location=user_location(2),
+        advice=("put it around the compiled module: DistributedDataParallel(thunder.jit(module))",),
+    )
 
 
 def _backward_hook(module: torch.nn.Module, hooks: list[Any], pre_hooks: list[Any]) -> Any:

@@ -72,7 +72,8 @@ class DynamicReads:
             self._heap.guards.append(NoAttributeGuard(node.source, name))
 
     def _absent_on_class(self, kind: type, name: str) -> None:
-        if (kind, name) not in self._absent:
+        # what a metaclass offers (``__name__``, say) classes have and instances have not
+        if (kind, name) not in self._absent and not hasattr(kind, name):
             self._absent.add((kind, name))
             self._heap.guards.append(NoAttributeGuard(ConstantSource(kind, kind.__name__), name))
 
