@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from thunder_core.autodiff import derive
 from thunder_core.autodiff.by_rule import SOURCE
 from thunder_core.autodiff.derivative import Derivative, Query
 from thunder_core.autodiff.rules import all_rules, find_rule
+from thunder_core.executors.executor import Executor
 from thunder_core.ir.symbol import Symbol
 from thunder_core.symbols.registry import registry
 from thunder_core.testing.opinfo import OPERATORS
@@ -27,12 +28,13 @@ Sources = list[tuple[Symbol, str]]
 
 @pytest.fixture
 def sources(monkeypatch: pytest.MonkeyPatch) -> Sources:
-    """Who gives each derivative from now on: pairs of a symbol and a source."""
+    """Who gives each derivative from now on: pairs of a symbol and a source, with the reason if there is one."""
     find, found = derive._find, []
 
-    def recorded(query: Query) -> Derivative:
-        derivative = find(query)
-        found.append((query.bound.symbol, derivative.source))
+    def recorded(query: Query, executors: Sequence[Executor]) -> Derivative:
+        derivative = find(query, executors)
+        source = ", since ".join(filter(None, (derivative.source, derivative.reason)))
+        found.append((query.bound.symbol, source))
         return derivative
 
     monkeypatch.setattr(derive, "_find", recorded)

@@ -34,13 +34,16 @@ def derive_by_eager(query: Query, reason: str) -> Derivative:
         if isinstance(leaf, TensorProxy) and leaf.name in query.wanted:
             positions.setdefault(leaf.name, position)
     graph = OpaqueProxy(":graph", "EagerGraph")
-    forward = replace(
-        _record(bound, tuple(positions.values())), output=(bound.output, graph), location=bound.location
-    )
+    forward = replace(_record(bound, tuple(positions.values())), output=(bound.output, graph), location=bound.location)
     own = [proxy for proxy in outputs_of(bound) if isinstance(proxy, TensorProxy)]
     cotangents = {
         proxy.name: replace(
-            proxy, name=f":{proxy.name}_cotangent", storage=-1 - index, offset=0, requires_grad=False, stride=_dense(proxy)
+            proxy,
+            name=f":{proxy.name}_cotangent",
+            storage=-1 - index,
+            offset=0,
+            requires_grad=False,
+            stride=_dense(proxy),
         )
         for index, proxy in enumerate(own)
         if proxy.name in query.reached and proxy.requires_grad
@@ -59,10 +62,8 @@ def derive_by_eager(query: Query, reason: str) -> Derivative:
     }
     arguments = (graph, (False,) * len(gradients), tuple([cotangents.get(proxy.name) for proxy in own]))
     found: dict[str, Proxy] = dict(gradients)
-    backward = BoundSymbol(
-        _GRADIENTS_OF, arguments, {}, tuple(found.values()), context=PLAIN, location=bound.location
-    )
-    return Derivative(bound, (forward,), (backward,), cotangents, found, f"eager at run time: {reason}")
+    backward = BoundSymbol(_GRADIENTS_OF, arguments, {}, tuple(found.values()), context=PLAIN, location=bound.location)
+    return Derivative(bound, (forward,), (backward,), cotangents, found, "eager at run time", reason=reason)
 
 
 def require_what_is_used(lines: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:

@@ -48,9 +48,10 @@ class Derivative:
         backward: from cotangents (and values of forward) to gradients.
         cotangents: for each output that gets one, by name, the value that stands for its cotangent.
         gradients: for each wanted input, by name, its gradient; inputs without a gradient are absent.
-        source: who gave the formula, for people.
+        source: who gave the formula, for people: an executor's name, for example.
         along: None for most: ``backward`` takes zeros for absent cotangents. Otherwise it takes None for them, and an
             input named here has a gradient only if the output that its name leads to has a cotangent.
+        reason: why those who were asked before ``source`` failed, for people; empty if they just have no formula.
     """
 
     bound: BoundSymbol
@@ -60,6 +61,7 @@ class Derivative:
     gradients: dict[str, Proxy]
     source: str
     along: Mapping[str, str] | None = None
+    reason: str = ""
 
     def without(self, absent: frozenset[str]) -> Derivative:
         """The same where those outputs have no cotangents. For derivatives whose ``backward`` takes None for them."""

@@ -6,10 +6,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from thunder_core.autodiff.by_autograd import derive_by_autograd
 from thunder_core.autodiff.by_eager import derive_by_eager
+from thunder_core.autodiff.by_executor import derive_by_executor
 from thunder_core.autodiff.by_hook import calls_hooks_later, derive_by_hook
 from thunder_core.autodiff.by_rule import derive_by_rule
 from thunder_core.autodiff.derivative import Derivative, Query
@@ -34,7 +36,7 @@ def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
     key = _key(query, executors)
     known = _cache.get(key) if key is not None else None
     if known is None:
-        known = _find(query)
+        known = _find(query, executors)
         if key is not None:
             with _lock:
                 _cache[key] = known
@@ -43,18 +45,18 @@ def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
     return known
 
 
-def _find(query: Query) -> Derivative:
+def _find(query: Query, executors: Sequence[Executor]) -> Derivative:
     if Tag.LOCAL in query.bound.symbol.tags:
         return derive_by_eager(query, "it is a function of the user's")
     failures: list[str] = []
-    for way in (derive_by_rule, derive_by_autograd):
+    for way in (partial(derive_by_executor, executors=executors), derive_by_rule, derive_by_autograd):
         try:
             derivative = way(query)
         except LoweringError as error:
             failures.append(str(error))
             continue
         if derivative is not None:
-            return replace(derivative, source=", since ".join((derivative.source, *failures)))
+            return replace(derivative, reason="; ".join(failures))
     return derive_by_eager(query, "; ".join(failures))
 
 
@@ -69,4 +71,4 @@ def _key(query: Query, executors: Sequence[Executor]) -> Any:
     strides = tuple([query.cotangent_strides.get(proxy.name) for proxy in outputs_of(bound)])
     names: dict[str, int] = {}  # which arguments are one value
     same = tuple([names.setdefault(proxy.name, len(names)) for proxy in inputs_of(bound)])
-    return (key, wanted, reached, strides, same, tuple([executor.name for executor in executors]))
+    return (key, wanted, reached, strides, same, tuple(executors))

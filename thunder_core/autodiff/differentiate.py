@@ -69,6 +69,7 @@ class Differentiate(Pass[Joint | None]):
             tuple(constant),
             frozenset(writer.recomputed),
             self.overwritten,
+            dict(writer.origins),
         )
 
     def traces(self, result: Joint | None) -> tuple[Trace, ...]:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the derivative of a line is from, for people.
+
+    Attributes:
+        symbol: what the line calls.
+        source: who gave the formula.
+        reason: why those who were asked before failed; empty if they just have no formula.
+    """
+
+    symbol: str
+    source: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +43,7 @@ class Joint:
             checkpoint region): they are never saved.
         overwritten: names of inputs that the epilogue writes after the forward program, so that only a copy of them can
             be saved.
+        origins: number of lines of the program by where their derivative is from.
     """
 
     trace: Trace
@@ -37,6 +54,7 @@ class Joint:
     constant: tuple[int, ...] = ()
     recomputed: frozenset[str] = frozenset()
     overwritten: frozenset[str] = frozenset()
+    origins: Mapping[Origin, int] = field(default_factory=dict)
 
     def with_trace(self, trace: Trace) -> Joint:
         """The same with a trace from which a pass removed lines."""

@@ -12,6 +12,7 @@ from thunder_core.autodiff.derivative import Query
 from thunder_core.autodiff.derive import derive
 from thunder_core.autodiff.differentiated_line import DifferentiatedLine, correspondence
 from thunder_core.autodiff.emitter import JointEmitter
+from thunder_core.autodiff.joint import Origin
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
@@ -32,7 +33,7 @@ class JointWriter:
         emitter: has the lines.
         cotangents: of the program's values.
         recomputed: likewise, with what backward needs of those regions besides.
-        sources: number of lines by who gave their derivative.
+        origins: number of lines by where their derivative is from.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class JointWriter:
         self.emitter = JointEmitter(trace)
         self.cotangents = Cotangents(self.emitter)
         self.recomputed = set(recomputed)
-        self.sources: Counter[str] = Counter()
+        self.origins: Counter[Origin] = Counter()
         self._differentiated: list[DifferentiatedLine] = []
 
     def forward(self) -> None:
@@ -72,7 +73,7 @@ class JointWriter:
     def _forward(self, bound: BoundSymbol, wanted: frozenset[str], reached: frozenset[str]) -> None:
         query = Query(replace(bound, context=bound.context or self.trace.context), wanted, reached)
         derivative = derive(query, self.executors)
-        self.sources[derivative.source] += 1
+        self.origins[Origin(bound.symbol.name, derivative.source, derivative.reason)] += 1
         values, storages = correspondence(derivative.bound, bound)
         before = len(self.emitter.lines)
         stem = next(iter(outputs_of(bound))).name

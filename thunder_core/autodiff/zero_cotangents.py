@@ -26,7 +26,7 @@ class ZeroCotangents(TracePass):
     A backward program is linear in its cotangents. So a line all of whose cotangent-dependent arguments are zero gives
     zero and goes away; a sum with a zero is its other argument; hooks see None; elsewhere a zero is made where a line
     needs one. Sums are recognised as what backward programs add cotangents with. Hooks are called on the way to
-    gradients that somebody asks for.
+    gradients that somebody asks for, and executors' backward is asked for those alone.
 
     Attributes:
         cotangents: names of all cotangents.
@@ -49,7 +49,7 @@ class ZeroCotangents(TracePass):
             ]
         )
         lines = _without_idle_hooks(walk.lines, output)
-        return DeadCode().run(replace(trace.with_symbols(lines, self.name), output=output))
+        return _without_unused(DeadCode().run(replace(trace.with_symbols(lines, self.name), output=output)))
 
 
 class _Walk:
@@ -125,3 +125,19 @@ def _without_idle_hooks(lines: Sequence[BoundSymbol], output: tuple[Any, ...]) -
         if used or not bound.effects.pure:
             live.update(proxy.name for proxy in inputs_of(bound))
     return kept[::-1]
+
+
+def _without_unused(trace: Trace) -> Trace:
+    """The trace where executors' backward is asked only for gradients that are used."""
+    used = {proxy.name for bound in trace.symbols for proxy in inputs_of(bound)}
+    used |= {item.name for item in trace.output if item is not None}
+
+    def narrowed(bound: BoundSymbol) -> BoundSymbol:
+        if Tag.BACKWARD not in bound.symbol.tags:
+            return bound
+        residuals, cotangents, _ = bound.args
+        output = tuple([item if item is not None and item.name in used else None for item in bound.output])
+        wanted = tuple([item is not None for item in output])
+        return replace(bound, args=(residuals, cotangents, wanted), output=output)
+
+    return trace.with_symbols(map(narrowed, trace.symbols), trace.provenance)

@@ -31,11 +31,12 @@ class Tag(enum.Enum):
     LOSS = enum.auto()
     HIGHER_ORDER = enum.auto()  # takes traces as arguments
     RANDOM = enum.auto()  # may consume random numbers; what one call does is in its effects
-    # Autograd must record the program while it runs: the call asks or changes the autograd graph, or uses parameters that
-    # are not its arguments.
+    # Autograd must record the program while it runs: the call asks or changes the autograd graph, or uses parameters
+    # that are not its arguments.
     AUTOGRAD = enum.auto()
     HOOK = enum.auto()  # has the user's functions called with gradients, or calls them; takes None for an absent one
     COMPONENTWISE = enum.auto()  # of a hook: the i-th result comes from the i-th item of the second argument
+    BACKWARD = enum.auto()  # an executor's; the third argument says which results are wanted, the others are None
     OPAQUE = enum.auto()  # not in the tables: everything about it is derived from PyTorch
     LOCAL = enum.auto()  # no importable name stands for the target: it must be handed to the program
 
@@ -63,6 +64,7 @@ class Symbol:
             is right once converted to that tensor's dtype and expanded to its shape.
         decomposition: optional; called like ``target``, written in simpler torch functions.
         autocast: by device type ("cpu", "cuda"), what autocast does; absent device types are left alone.
+        executor: name of the executor that it belongs to, which runs it without being asked; None for all others.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Symbol:
     functional: Symbol | None = None
     decomposition: Callable[..., Any] | None = None
     autocast: Mapping[str, Autocast] = field(default_factory=dict)
+    executor: str | None = None
 
     def __repr__(self) -> str:
         return f"Symbol({self.name})"

@@ -32,6 +32,8 @@ class ClaimResult:
 class Claim(Pass[ClaimResult]):
     """Gives each line to the first executor that claims it; all are asked before anything is rewritten.
 
+    Lines whose symbol belongs to an executor are that executor's.
+
     Attributes:
         executors: in order of preference. The reference executor follows them all.
     """
@@ -52,6 +54,8 @@ class Claim(Pass[ClaimResult]):
 
 
 def _decide(executors: Sequence[Executor], bound: BoundSymbol) -> tuple[Decision, ...]:
+    if bound.symbol.executor is not None:
+        return (Claimed(bound.symbol.executor),)
     answers: list[Decision] = []
     for executor in executors:
         answer = executor.claim(bound)

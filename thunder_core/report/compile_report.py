@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from thunder_core.report.training_report import TrainingReport
+
 
 @dataclass(frozen=True)
 class StageReport:
@@ -28,6 +30,9 @@ class EntryReport:
         inputs: number of inputs of the computation.
         executors: number of lines by the executor that runs them.
         writes: number of writes to Python objects by the program.
+        training: how the program was differentiated; None if it was not.
+        left_to_autograd: why PyTorch's autograd records the program while it runs, as it does an eager one; None where
+            it does not, or where the program has no gradients.
     """
 
     reason: str
@@ -37,6 +42,8 @@ class EntryReport:
     inputs: int
     executors: dict[str, int]
     writes: int
+    training: TrainingReport | None = None
+    left_to_autograd: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -93,6 +100,10 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
         lines.append(f"  {stage.name:<28}{stage.seconds * 1e3:9.2f} ms {size}")
     claimed = ", ".join(f"{count} by {name}" for name, count in entry.executors.items()) or "none"
     lines.append(f"  lines claimed: {claimed}")
+    if entry.training is not None:
+        lines.extend(f"  {line}" for line in entry.training.lines())
+    if entry.left_to_autograd is not None:
+        lines.append(f"  differentiated by PyTorch's autograd as a whole: {entry.left_to_autograd}")
     lines.append(f"  {entry.inputs} inputs, {entry.writes} writes to Python objects, {len(entry.guards)} guards")
     lines.extend(f"    {guard}" for guard in entry.guards)
     return lines

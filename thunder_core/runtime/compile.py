@@ -96,6 +96,8 @@ def _compile(
         len(names),
         program.executors,
         acquired.recipe.writes,
+        program.training,
+        program.left_to_autograd,
     )
     constants = {
         proxy.name: source.value

@@ -75,7 +75,7 @@ class DifferentiatedProgram:
         self.all_tensors = len(self.tensors) == len(saved)
         self.sources = [places[proxy.name] for proxy in self.joint.differentiable]
         self.edges = [tensors.index(place) for place in self.sources]
-        self.again = SecondDerivatives(self.original, self.joint, saved, self.claim)
+        self.again = SecondDerivatives(self.original, self.joint, saved)
 
     def backward(self, present: tuple[bool, ...], wanted: tuple[bool, ...]) -> Backward:
         """The backward program for these cotangents and gradients; made when it is first asked for."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from thunder_core.autodiff.recompute import parse_policy
 from thunder_core.errors import OptionError
+from thunder_core.executors.installed import INSTALLED
 
 CACHE_MODES = ("constant values", "same input", "no caching")
 SHARP_EDGES = ("allow", "warn", "error")
@@ -74,10 +75,10 @@ class Options:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise OptionError(f"{name} must be a positive int, not {value!r}")
         for executor in self.executors or ():
-            if executor != "reference":
+            if executor not in INSTALLED:
                 raise OptionError(
-                    f"unknown executor {executor!r}{_nearest(executor, ['reference'])}",
-                    advice=("only the reference executor is installed", "pass executors=None for the default"),
+                    f"unknown executor {executor!r}{_nearest(executor, list(INSTALLED))}",
+                    advice=(f"installed: {', '.join(INSTALLED)}", "pass executors=None for the default"),
                 )
 
 

@@ -18,6 +18,8 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.claim import Claim
+from thunder_core.passes.delete_last_use import DeleteLastUse
 
 _version: Final = attrgetter("_version")
 
@@ -40,17 +42,17 @@ class RememberedInputs:
 class SecondDerivatives:
     """Runs a program again, under autograd, for gradients that have a graph.
 
+    The reference executor runs it: autograd differentiates nobody else's implementations.
+
     Args:
         original: the program before differentiation.
         joint: what differentiation made of it.
         saved: the values that are saved for its backward. Inputs among them are taken from there.
-        claim: makes a trace executable.
     """
 
-    def __init__(self, original: Trace, joint: Joint, saved: Sequence[Proxy], claim: Callable[[Trace], Trace]) -> None:
+    def __init__(self, original: Trace, joint: Joint, saved: Sequence[Proxy]) -> None:
         self.original = without_hooks_on_inputs(original)
         self.joint = joint
-        self.claim = claim
         indices = {proxy.name: index for index, proxy in enumerate(saved)}
         primals = list(enumerate(joint.primals))
         names = [proxy.name for _, proxy in primals]
@@ -112,7 +114,7 @@ class SecondDerivatives:
                     location=effects[0].location,
                     advice=("run the program that needs second derivatives in eager PyTorch",),
                 )
-            self._program = compile_trace(self.claim(self.original))
+            self._program = compile_trace(DeleteLastUse().run(Claim().run(self.original).trace))
         return self._program
 
     def _inputs(self, remembered: RememberedInputs, saved: Sequence[Any]) -> list[Any]:

@@ -1,0 +1,126 @@
+"""What `thunder.explain` tells of training."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from torch import nn
+
+import thunder
+from thunder_core.report.compile_report import EntryReport
+from thunder_core.report.training_report import DerivativeReport, TrainingReport
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        return 3 * x * x * gradient if float(x.sum()) > 0 else gradient  # looks at values
+
+
+def entry_of(program: Any, *arguments: Any, **options: Any) -> EntryReport:
+    compiled = thunder.jit(program, **options)
+    compiled(*arguments)
+    return thunder.explain(compiled).entries[0]
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.ones(*shape, requires_grad=True)
+
+
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4), nn.Softmax(-1))
+
+
+def test_sizes() -> None:
+    training = entry_of(model(), torch.randn(2, 8)).training
+    assert training is not None
+    assert training.sources == {"a hand-written rule": 4}
+    symbols = {item.symbol: item.lines for item in training.derivatives}
+    assert symbols["torch.nn.functional.linear"] == 2
+    # what GELU takes and gives, and what softmax gives
+    assert (training.saved_values, training.saved_bytes) == (3, 4 * (2 * 16 + 2 * 16 + 2 * 4))
+    assert training.saved_inputs == 2  # x and the second weight
+    assert training.forward_lines == 4
+    assert training.backward_lines > 4
+    assert (training.recomputed, training.recompute) == (0, "cheap")
+
+
+def test_recomputation() -> None:
+    eager, again = (
+        entry_of(model(), torch.randn(2, 8), recompute=policy).training for policy in ("none", "aggressive")
+    )
+    assert eager is not None
+    assert again is not None
+    assert again.recomputed > eager.recomputed == 0
+    assert again.saved_bytes < eager.saved_bytes
+    assert again.recompute == "aggressive"
+    budget = entry_of(model(), torch.randn(2, 8), recompute={"budget": 0.5}).training
+    assert budget is not None
+    assert budget.recompute == {"budget": 0.5}
+
+
+def test_derivatives_at_run_time() -> None:
+    entry = entry_of(lambda x: Cube.apply(x).sin(), leaf(3))
+    assert entry.training is not None
+    assert entry.training.sources["eager at run time"] == 1
+    (derivative,) = [item for item in entry.training.derivatives if item.source == "eager at run time"]
+    assert derivative.reason
+    assert entry.left_to_autograd is None
+
+
+def test_derivatives_of_pytorch() -> None:
+    training = entry_of(lambda x: torch.special.i0(x.sin()), leaf(3)).training
+    assert training is not None
+    assert training.sources == {"a hand-written rule": 1, "PyTorch's autograd": 1}
+
+
+def test_left_to_autograd() -> None:
+    def with_gradient(x: torch.Tensor) -> Any:
+        y = x * 2
+        return y, torch.autograd.grad(y.sum(), x, create_graph=True)[0]
+
+    entry = entry_of(with_gradient, leaf(3))
+    assert entry.training is None
+    assert entry.left_to_autograd is not None
+    assert entry.left_to_autograd.startswith("torch.autograd.grad asks or changes the autograd graph")
+    assert "test_report.py" in entry.left_to_autograd
+
+
+def test_without_gradients() -> None:
+    for entry in (entry_of(model().requires_grad_(False), torch.randn(2, 8)), entry_of(torch.sin, torch.ones(3))):
+        assert (entry.training, entry.left_to_autograd) == (None, None)
+
+
+def test_text_and_json() -> None:
+    compiled = thunder.jit(model())
+    compiled(torch.randn(2, 8))
+    report = thunder.explain(compiled)
+    text = str(report)
+    assert "lines differentiated: 4 by a hand-written rule\n" in text
+    assert "forward of 4 lines keeps 3 values of 288 bytes and 2 inputs for backward of" in text
+    assert "values computed again in backward: 0 (recompute='cheap')" in text
+    training = json.loads(report.to_json())["entries"][0]["training"]
+    assert training["saved_bytes"] == 288
+    assert sum(item["lines"] for item in training["derivatives"]) == 4
+
+
+def test_text_of_remarks() -> None:
+    derivatives = (
+        DerivativeReport("torch.sin", "a hand-written rule", "", 3),
+        DerivativeReport("strange", "eager at run time", "it looks at values", 2),
+    )
+    report = TrainingReport(derivatives, 10, 20, 7, 3 << 20, 1, 4, "none")
+    assert report.lines() == (
+        "lines differentiated: 3 by a hand-written rule, 2 by eager at run time",
+        "  2 x strange by eager at run time, since it looks at values",
+        "forward of 10 lines keeps 7 values of 3.0 MiB and 1 inputs for backward of 20 lines",
+        "values computed again in backward: 4 (recompute='none')",
+    )

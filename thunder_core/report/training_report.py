@@ -1,0 +1,79 @@
+"""How one program was differentiated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DerivativeReport:
+    """Lines of one program that are differentiated in one way.
+
+    Attributes:
+        symbol: what they call.
+        source: who gave the formula: "a hand-written rule", "PyTorch's autograd", "hooks", an executor's name, or
+            "eager at run time" where autograd records the line itself.
+        reason: why those who were asked before failed; empty if they just have no formula.
+        lines: how many they are.
+    """
+
+    symbol: str
+    source: str
+    reason: str
+    lines: int
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """Forward and backward of one program.
+
+    Attributes:
+        derivatives: of the lines that gradients go through.
+        forward_lines, backward_lines: lines of the two programs.
+        saved_values, saved_bytes: values that are computed by forward and kept for backward, and their memory.
+        saved_inputs: inputs that are kept for backward, which takes no memory.
+        recomputed: number of values that forward computes and backward computes again.
+        recompute: the policy by which that was decided.
+    """
+
+    derivatives: tuple[DerivativeReport, ...]
+    forward_lines: int
+    backward_lines: int
+    saved_values: int
+    saved_bytes: int
+    saved_inputs: int
+    recomputed: int
+    recompute: str | dict[str, float]
+
+    @property
+    def sources(self) -> dict[str, int]:
+        """Number of lines by who gave their derivative, the most first."""
+        counts: Counter[str] = Counter()
+        for derivative in self.derivatives:
+            counts[derivative.source] += derivative.lines
+        return dict(counts.most_common())
+
+    def lines(self) -> Sequence[str]:
+        """The report as text."""
+        counts = ", ".join(f"{count} by {source}" for source, count in self.sources.items())
+        remarks = [
+            f"  {item.lines} x {item.symbol} by {item.source}, since {item.reason}"
+            for item in self.derivatives
+            if item.reason
+        ]
+        kept = f"{self.saved_values} values of {_amount(self.saved_bytes)} and {self.saved_inputs} inputs"
+        return (
+            f"lines differentiated: {counts}",
+            *remarks,
+            f"forward of {self.forward_lines} lines keeps {kept} for backward of {self.backward_lines} lines",
+            f"values computed again in backward: {self.recomputed} (recompute={self.recompute!r})",
+        )
+
+
+def _amount(number: int) -> str:
+    size, units = float(number), ["bytes", "KiB", "MiB", "GiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.1f} {units[0]}" if units[0] != "bytes" else f"{number} bytes"
