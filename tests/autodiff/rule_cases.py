@@ -110,7 +110,8 @@ _OTHERS = [
     Case("linear without bias", F.linear, _of((2, 3, 4), (5, 4))),
     Case("linear, weight alone", F.linear, lambda: (tensor(2, 3, 4, grad=False), tensor(5, 4))),
     Case("linear, no rows", F.linear, _of((0, 3, 4), (5, 4), (5,))),
-    Case("linear, transposed", F.linear, lambda: (transposed(2, 3, 4), transposed(5, 4))),
+    # which kernel multiplies, and in which order it sums, depends on strides and on the processor
+    Case("linear, transposed", F.linear, lambda: (transposed(2, 3, 4), transposed(5, 4)), close=1e-6),
     Case("matmul, vectors", torch.matmul, _of((4,), (4,))),
     Case("matmul, vector first", torch.matmul, _of((4,), (4, 5))),
     Case("matmul, vector last", torch.matmul, _of((3, 4), (4,))),

@@ -229,8 +229,9 @@ def test_under_inference_mode_and_autocast() -> None:
         return F.linear(a, weight.t()).float().square().sum()
 
     gradient = thunder.grad(function)
+    expected = torch.func.grad(function)(value)  # in inference mode, torch.func of PyTorch 2.11 gives zeros
     with torch.inference_mode():
-        assert_same(gradient(value), torch.func.grad(function)(value))
+        assert_same(gradient(value), expected)
     with torch.autocast("cpu", torch.bfloat16):
         assert_same(gradient(value), torch.func.grad(function)(value))
 

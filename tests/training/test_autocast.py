@@ -239,6 +239,7 @@ def casts(model: Any) -> int:
     return sum(event.count for event in profile.key_averages() if event.key == "aten::_to_copy")
 
 
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")
 @pytest.mark.parametrize("inside", [True, False])
 def test_a_weight_is_cast_once(inside: bool) -> None:
     model = Shared(inside)

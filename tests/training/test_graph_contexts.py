@@ -128,7 +128,8 @@ def test_the_graph_can_be_walked() -> None:
 
     def scenario(model: Any) -> Any:
         x = leaf(5, 4)
-        todo, found = [model(x).sum().grad_fn], set()
+        loss = model(x).sum()  # kept, as its graph lives no longer than it does
+        todo, found = [loss.grad_fn], set()
         names = {id(p): name for name, p in model.named_parameters()} | {id(x): "input"}
         while todo:
             node = todo.pop()

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 from tests.training.steps import leaf
@@ -93,3 +95,37 @@ def test_a_forward_without_backward_frees_what_it_saved() -> None:
     del loss
     assert kept
     assert all(reference() is None or reference() is x for reference in kept)
+
+
+class _Checkpointed(nn.Module):
+    def __init__(self, use_reentrant: bool) -> None:
+        super().__init__()
+        parts = [nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16)) for _ in range(4)]
+        self.blocks = nn.ModuleList(parts)
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=self.use_reentrant)
+        return x.square().sum()
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_checkpoint_regions_keep_what_they_are_given(use_reentrant: bool) -> None:
+    """One activation for each region, and the last one; none of those inside."""
+    model = _Checkpointed(use_reentrant)
+    compiled = thunder.jit(model)
+    x = leaf(8, 16)
+    parameters = {parameter.data_ptr() for parameter in (*model.parameters(), x)}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = compiled(x)
+    assert sum(kept.values()) <= 4 * x.numel() * x.element_size()
+    loss.backward()

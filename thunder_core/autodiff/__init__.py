@@ -1,1 +1,1 @@
-"""Differentiation of traces: the joint trace, its partition into forward and backward, and the derivatives of symbols."""
+"""Differentiation of traces: the joint trace, its partition into forward and backward, derivatives of symbols."""

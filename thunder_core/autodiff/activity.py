@@ -47,12 +47,9 @@ class Activity:
             if records(bound, trace) and any(proxy.name in active for proxy in tensor_inputs_of(bound)):
                 recorded.append(bound)
                 active.update(proxy.name for proxy in outputs_of(bound) if differentiable(proxy))
-        outputs = [
-            index for index, proxy in enumerate(trace.output) if proxy.name in active and differentiable(proxy)
-        ]
+        outputs = [index for index, proxy in enumerate(trace.output) if proxy.name in active and differentiable(proxy)]
         reached = {trace.output[index].name for index in outputs}
         for bound in reversed(recorded):
             if any(proxy.name in reached for proxy in outputs_of(bound)):
                 reached.update(proxy.name for proxy in inputs_of(bound) if proxy.name in active)
         return cls(frozenset(active), frozenset(reached), tuple(outputs))
-

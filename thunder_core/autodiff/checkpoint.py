@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from thunder_core.acquire.higher_order import CHECKPOINT
@@ -16,31 +16,43 @@ from thunder_core.passes.functionalize import FromComputation, Functionalize
 from thunder_core.passes.proxies import outputs_of
 
 
-def inline_checkpoints(trace: Trace) -> tuple[Trace, frozenset[str]]:
-    """The trace with the lines of checkpoint regions in place of the calls.
+@dataclass(frozen=True, slots=True)
+class Inlined:
+    """A trace with the lines of checkpoint regions in place of the calls.
+
+    Attributes:
+        trace: the trace.
+        made: names of values that were made in a region.
+        recomputed: those of them that backward makes again; what a region returns may be saved.
+    """
+
+    trace: Trace
+    made: frozenset[str] = frozenset()
+    recomputed: frozenset[str] = frozenset()
+
+
+def inline_checkpoints(trace: Trace) -> Inlined:
+    """Put the lines of checkpoint regions, also of regions inside of regions, in place of the calls.
 
     A region stays a call, which PyTorch differentiates at run time, if it has a policy of its own (``context_fn``) or
     writes to tensors from outside.
-
-    Returns:
-        The trace, and the names of values that were made in a region.
     """
     if not any(bound.symbol is CHECKPOINT for bound in trace.symbols):
-        return trace, frozenset()
+        return Inlined(trace)
     emitter = JointEmitter(trace)
+    made: set[str] = set()
     recomputed: set[str] = set()
-    found = False
     for bound in trace.symbols:
         lines = list(_region(bound, trace, emitter)) if bound.symbol is CHECKPOINT else []
-        found = found or bool(lines)
         for line in lines or [bound]:
             emitter.add(line)
         inner = {proxy.name for line in lines for proxy in outputs_of(line)}
-        recomputed |= inner - {proxy.name for proxy in outputs_of(bound)}  # what a region returns may be saved
-    if not found:
-        return trace, frozenset()
-    inlined, nested = inline_checkpoints(trace.with_symbols(emitter.lines, "checkpoint regions"))
-    return inlined, frozenset(recomputed) | nested
+        made |= inner
+        recomputed |= inner - {proxy.name for proxy in outputs_of(bound)}
+    if not made:
+        return Inlined(trace)
+    nested = inline_checkpoints(trace.with_symbols(emitter.lines, "checkpoint regions"))
+    return Inlined(nested.trace, nested.made | made, nested.recomputed | recomputed)
 
 
 def _region(bound: BoundSymbol, trace: Trace, emitter: JointEmitter) -> Iterator[BoundSymbol]:
@@ -48,7 +60,8 @@ def _region(bound: BoundSymbol, trace: Trace, emitter: JointEmitter) -> Iterator
     body = bound.args[0]
     functional = Functionalize().run(body)
     own_outputs = outputs_of(bound)
-    if "context_fn" in bound.kwargs or functional.epilogue is not None or len(set(functional.results)) < len(own_outputs):
+    twice = len(set(functional.results)) < len(own_outputs)
+    if "context_fn" in bound.kwargs or functional.epilogue is not None or twice:
         return
     computation = functional.computation
     pairs: list[tuple[Proxy, Proxy]] = list(zip(computation.inputs, bound.args[1:], strict=True))

@@ -36,12 +36,12 @@ class Differentiate(Pass[Joint | None]):
     overwritten: frozenset[str] = frozenset()
 
     def run(self, trace: Trace) -> Joint | None:
-        trace, recomputed = inline_checkpoints(trace)
-        trace = place_tensor_hooks(trace)
+        inlined = inline_checkpoints(trace)
+        trace = place_tensor_hooks(inlined.trace)
         activity = Activity.of(trace)
         if not activity.outputs:
             return None
-        writer = JointWriter(trace, activity, self.executors, recomputed)
+        writer = JointWriter(trace, activity, self.executors, inlined)
         writer.forward()
         forward_lines = len(writer.emitter.lines)
         cotangents = writer.cotangent_inputs()

@@ -1,7 +1,7 @@
 """Calls that PyTorch's autograd differentiates while the program runs.
 
-For lines whose derivative cannot be written down beforehand: a user's `torch.autograd.Function`, a module that is called
-as eager does, a formula that looks at values. Forward records the call's own autograd graph; backward goes through it.
+For lines whose derivative cannot be written down beforehand: a user's `torch.autograd.Function`, a formula that needs
+values. Forward records the call's own autograd graph; backward goes through it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def record_graph(
     """Call ``function`` while autograd records it.
 
     Args:
-        wanted: positions, among the leaves of ``(args, kwargs)``, of the tensors whose gradient is wanted. A tensor that
-            stands at several positions is named once.
+        wanted: positions, among the leaves of ``(args, kwargs)``, of the tensors whose gradient is wanted. A tensor
+            that stands at several positions is named once.
 
     Returns:
         The function's result, without its history, and what `gradients_of` needs.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from thunder_core.autodiff.activity import Activity, records
+from thunder_core.autodiff.checkpoint import Inlined
 from thunder_core.autodiff.cotangents import Cotangents
 from thunder_core.autodiff.derivative import Query
 from thunder_core.autodiff.derive import derive
@@ -27,24 +28,23 @@ class JointWriter:
         trace: the program.
         activity: which of its values take part.
         executors: asked first for the derivatives of the lines they claim.
-        recomputed: names of values made in checkpoint regions.
+        regions: the checkpoint regions that the program had.
 
     Attributes:
         emitter: has the lines.
         cotangents: of the program's values.
-        recomputed: likewise, with what backward needs of those regions besides.
+        recomputed: values of those regions to make again, with what backward needs of the regions besides.
         origins: number of lines by where their derivative is from.
     """
 
-    def __init__(
-        self, trace: Trace, activity: Activity, executors: Sequence[Executor], recomputed: frozenset[str]
-    ) -> None:
+    def __init__(self, trace: Trace, activity: Activity, executors: Sequence[Executor], regions: Inlined) -> None:
         self.trace = trace
         self.activity = activity
         self.executors = executors
         self.emitter = JointEmitter(trace)
         self.cotangents = Cotangents(self.emitter)
-        self.recomputed = set(recomputed)
+        self.regions = regions
+        self.recomputed = set(regions.recomputed)
         self.origins: Counter[Origin] = Counter()
         self._differentiated: list[DifferentiatedLine] = []
 
@@ -82,9 +82,10 @@ class JointWriter:
                 self.emitter.add(self.emitter.line(bound))
             else:
                 values = self.emitter.instantiate([self.emitter.line(line, bound)], values, storages, stem)
-        if any(name in self.recomputed for name in reached):
+        if not reached.isdisjoint(self.regions.made):
+            own = {proxy.name for proxy in outputs_of(bound)}
             for line in self.emitter.lines[before:]:
-                self.recomputed.update(proxy.name for proxy in outputs_of(line))
+                self.recomputed.update(proxy.name for proxy in outputs_of(line) if proxy.name not in own)
         self._differentiated.append(DifferentiatedLine(bound, query, derivative, values, storages))
 
     def _backward(self, line: DifferentiatedLine, absent: frozenset[str]) -> None:

@@ -59,9 +59,7 @@ class _Mover:
         if lines or self.output:
             inputs = tuple(proxy for proxy, _ in self.arguments.values())
             context = old.context if old is not None else trace.context
-            epilogue = Trace(
-                "epilogue", inputs, lines, tuple(self.output), Stage.ACQUIRED, "output views", context
-            )
+            epilogue = Trace("epilogue", inputs, lines, tuple(self.output), Stage.ACQUIRED, "output views", context)
         return replace(
             self.functional,
             computation=replace(trace, output=tuple(self.values.values())),

@@ -64,7 +64,7 @@ class Plan:
         sources = _sources(trace, functional)
         values = [_value(name, sources, functional) for name in outputs]
         distinct = list({proxy.name: proxy for proxy in values}.values())
-        computation, _ = inline_checkpoints(functional.computation)
+        computation = inline_checkpoints(functional.computation).trace
         computation = replace(computation, output=tuple(distinct))
         if again:
             computation = computation.with_symbols(map(_uncut, computation.symbols), computation.provenance)

@@ -104,7 +104,7 @@ class _Split:
             kept.add(id(line))
             return True
 
-        if all([reachable(name) for name in sorted(self.needed)]):
+        if all(reachable(name) for name in sorted(self.needed)):
             return [self.bound, *[line for line in self.forward if id(line) in kept]]
         return _live(self.forward, self.needed | {proxy.name for proxy in self.log.outputs})
 

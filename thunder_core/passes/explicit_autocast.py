@@ -135,7 +135,8 @@ class _Writer:
         if not self._is_cached(line, context) or line.output.storage in outer:
             self.lines.append(line)
             return
-        recorded = context.grad_enabled and not context.inference  # a copy without history is no use where one is needed
+        # a copy without history is no use where one is needed
+        recorded = context.grad_enabled and not context.inference
         key = (line.args[0].name, line.args[1], recorded)
         if key in self.converted:
             self.replaced[line.output.name] = self.converted[key]

@@ -35,7 +35,7 @@ def _expand(tensor: Any, size: Any, *, implicit: bool = False) -> Call:
     return torch.Tensor.expand, (tensor, tuple(size)), {}
 
 
-# Operators that Python spells in another way. A reshape does what a view does, and fits strides that the run alone knows.
+# Operators that Python spells in another way. A reshape does what a view does, for any strides.
 _SPECIAL: Final[dict[Any, Callable[..., Call | None]]] = {
     _aten.view.default: _reshape,
     _aten._unsafe_view.default: _reshape,
