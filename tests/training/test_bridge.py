@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from tests.training.steps import assert_same, assert_same_training, check, detached, gradients, leaf, raised
 
@@ -218,3 +219,34 @@ def test_independent_outputs_have_independent_graphs(program: Callable[..., Any]
         return x, y, raised(both.sum().backward), raised(first.sum().backward)
 
     assert_same(lambda: program, scenario)
+
+
+KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "group_norm": lambda x: F.group_norm(x, 2),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[1:]),
+    "instance_norm": F.instance_norm,
+    "conv": lambda x: F.conv1d(x, x[:3, :, :2]),
+    "softmax": lambda x: x.softmax(-1),
+    "sdpa": lambda x: F.scaled_dot_product_attention(x, x, x),
+    "cumsum": lambda x: x.cumsum(1),
+    "pool": lambda x: F.avg_pool1d(x, 2),
+    "max_pool": lambda x: F.max_pool1d(x, 2),
+    "interpolate": lambda x: F.interpolate(x, scale_factor=2.0, mode="linear"),
+    "embedding_bag": lambda x: F.embedding_bag(torch.tensor([[0, 2], [1, 1]]), x[0]),
+    "gelu": F.gelu,
+    "glu": F.glu,
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_cotangents_without_memory_of_their_own(name: str) -> None:
+    """``sum`` hands its cotangent on as one expanded element; some kernels read it as if it were dense."""
+
+    def scenario(function: Any) -> Any:
+        x = leaf(6, 4, 8)
+        first = gradients(function(x).sum(), x)
+        output = function(x)
+        odd = torch.randn(*output.shape[::-1]).permute(*reversed(range(output.ndim)))
+        return first, gradients(output, x, odd), gradients(function(x), x, torch.randn(()).expand(output.shape))
+
+    assert_same(lambda: KERNELS[name], scenario)

@@ -86,7 +86,18 @@ def find_another_way(
             return known
         drawn = concrete.is_drawn(recorder, call.variables)
         raise data_dependence.error(symbol, call.variables, user_location(4), error, drawn=drawn) from error
+    if torch.backends.cudnn.enabled and any(proxy.device.type == "cuda" for proxy in call.proxies):
+        return _without_cudnn(recorder, symbol, args, kwargs)
     return probe_or_raise(recorder, symbol, args, kwargs, call, error)
+
+
+def _without_cudnn(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Infer a call without the kernels of cuDNN, some of which look at the memory of weights; results look alike."""
+    try:
+        torch._C._set_cudnn_enabled(False)
+        return recorder.call_symbol(symbol, args, kwargs)
+    finally:
+        torch._C._set_cudnn_enabled(True)
 
 
 def _as_number(recorder: Recorder, leaf: Any) -> Any:

@@ -10,7 +10,6 @@ from thunder_core.autodiff.split_log import split_log
 from thunder_core.autodiff.tracing import LineTracing
 from thunder_core.errors import LoweringError
 from thunder_core.ir.modes import modes_for_fakes
-from thunder_core.ir.tree import iterate_leaves
 
 
 def derive_by_autograd(query: Query) -> Derivative:
@@ -35,7 +34,7 @@ class _Tracing(LineTracing[OperatorLog]):
         assert self.bound.context is not None
         with modes_for_fakes(self.bound.context), torch.enable_grad(), self.calls:
             result = self.bound.symbol.target(*args, **kwargs)
-        return [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+        return self.results(result)
 
     def backward(self, results: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         reached = [result if result.requires_grad else None for result in results]

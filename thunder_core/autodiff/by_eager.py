@@ -60,7 +60,8 @@ def derive_by_eager(query: Query, reason: str) -> Derivative:
         )
         for index, name in enumerate(positions)
     }
-    arguments = (graph, (False,) * len(gradients), tuple([cotangents.get(proxy.name) for proxy in own]))
+    results = [getattr(leaf, "name", None) for leaf in iterate_leaves(bound.output)]
+    arguments = (graph, (False,) * len(gradients), tuple([cotangents.get(name) for name in results]))
     found: dict[str, Proxy] = dict(gradients)
     backward = BoundSymbol(_GRADIENTS_OF, arguments, {}, tuple(found.values()), context=PLAIN, location=bound.location)
     return Derivative(bound, (forward,), (backward,), cotangents, found, "eager at run time", reason=reason)

@@ -19,7 +19,6 @@ from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 
 SOURCE: Final = "a hand-written rule"
@@ -61,7 +60,7 @@ class _Tracing(LineTracing[FunctionLog]):
         if answer is NotImplemented:
             raise _Declined
         result, self.differentiate = answer
-        results = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+        results = self.results(result)
         if [_metadata(tensor) for tensor in results] != [_metadata(proxy) for proxy in tensor_outputs_of(self.bound)]:
             raise LoweringError("its result is another than that of the line")
         return results

@@ -15,11 +15,11 @@ from thunder_core.ir.tree import iterate_leaves, map_leaves
 
 
 class EagerGraph:
-    """What one call left behind for its backward: the tensors at both ends of its autograd graph."""
+    """What one call left behind for its backward: what stands at both ends of its autograd graph."""
 
     __slots__ = ("inputs", "outputs")
 
-    def __init__(self, inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...]) -> None:
+    def __init__(self, inputs: tuple[torch.Tensor, ...], outputs: tuple[Any, ...]) -> None:
         self.inputs = inputs
         self.outputs = outputs
 
@@ -43,8 +43,7 @@ def record_graph(
         inputs = {key: _computed(source) for key, source in sources.items()}
         args, kwargs = map_leaves(lambda leaf: inputs.get(id(leaf), leaf), (args, kwargs))
         result = function(*args, **kwargs)
-        outputs = tuple([leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)])
-        graph = EagerGraph(tuple(inputs.values()), outputs)
+        graph = EagerGraph(tuple(inputs.values()), tuple(iterate_leaves(result)))
     with torch.no_grad():
         detached = map_leaves(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, result)
     return detached, graph
@@ -61,12 +60,12 @@ def gradients_of(
 
     Args:
         required: which of them must be tensors: zeros where none flows. The others may be None.
-        cotangents: for each tensor of the result, or None where it has none.
+        cotangents: for each item of the result, or None where it has none.
     """
     pairs = [
         (output, cotangent)
         for output, cotangent in zip(graph.outputs, cotangents, strict=True)
-        if cotangent is not None and output.requires_grad
+        if cotangent is not None and isinstance(output, torch.Tensor) and output.requires_grad
     ]
     gradients: tuple[torch.Tensor | None, ...] = (None,) * len(graph.inputs)
     if pairs:

@@ -53,12 +53,14 @@ class ReplayWithGraphs(Replay):
         arguments = map_leaves(self._value, (original.args, original.kwargs))
         leaves = list(iterate_leaves(arguments))
         wanted = [leaves[position] for position in line.args[-3]]
+        places: list[bool] = []
         differentiable: list[bool] = []
 
         def function(*tensors: torch.Tensor) -> tuple[Any, Any]:
             given = {id(old): new for old, new in zip(wanted, tensors, strict=True)}
             args, kwargs = map_leaves(lambda leaf: given.get(id(leaf), leaf), arguments)
             result = original.symbol.target(*args, **kwargs)
+            places[:] = [isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(result)]
             found = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
             differentiable[:] = [leaf.is_floating_point() or leaf.is_complex() for leaf in found]
             pairs = list(zip(found, differentiable, strict=True))
@@ -69,11 +71,12 @@ class ReplayWithGraphs(Replay):
         floating, rest = iter(outputs), iter(others)
         results = [next(floating if yes else rest) for yes in differentiable]
         self.define(line, results)
-        self.values[graph.name] = pull, differentiable, results
+        self.values[graph.name] = pull, places, differentiable, results
 
     def _gradients_of(self, line: BoundSymbol) -> None:
         graph, _, cotangents = map_leaves(self._value, line.args)
-        pull, differentiable, results = graph
+        pull, places, differentiable, results = graph
+        cotangents = [cotangent for cotangent, tensor in zip(cotangents, places, strict=True) if tensor]
         given = [
             self.call(torch.zeros_like, result) if cotangent is None else cotangent
             for result, cotangent, yes in zip(results, cotangents, differentiable, strict=True)

@@ -62,8 +62,6 @@ class LineTracing(ABC, Generic[LogType]):
         """Run both halves. The states of random generators stay as they are."""
         with torch.random.fork_rng(devices=[]), self.mode:
             results = self.forward()
-            if len(results) != len(outputs_of(self.bound)):
-                raise LoweringError(f"it returned {len(results)} tensors")
             forward_lines = len(self.calls.lines)
             gradients = self.backward(results)
         return Log(
@@ -83,6 +81,17 @@ class LineTracing(ABC, Generic[LogType]):
 
         args, kwargs = map_leaves(value, self.bound.args), map_leaves(value, self.bound.kwargs)
         return args, kwargs
+
+    def results(self, result: Any) -> list[torch.Tensor]:
+        """The tensors among the leaves of a result that the line defines, in order.
+
+        PyTorch's functions give tensors of no elements where its operators give none at all.
+        """
+        leaves, wanted = list(iterate_leaves(result)), list(iterate_leaves(self.bound.output))
+        found = [leaf for leaf, own in zip(leaves, wanted) if isinstance(own, TensorProxy)]
+        if len(leaves) != len(wanted) or not all(isinstance(leaf, torch.Tensor) for leaf in found):
+            raise LoweringError(f"it returned {len(leaves)} things")
+        return found
 
     def cotangents(self, results: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """For each result the fake that stands for its cotangent; None if it gets none, and for None."""

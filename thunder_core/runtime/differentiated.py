@@ -74,6 +74,7 @@ class DifferentiatedProgram:
         self.saved_inputs = {index for index, proxy in enumerate(saved) if proxy.name in places}
         self.all_tensors = len(self.tensors) == len(saved)
         self.sources = [places[proxy.name] for proxy in self.joint.differentiable]
+        self.cotangent_strides = [tuple(map(int, proxy.stride)) for proxy in self.joint.cotangents]
         self.edges = [tensors.index(place) for place in self.sources]
         self.again = SecondDerivatives(self.original, self.joint, saved)
 
