@@ -60,7 +60,7 @@ def derive_by_eager(query: Query, reason: str) -> Derivative:
         )
         for index, name in enumerate(positions)
     }
-    results = [getattr(leaf, "name", None) for leaf in iterate_leaves(bound.output)]
+    results = [leaf.name if isinstance(leaf, TensorProxy) else "" for leaf in iterate_leaves(bound.output)]
     arguments = (graph, (False,) * len(gradients), tuple([cotangents.get(name) for name in results]))
     found: dict[str, Proxy] = dict(gradients)
     backward = BoundSymbol(_GRADIENTS_OF, arguments, {}, tuple(found.values()), context=PLAIN, location=bound.location)
