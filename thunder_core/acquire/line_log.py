@@ -64,6 +64,8 @@ class LineLog:
         self.lines.append(BoundSymbol(symbol, recorded_args, recorded_kwargs, output, effects))
 
     def _argument(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.UntypedStorage):
+            raise LoweringError("it works on memory itself")
         return self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
     def _result(self, leaf: Any) -> Any:

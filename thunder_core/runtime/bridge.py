@@ -82,8 +82,11 @@ class Bridge(torch.autograd.Function):
 
 
 def _laid_out(cotangent: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    """A cotangent with the strides that backward was written for: some kernels take them for granted."""
-    if cotangent.layout is not torch.strided or cotangent.stride() == stride:
+    """A cotangent with the strides that backward was written for: some kernels take them for granted.
+
+    Those of sparse tensors have none (an empty tuple), and may be dense.
+    """
+    if cotangent.layout is not torch.strided or cotangent.stride() == stride or len(stride) != cotangent.ndim:
         return cotangent
     return restride(cotangent, stride)
 
