@@ -164,3 +164,16 @@ class ViewAndInput(Function):
     @staticmethod
     def backward(ctx: Any, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         return first * 7 + second.t()
+
+
+class ExpandedGradient(Function):
+    """A sum whose gradient takes no memory: its strides are zero."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.shape = x.shape
+        return x.sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient.expand(ctx.shape)

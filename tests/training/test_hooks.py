@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training.steps import assert_same, detached, leaf, raised
+from tests.training.steps import assert_same, check, detached, leaf, raised
 
 
 class Block(nn.Module):
@@ -43,6 +43,17 @@ def train(model: Any, log: list[Any], *, steps: int = 2) -> Any:
         output.square().mean().backward()
         inputs.append((x.grad, output.detach()))
     return inputs, log
+
+
+def test_hook_inside_the_program_replaces_a_gradient_by_one_of_other_strides() -> None:
+    """group_norm's backward reads memory by the strides that it was compiled for."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.group_norm(x, 2)
+        y.register_hook(lambda gradient: gradient.sum().expand(gradient.shape))
+        return y * x.detach()
+
+    check(program, lambda: (leaf(2, 4, 6),))
 
 
 @pytest.mark.parametrize("replace", [False, True])

@@ -11,6 +11,7 @@ from torch.autograd import Function
 
 from tests.training.autograd_functions import (
     Dirty,
+    ExpandedGradient,
     GradInside,
     Materialized,
     NeedsInputGrad,
@@ -80,6 +81,14 @@ def test_needs_input_grad_when_asked_for_a_part(bound: bool) -> None:
         return [gradients(output, inputs, retain_graph=True) for inputs in ([x], [y], [x, y])]
 
     assert_same(lambda: NeedsInputGrad.apply if bound else lambda x, y: NeedsInputGrad.apply(x, y), scenario)
+
+
+def test_gradients_of_other_strides_than_kernels_before_take() -> None:
+    """group_norm's backward reads memory by the strides that it was compiled for."""
+    check(
+        lambda x, w: ExpandedGradient.apply(torch.nn.functional.group_norm(x, 2, w)),
+        lambda: (leaf(2, 4, 6), leaf(4)),
+    )
 
 
 def test_counters_and_prints_of_backward_run_once_per_backward() -> None:

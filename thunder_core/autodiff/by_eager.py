@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from thunder_core.autodiff import eager_graph
-from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
+from thunder_core.autodiff.derivative import PLAIN, Derivative, Query, stand_in
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
@@ -37,28 +35,13 @@ def derive_by_eager(query: Query, reason: str) -> Derivative:
     forward = replace(_record(bound, tuple(positions.values())), output=(bound.output, graph), location=bound.location)
     own = [proxy for proxy in outputs_of(bound) if isinstance(proxy, TensorProxy)]
     cotangents = {
-        proxy.name: replace(
-            proxy,
-            name=f":{proxy.name}_cotangent",
-            storage=-1 - index,
-            offset=0,
-            requires_grad=False,
-            stride=_dense(proxy),
-        )
+        proxy.name: stand_in(proxy, f":{proxy.name}_cotangent", -1 - index)
         for index, proxy in enumerate(own)
         if proxy.name in query.reached and proxy.requires_grad
     }
     inputs = {leaf.name: leaf for leaf in leaves if isinstance(leaf, TensorProxy)}
     gradients = {
-        name: replace(
-            inputs[name],
-            name=f":{name}_gradient",
-            storage=-1000 - index,
-            offset=0,
-            requires_grad=False,
-            stride=_dense(inputs[name]),
-        )
-        for index, name in enumerate(positions)
+        name: stand_in(inputs[name], f":{name}_gradient", -1000 - index) for index, name in enumerate(positions)
     }
     results = [leaf.name if isinstance(leaf, TensorProxy) else "" for leaf in iterate_leaves(bound.output)]
     arguments = (graph, (False,) * len(gradients), tuple([cotangents.get(name) for name in results]))
@@ -96,14 +79,3 @@ def _record(bound: BoundSymbol, wanted: tuple[int, ...]) -> BoundSymbol:
         )
         return BoundSymbol(symbol, arguments, {}, None, effects, context)
     return BoundSymbol(_RECORD_GRAPH, (function, *arguments), {}, None, effects, context)
-
-
-def _dense(proxy: TensorProxy) -> tuple[Any, ...]:
-    if proxy.layout is not torch.strided:
-        return ()
-    stride: list[Any] = []
-    step: Any = 1
-    for size in reversed(proxy.shape):
-        stride.append(step)
-        step = step * max(size, 1)
-    return tuple(reversed(stride))

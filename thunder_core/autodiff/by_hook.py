@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 import torch
 
-from thunder_core.autodiff.derivative import PLAIN, Derivative, Query, dense_stride
+from thunder_core.autodiff.derivative import PLAIN, Derivative, Query, dense_stride, stand_in
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.passes.operations import with_strides
 from thunder_core.symbols.gradient_hooks import HOOKED, MODULE_INPUTS, MODULE_OUTPUTS, Gradients, ModuleCall, checked
 from thunder_core.symbols.registry import registry
 
-Metadata = tuple[tuple[int, ...], torch.dtype, torch.device]
+Metadata = tuple[tuple[int, ...], torch.dtype, torch.device, tuple[int, ...]]
+"""Shape, dtype, device and the strides that lines after the hooks expect."""
 
 
 def output_hooks(call: ModuleCall, gradients: Gradients, values: tuple[Metadata | None, ...]) -> Gradients:
     """What the hooks of a module's call make of the gradients of its outputs, None for those that have none."""
     found = call.at_outputs(gradients, tuple([value is not None for value in values]))
-    return tuple([new if old is not None else None for new, old in zip(found, gradients, strict=True)])
+    present = tuple([new if old is not None else None for new, old in zip(found, gradients, strict=True)])
+    return _as_expected(present, values)
 
 
 def input_hooks(call: ModuleCall, gradients: Gradients, values: tuple[Metadata | None, ...]) -> Gradients:
@@ -31,7 +33,7 @@ def input_hooks(call: ModuleCall, gradients: Gradients, values: tuple[Metadata |
         torch.zeros(value[0], dtype=value[1], device=value[2]) if gradient is None and value is not None else gradient
         for gradient, value in zip(gradients, values, strict=True)
     ]
-    return call.at_inputs(tuple(given), tuple([value is not None for value in values]))
+    return _as_expected(call.at_inputs(tuple(given), tuple([value is not None for value in values])), values)
 
 
 def tensor_hooks(
@@ -43,7 +45,13 @@ def tensor_hooks(
         result = hook(gradient)
         if result is not None:
             gradient = checked(gradient, result, hook)
-    return (gradient,)
+    return _as_expected((gradient,), values)
+
+
+def _as_expected(gradients: Gradients, values: tuple[Metadata | None, ...]) -> Gradients:
+    """Gradients, which hooks may have replaced, with the strides that the next lines expect."""
+    pairs = zip(gradients, values, strict=True)
+    return tuple([g if g is None or value is None else with_strides(g, value[3]) for g, value in pairs])
 
 
 _HOOK: Final = frozenset({Tag.HOOK})
@@ -71,12 +79,12 @@ def derive_by_hook(query: Query) -> Derivative:
     pairs = [(value, made) for value, made in zip(values, bound.output, strict=True) if value is not None]
     symbol = _BACKWARD[bound.symbol]
     cotangents = {
-        made.name: _stand_in(made, "cotangent", -1 - index)
+        made.name: stand_in(made, f":{made.name}_cotangent", -1 - index)
         for index, (_, made) in enumerate(pairs)
         if made.name in query.reached and made.requires_grad
     }
     gradients: dict[str, Proxy] = {
-        value.name: _stand_in(value, "gradient", -1000 - index)
+        value.name: stand_in(value, f":{value.name}_gradient", -1000 - index)
         for index, (value, _) in enumerate(pairs)
         if value.name in query.wanted
     }
@@ -85,7 +93,9 @@ def derive_by_hook(query: Query) -> Derivative:
     if each:
         gradients = {name: proxy for name, proxy in gradients.items() if along[name] in cotangents}
     given = tuple([cotangents.get(made.name) if made is not None else None for made in bound.output])
-    metadata = tuple([None if value is None else (value.shape, value.dtype, value.device) for value in values])
+    metadata = tuple(
+        [None if value is None else (value.shape, value.dtype, value.device, dense_stride(value)) for value in values]
+    )
     found = tuple([gradients.get(value.name) if value is not None else None for value in values])
     backward = BoundSymbol(
         symbol, (who, given, metadata), {}, found, Effects(external=True), PLAIN, location=bound.location
@@ -97,8 +107,3 @@ def derive_by_hook(query: Query) -> Derivative:
 def _handed_on(value: TensorProxy, made: TensorProxy, bound: BoundSymbol) -> BoundSymbol:
     symbol, args, kwargs = registry.resolve(torch.ops.aten.alias.default, (value,), {})  # can be differentiated again
     return BoundSymbol(symbol, args, kwargs, made, context=PLAIN, location=bound.location)
-
-
-def _stand_in(proxy: TensorProxy, what: str, storage: int) -> TensorProxy:
-    stride = dense_stride(proxy)
-    return replace(proxy, name=f"{proxy.name}_{what}", storage=storage, offset=0, stride=stride, requires_grad=False)

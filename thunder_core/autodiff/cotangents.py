@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
 
-from thunder_core.autodiff.derivative import PLAIN, dense_stride
+from thunder_core.autodiff.derivative import PLAIN, stand_in
 from thunder_core.autodiff.emitter import JointEmitter
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -52,8 +51,7 @@ class Cotangents:
         return zeros
 
     def _new(self, like: TensorProxy, name: str) -> TensorProxy:
-        storage = self.emitter.storage()
-        return replace(like, name=name, stride=dense_stride(like), storage=storage, offset=0, requires_grad=False)
+        return stand_in(like, name, self.emitter.storage())
 
     def _call(
         self,

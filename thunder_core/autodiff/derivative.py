@@ -97,3 +97,8 @@ def dense_stride(proxy: TensorProxy) -> tuple[int, ...]:
         return ()
     meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
     return tuple(torch.empty_like(meta).stride())
+
+
+def stand_in(proxy: TensorProxy, name: str, storage: int) -> TensorProxy:
+    """A dense value like ``proxy`` in a derivative: its cotangent, or its gradient."""
+    return replace(proxy, name=name, storage=storage, offset=0, stride=dense_stride(proxy), requires_grad=False)

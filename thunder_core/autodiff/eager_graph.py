@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.passes.operations import with_strides
 
 
 class EagerGraph:
@@ -49,6 +50,14 @@ def record_graph(
     return detached, graph
 
 
+def _as_expected(gradient: torch.Tensor | None, source: torch.Tensor) -> torch.Tensor:
+    if gradient is None:
+        return torch.zeros_like(source)
+    if source.layout is not torch.strided:
+        return gradient
+    return with_strides(gradient, torch.empty_like(source, device="meta").stride())
+
+
 def _computed(source: torch.Tensor) -> torch.Tensor:
     return source.view_as(source) if source.layout is torch.strided else source
 
@@ -59,7 +68,8 @@ def gradients_of(
     """Gradients of the tensors that `record_graph` was asked for, in its order.
 
     Args:
-        required: which of them must be tensors: zeros where none flows. The others may be None.
+        required: which of them lines of backward use. These are tensors (zeros where none flows) of dense strides, as
+            those lines expect, whatever the call's own backward made. The others are as it made them, or None.
         cotangents: for each item of the result, or None where it has none.
     """
     pairs = [
@@ -74,7 +84,7 @@ def gradients_of(
         gradients = torch.autograd.grad(outputs, graph.inputs, given, retain_graph=keep, allow_unused=True)
     return tuple(
         [
-            torch.zeros_like(source) if gradient is None and must else gradient
+            _as_expected(gradient, source) if must else gradient
             for source, gradient, must in zip(graph.inputs, gradients, required, strict=True)
         ]
     )

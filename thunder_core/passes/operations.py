@@ -43,6 +43,16 @@ def restride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     return _laid_out(tensor, stride)
 
 
+def with_strides(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """``tensor`` itself where it has these strides, or one of its values that has: some kernels take them for granted.
+
+    A value without strides (a sparse tensor has an empty tuple of them) stays as it is, also where it is dense.
+    """
+    if tensor.layout is not torch.strided or tensor.stride() == stride or len(stride) != tensor.ndim:
+        return tensor
+    return restride(tensor, stride)
+
+
 def _laid_out(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     empty = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
     return empty.copy_(tensor)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from thunder_core.ir.program import annotate_exception
-from thunder_core.passes.operations import restride
+from thunder_core.passes.operations import with_strides
 from thunder_core.runtime.differentiated import Backward, DifferentiatedProgram
 
 
@@ -68,7 +68,7 @@ class Bridge(torch.autograd.Function):
             backward = program.backward(present, wanted)
             arguments = _saved(ctx, program, backward, all(present))
             pairs = zip(given, program.cotangent_strides, strict=True)
-            arguments += [_laid_out(cotangent, stride) for cotangent, stride in pairs if cotangent is not None]
+            arguments += [with_strides(cotangent, stride) for cotangent, stride in pairs if cotangent is not None]
             del cotangents, given  # the program alone holds them now
             try:
                 gradients = backward.function(arguments)
@@ -79,16 +79,6 @@ class Bridge(torch.autograd.Function):
         for position, gradient in zip(program.sources, gradients, strict=True):
             result[position + 1] = gradient
         return tuple(result)
-
-
-def _laid_out(cotangent: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    """A cotangent with the strides that backward was written for: some kernels take them for granted.
-
-    Those of sparse tensors have none (an empty tuple), and may be dense.
-    """
-    if cotangent.layout is not torch.strided or cotangent.stride() == stride or len(stride) != cotangent.ndim:
-        return cotangent
-    return restride(cotangent, stride)
 
 
 def _saved(ctx: Any, program: DifferentiatedProgram, backward: Backward, complete: bool) -> list[Any]:
