@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import thunder
+from thunder_core.autodiff import derive
 
 Function = Callable[..., Any]
 
@@ -415,3 +416,11 @@ def test_names_and_signature() -> None:
     assert inspect.signature(gradient) == inspect.signature(energy)
     assert list(inspect.signature(thunder.vjp(energy)).parameters) == ["primals", "cotangents"]
     assert thunder.explain(gradient) is not None
+
+
+def test_hand_written_rules_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where torch functions are off because a call is being recorded; what is found is cached for other programs."""
+    monkeypatch.setattr(derive, "_cache", type(derive._cache)())
+    thunder.grad(lambda x: (x.sin() * 2).sum())(torch.randn(3, 4))
+    sources = {found.bound.symbol.name: found.source for found in derive._cache.values()}
+    assert sources == dict.fromkeys(["torch.sin", "torch.mul", "torch.sum"], "a hand-written rule")

@@ -38,10 +38,11 @@ class FunctionLog(LineLog, TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if registry.is_metadata(func):
-            return func(*args, **kwargs)
-        with self.mode.observing() as observed:
-            result = func(*args, **kwargs)
+        with torch._C.DisableTorchFunction():  # modes below, such as that of a program that is being acquired
+            if registry.is_metadata(func):
+                return func(*args, **kwargs)
+            with self.mode.observing() as observed:
+                result = func(*args, **kwargs)
         if any(storage_address(leaf) in observed.written for leaf in _tensors((args, kwargs))):
             raise LoweringError(f"it writes to its arguments, with {func}")
         tensors = _tensors(result)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
@@ -55,7 +57,7 @@ class _Tracing(LineTracing[FunctionLog]):
 
     def forward(self) -> list[torch.Tensor]:
         args, kwargs = self.arguments()
-        with modes_for_fakes(PLAIN), self.calls:
+        with self._logged():
             answer = self.rule(*args, **kwargs)
         if answer is NotImplemented:
             raise _Declined
@@ -65,10 +67,16 @@ class _Tracing(LineTracing[FunctionLog]):
             raise LoweringError("its result is another than that of the line")
         return results
 
+    @contextmanager
+    def _logged(self) -> Iterator[None]:
+        """Calls are seen even where torch functions are off: `thunder.grad` differentiates while a call is recorded."""
+        with modes_for_fakes(PLAIN), torch._C._EnableTorchFunction(), self.calls:
+            yield
+
     def backward(self, results: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         gradients: dict[str, torch.Tensor] = {}
         cotangents = self.cotangents(results)
-        with modes_for_fakes(PLAIN), self.calls:
+        with self._logged():
             answer = self.differentiate(*cotangents)
             found = answer if isinstance(answer, tuple | list) else (answer,)
             for name, gradient in self._by_name(found):
