@@ -419,7 +419,7 @@ def test_names_and_signature() -> None:
 
 
 def test_hand_written_rules_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where torch functions are off because a call is being recorded; what is found is cached for other programs."""
+    """Torch functions are off while a call is recorded; what is found is cached, for other programs too."""
     monkeypatch.setattr(derive, "_cache", type(derive._cache)())
     thunder.grad(lambda x: (x.sin() * 2).sum())(torch.randn(3, 4))
     sources = {found.bound.symbol.name: found.source for found in derive._cache.values()}

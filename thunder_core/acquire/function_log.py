@@ -37,12 +37,14 @@ class FunctionLog(LineLog, TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
         with torch._C.DisableTorchFunction():  # modes below, such as that of a program that is being acquired
-            if registry.is_metadata(func):
-                return func(*args, **kwargs)
-            with self.mode.observing() as observed:
-                result = func(*args, **kwargs)
+            return self._call(func, args, kwargs or {})
+
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if registry.is_metadata(func):
+            return func(*args, **kwargs)
+        with self.mode.observing() as observed:
+            result = func(*args, **kwargs)
         if any(storage_address(leaf) in observed.written for leaf in _tensors((args, kwargs))):
             raise LoweringError(f"it writes to its arguments, with {func}")
         tensors = _tensors(result)
