@@ -5,6 +5,7 @@ Each message says what happened, where in the user's program, and what to do.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +36,22 @@ class ThunderError(Exception):
 
 class OptionError(ThunderError, ValueError):
     """An option of `thunder.jit` has a value that is not accepted."""
+
+
+class ConfigError(OptionError):
+    """A configuration is not accepted. The message has a line for each problem, with its file, line and place."""
+
+
+class PluginError(ThunderError, RuntimeError):
+    """A plugin that was asked for cannot be used; the advice says which command repairs it."""
+
+
+class ExecutorError(ThunderError, RuntimeError):
+    """An executor cannot do what it claims, or declined where the configuration forbids that."""
+
+
+class TransformError(ThunderError, RuntimeError):
+    """Transforms contradict each other, or one of them failed."""
 
 
 class AcquisitionError(ThunderError, RuntimeError):
@@ -77,9 +94,22 @@ class TraceSyntaxError(TraceError, SyntaxError):
     """A saved program could not be read back as a trace."""
 
 
+class PluginWarning(UserWarning):
+    """Something about installed plugins that does not stop the program."""
+
+
+class ExecutorWarning(UserWarning):
+    """An executor declined a line that it was meant for, or failed to answer."""
+
+
 class RecompileWarning(UserWarning):
     """A program is recompiled again and again; the message lists the reasons."""
 
 
 class UncacheableWarning(UserWarning):
     """An entry was not cached because the program consumed Python's or NumPy's random state."""
+
+
+def is_strict() -> bool:
+    """Whether the environment asks that defects of plugins are errors (``THUNDER_STRICT=1``)."""
+    return os.environ.get("THUNDER_STRICT", "") not in ("", "0")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Final
 
 import torch
@@ -14,11 +13,14 @@ from thunder_core.autodiff.pair_on_fakes import run_on_fakes
 from thunder_core.autodiff.tracing import refuse_objects
 from thunder_core.autodiff.work import fresh_outputs
 from thunder_core.errors import LoweringError
-from thunder_core.executors.executor import Claimed, DerivativePair, DifferentiatingExecutor, Executor
+from thunder_core.executors.ask import ask
+from thunder_core.executors.decision import Claimed, Declined
+from thunder_core.executors.derivative_pair import DerivativePair
+from thunder_core.executors.executor import Executor
+from thunder_core.executors.executor_symbol import executor_symbol
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
-from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of
 from thunder_core.symbols.registry import registry
@@ -26,29 +28,24 @@ from thunder_core.symbols.registry import registry
 _SUM_STORAGE: Final = -1_000_000  # numbers that no other value of a derivative has
 
 
-def derive_by_executor(query: Query, executors: Sequence[Executor]) -> Derivative | None:
-    """The pair of the first executor that claims the line; None if it has none.
+def derive_by_executor(query: Query, executors: Sequence[Executor]) -> Derivative | Declined | None:
+    """The pair of the executor that claims the line. None if nobody does; if the one that does has none, its reason.
 
     Raises:
-        LoweringError: the pair does not fit the line, with the reason.
+        ExecutorError: an executor declined where the configuration forbids that.
     """
-    found = _pair(query.bound, executors)
-    if found is None:
+    answers = ask(executors, query.bound)
+    if not answers or not isinstance(answers[-1], Claimed):
         return None
-    name, pair = found
+    executor = next(one for one in executors if one.name == answers[-1].executor)
+    pair = executor.derivative(query.bound)
+    if pair is None:
+        return Declined(executor.name, "it has no derivative of its own for this call")
     try:
-        return _derivative(query, name, pair)
+        return replace(_derivative(query, executor.name, pair), answers=answers)
     except Exception as error:  # a bug of the executor, or a pair that does not work on fake tensors
         what = str(error) if isinstance(error, LoweringError) else f"{type(error).__name__}: {error}"
-        raise LoweringError(f"the pair of {name} failed: {what}") from error
-
-
-def _pair(bound: BoundSymbol, executors: Sequence[Executor]) -> tuple[str, DerivativePair] | None:
-    for executor in executors:
-        if isinstance(executor.claim(bound), Claimed):
-            pair = executor.derivative(bound) if isinstance(executor, DifferentiatingExecutor) else None
-            return None if pair is None else (executor.name, pair)
-    return None
+        return Declined(executor.name, f"the pair of {executor.name} failed: {what}", failed=True)
 
 
 def _derivative(query: Query, executor: str, pair: DerivativePair) -> Derivative:
@@ -64,13 +61,13 @@ def _derivative(query: Query, executor: str, pair: DerivativePair) -> Derivative
 
     forward = replace(
         bound,
-        symbol=_symbol(pair.forward, executor, bound.symbol.tags - {Tag.OPAQUE}),
+        symbol=executor_symbol(pair.forward, executor, bound.symbol.tags - {Tag.OPAQUE}, bound.symbol),
         output=(bound.output, map_leaves(made, values.residuals)),
         effects=bound.effects if pair.pure else replace(bound.effects, external=True),
         context=replace(bound.context or PLAIN, grad_enabled=False),
     )
     backward = BoundSymbol(
-        _symbol(pair.backward, executor, frozenset({Tag.BACKWARD})),
+        executor_symbol(pair.backward, executor, frozenset({Tag.BACKWARD}), bound.symbol),
         (values.residuals, tuple([values.cotangents.get(p.name) for p in outputs_of(bound)]), values.wanted),
         {},
         values.gradients,
@@ -95,14 +92,3 @@ def _by_name(bound: BoundSymbol, gradients: Iterable[TensorProxy | None]) -> tup
             lines.append(BoundSymbol(symbol, args, kwargs, gradient, context=PLAIN, location=bound.location))
         found[proxy.name] = gradient
     return lines, found
-
-
-@lru_cache(maxsize=1024)
-def _symbol(function: Callable[..., Any], executor: str, tags: frozenset[Tag]) -> Symbol:
-    """The symbol of one of an executor's calls. Equal calls have the same."""
-    path = import_path(function)
-    if path is not None:
-        return Symbol(".".join(path), function, tags=tags, executor=executor)
-    name = getattr(function, "__name__", "")
-    name = name if name.isidentifier() else f"{executor}_call"
-    return Symbol(name, function, tags=tags | {Tag.LOCAL}, executor=executor)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.executors.decision import Decision
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import Dimension, Proxy, TensorProxy
@@ -52,6 +53,7 @@ class Derivative:
         along: None for most: ``backward`` takes zeros for absent cotangents. Otherwise it takes None for them, and an
             input named here has a gradient only if the output that its name leads to has a cotangent.
         reason: why those who were asked before ``source`` failed, for people; empty if they just have no formula.
+        answers: what the executors said to the line, up to the one whose pair this is.
     """
 
     bound: BoundSymbol
@@ -62,6 +64,7 @@ class Derivative:
     source: str
     along: Mapping[str, str] | None = None
     reason: str = ""
+    answers: tuple[Decision, ...] = ()
 
     def without(self, absent: frozenset[str]) -> Derivative:
         """The same where those outputs have no cotangents. For derivatives whose ``backward`` takes None for them."""

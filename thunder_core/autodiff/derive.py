@@ -6,7 +6,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from thunder_core.autodiff.by_autograd import derive_by_autograd
@@ -16,6 +15,8 @@ from thunder_core.autodiff.by_hook import calls_hooks_later, derive_by_hook
 from thunder_core.autodiff.by_rule import derive_by_rule
 from thunder_core.autodiff.derivative import Derivative, Query
 from thunder_core.errors import LoweringError
+from thunder_core.executors.ask import ask
+from thunder_core.executors.decision import Declined
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.symbol import Tag
 from thunder_core.passes.proxies import inputs_of, outputs_of
@@ -46,18 +47,30 @@ def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
 
 
 def _find(query: Query, executors: Sequence[Executor]) -> Derivative:
+    """Ask everybody in turn.
+
+    What the executors answer is with the derivative: the line may no longer stand in forward when they are asked who
+    runs it.
+    """
     if Tag.LOCAL in query.bound.symbol.tags:
         return derive_by_eager(query, "it is a function of the user's")
+    pair = derive_by_executor(query, executors)
+    if isinstance(pair, Derivative):
+        return pair
+    answers = ask(executors, query.bound)
     failures: list[str] = []
-    for way in (partial(derive_by_executor, executors=executors), derive_by_rule, derive_by_autograd):
+    if isinstance(pair, Declined):
+        answers = (*answers[:-1], pair)
+        failures += [pair.reason] if pair.failed else []
+    for way in (derive_by_rule, derive_by_autograd):
         try:
             derivative = way(query)
         except LoweringError as error:
             failures.append(str(error))
             continue
         if derivative is not None:
-            return replace(derivative, reason="; ".join(failures))
-    return derive_by_eager(query, "; ".join(failures))
+            return replace(derivative, reason="; ".join(failures), answers=answers)
+    return replace(derive_by_eager(query, "; ".join(failures)), answers=answers)
 
 
 def _key(query: Query, executors: Sequence[Executor]) -> Any:

@@ -70,6 +70,7 @@ class Differentiate(Pass[Joint | None]):
             frozenset(writer.recomputed),
             self.overwritten,
             dict(writer.origins),
+            tuple(writer.offered),
         )
 
     def traces(self, result: Joint | None) -> tuple[Trace, ...]:

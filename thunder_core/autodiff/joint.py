@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from thunder_core.executors.decision import Decision
+from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 
@@ -44,6 +46,7 @@ class Joint:
         overwritten: names of inputs that the epilogue writes after the forward program, so that only a copy of them can
             be saved.
         origins: number of lines of the program by where their derivative is from.
+        offered: the program's lines that were differentiated, with what the executors answered; empty without executors.
     """
 
     trace: Trace
@@ -55,6 +58,7 @@ class Joint:
     recomputed: frozenset[str] = frozenset()
     overwritten: frozenset[str] = frozenset()
     origins: Mapping[Origin, int] = field(default_factory=dict)
+    offered: tuple[tuple[BoundSymbol, tuple[Decision, ...]], ...] = ()
 
     def with_trace(self, trace: Trace) -> Joint:
         """The same with a trace from which a pass removed lines."""

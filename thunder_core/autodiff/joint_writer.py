@@ -14,6 +14,7 @@ from thunder_core.autodiff.derive import derive
 from thunder_core.autodiff.differentiated_line import DifferentiatedLine, correspondence
 from thunder_core.autodiff.emitter import JointEmitter
 from thunder_core.autodiff.joint import Origin
+from thunder_core.executors.decision import Decision
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
@@ -35,6 +36,7 @@ class JointWriter:
         cotangents: of the program's values.
         recomputed: values of those regions to make again, with what backward needs of the regions besides.
         origins: number of lines by where their derivative is from.
+        offered: the lines that are differentiated, with what the executors answered.
     """
 
     def __init__(self, trace: Trace, activity: Activity, executors: Sequence[Executor], regions: Inlined) -> None:
@@ -46,6 +48,7 @@ class JointWriter:
         self.regions = regions
         self.recomputed = set(regions.recomputed)
         self.origins: Counter[Origin] = Counter()
+        self.offered: list[tuple[BoundSymbol, tuple[Decision, ...]]] = []
         self._differentiated: list[DifferentiatedLine] = []
 
     def forward(self) -> None:
@@ -74,6 +77,8 @@ class JointWriter:
         query = Query(replace(bound, context=bound.context or self.trace.context), wanted, reached)
         derivative = derive(query, self.executors)
         self.origins[Origin(bound.symbol.name, derivative.source, derivative.reason)] += 1
+        if derivative.answers:
+            self.offered.append((bound, derivative.answers))
         values, storages = correspondence(derivative.bound, bound)
         before = len(self.emitter.lines)
         stem = next(iter(outputs_of(bound))).name

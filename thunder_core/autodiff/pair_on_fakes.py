@@ -11,7 +11,7 @@ import torch
 from thunder_core.acquire.fake import AcquisitionFakeMode, make_fake, storage_address
 from thunder_core.autodiff.derivative import PLAIN, Query, dense_stride
 from thunder_core.errors import LoweringError
-from thunder_core.executors.executor import DerivativePair
+from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves

@@ -19,6 +19,7 @@ from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import FromComputation, FromInput, Functionalize, Functionalized
 from thunder_core.passes.proxies import outputs_of
+from thunder_core.passes.transform import Phase, TransformContext
 
 # Python functions of PyTorch's that cut the autograd graph inside. The operators that they consist of do not show
 # where, so these are no substitute for the function if it is differentiated again.
@@ -132,7 +133,7 @@ def _uncut(line: BoundSymbol) -> BoundSymbol:
 def _simplified(joint: Joint, kept: tuple[Proxy, ...]) -> Joint:
     """Without dead lines, and with equal calls merged; ``kept`` becomes what the program computes."""
     joint = joint.with_trace(DeadCode().run(replace(joint.trace, output=(kept, joint.gradients))))
-    return joint.with_trace(CommonSubexpression().run(joint.trace))
+    return joint.with_trace(CommonSubexpression().run(joint.trace, TransformContext(Phase.JOINT)))
 
 
 def _constant(computation: Trace) -> frozenset[str]:

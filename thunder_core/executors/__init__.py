@@ -1,1 +1,18 @@
-"""Executors: who runs the symbols of a trace."""
+"""Executors: who runs the lines of a trace. What authors of executors import is here."""
+
+from thunder_core.executors.claim import Claim
+from thunder_core.executors.decision import Claimed, Decision, Declined
+from thunder_core.executors.derivative_pair import DerivativePair
+from thunder_core.executors.executor import Executor, FusionExecutor
+from thunder_core.executors.operator_executor import OperatorExecutor
+
+__all__ = [
+    "Claim",
+    "Claimed",
+    "Decision",
+    "Declined",
+    "DerivativePair",
+    "Executor",
+    "FusionExecutor",
+    "OperatorExecutor",
+]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from thunder_core.executors.executor import Claimed, Decision
+from thunder_core.executors.decision import Claimed, Decision
+from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 
 _CLAIMED: Final = Claimed("reference")
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceExecutor:
+@dataclass(frozen=True)
+class ReferenceExecutor(Executor):
     """Claims everything. It ends every list of executors and needs no plugin."""
 
     name: str = "reference"

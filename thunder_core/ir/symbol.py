@@ -65,6 +65,8 @@ class Symbol:
         decomposition: optional; called like ``target``, written in simpler torch functions.
         autocast: by device type ("cpu", "cuda"), what autocast does; absent device types are left alone.
         executor: name of the executor that it belongs to, which runs it without being asked; None for all others.
+        reference: of an executor's: the symbol whose work it does, if there is one. It takes the same arguments and
+            gives the same result, except for forward and backward of a pair.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Symbol:
     decomposition: Callable[..., Any] | None = None
     autocast: Mapping[str, Autocast] = field(default_factory=dict)
     executor: str | None = None
+    reference: Symbol | None = None
 
     def __repr__(self) -> str:
         return f"Symbol({self.name})"

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes.alias_sets import AliasSets
-from thunder_core.passes.pass_manager import TracePass
 from thunder_core.passes.proxies import inputs_of, outputs_of
+from thunder_core.passes.transform import Place, Transform, TransformContext
 
 
 @dataclass(frozen=True)
-class CommonSubexpression(TracePass):
+class CommonSubexpression(Transform):
     """Computes equal calls once.
 
     Two calls are equal when symbol, arguments and context are; literals compare by type and value, so ``1``, ``1.0``
@@ -25,15 +25,14 @@ class CommonSubexpression(TracePass):
     could see: results that are both returned (they are different objects with different memory) and memory that is
     written.
 
-    Attributes:
-        keep: names that may not be merged, with everything that shares their memory (values of storages that
-            `Reinplace` may write).
+    What the context says is to be kept is not merged, with everything that shares its memory.
     """
 
-    keep: frozenset[str] = frozenset()
+    name: ClassVar[str] = "common_subexpression"
+    place: ClassVar[Place] = Place.AFTER_DIFFERENTIATION
 
-    def run(self, trace: Trace) -> Trace:
-        merger = _Merger(trace, self.keep)
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        merger = _Merger(trace, context.keep)
         symbols = [bound for line in trace.symbols if (bound := merger.visit(line)) is not None]
         if len(symbols) == len(trace.symbols):
             return trace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 
@@ -15,53 +15,38 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.alias_sets import AliasSets
-from thunder_core.passes.pass_manager import Pass
 from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of, tensor_outputs_of
-
-
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """A trace without constant sub-programs.
-
-    Attributes:
-        trace: its last ``len(constants)`` inputs are the folded values.
-        constants: the values, in the order of those inputs. They are read, never written and never returned.
-    """
-
-    trace: Trace
-    constants: tuple[torch.Tensor, ...]
+from thunder_core.passes.transform import Place, Transform, TransformContext
 
 
 @dataclass(frozen=True)
-class ConstantFolding(Pass[Folded]):
+class ConstantFolding(Transform):
     """Evaluates pure lines that depend on no input, outside of autograd and inference mode.
 
     A tensor that is returned, or whose memory is written or returned, is left alone: in eager each run makes a new one.
+    So is what the context says is to be kept. The values become constants of the context.
 
     Attributes:
         limit: the largest tensor that is folded, in bytes.
-        keep: names that may not be folded, with everything that shares their memory (values of storages that
-            `Reinplace` may write).
     """
 
-    limit: int = 1 << 20
-    keep: frozenset[str] = frozenset()
+    name: ClassVar[str] = "constant_folding"
+    place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
 
-    def run(self, trace: Trace) -> Folded:
+    limit: int = 1 << 20
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
         sets = AliasSets.of(trace)
-        tensors = chain.from_iterable(map(tensor_outputs_of, trace.symbols)) if self.keep else ()
-        kept = {proxy.storage for proxy in tensors if proxy.name in self.keep}
+        tensors = chain.from_iterable(map(tensor_outputs_of, trace.symbols)) if context.keep else ()
+        kept = {proxy.storage for proxy in tensors if proxy.name in context.keep}
         folder = _Folder(sets.pinned | sets.escaping | kept, self.limit)
         rest = [bound for bound in trace.symbols if not folder.fold(bound)]
         if len(rest) == len(trace.symbols):
-            return Folded(trace, ())
+            return trace
         uses = chain.from_iterable(map(tensor_inputs_of, rest))
         used = {proxy.name: proxy for proxy in uses if proxy.name in folder.values}
-        folded = replace(trace.with_symbols(rest, self.name), inputs=(*trace.inputs, *used.values()))
-        return Folded(folded, tuple(folder.values[name] for name in used))
-
-    def traces(self, result: Folded) -> tuple[Trace, ...]:
-        return (result.trace,)
+        context.constants.update({name: folder.values[name] for name in used})
+        return replace(trace.with_symbols(rest, self.name), inputs=(*trace.inputs, *used.values()))
 
 
 @dataclass

@@ -43,7 +43,7 @@ class FreshValues:
         self, model: BoundSymbol, lines: tuple[BoundSymbol, ...], bound: BoundSymbol
     ) -> tuple[BoundSymbol, ...]:
         """Lines that stand for ``model``, with the values, context and location of ``bound``, an equal call."""
-        renaming = Renaming(model, bound, frozenset(self.names), self.storage)
+        renaming = Renaming(model, bound, self.names, self.storage)
         lines = renaming.apply(lines)
         self.storage = renaming.next_storage
         self.names.update(proxy.name for line in lines for proxy in outputs_of(line))

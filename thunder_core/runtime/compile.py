@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.acquire import acquire
+from thunder_core.config.settings import Settings
+from thunder_core.executors.states import States
 from thunder_core.guards.prologue import CallShape, build_prologue
 from thunder_core.guards.source import ConstantSource
 from thunder_core.ir.program import compile_trace
@@ -20,19 +21,18 @@ from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.runtime.autocast import without_autocast
 from thunder_core.runtime.bridge import join
 from thunder_core.runtime.entry import Entry, build_run
-from thunder_core.runtime.options import Options
 from thunder_core.runtime.transform import transform
 
 
 def compile_program(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options, reason: str
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], settings: Settings, states: States, reason: str
 ) -> Entry:
     """Acquire ``function`` with these arguments, transform it, and make it callable.
 
     ``reason`` says why, for the report.
     """
     with _own_saved_tensors():
-        return _compile(function, args, kwargs, options, reason)
+        return _compile(function, args, kwargs, settings, states, reason)
 
 
 @contextmanager
@@ -50,19 +50,19 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _compile(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options, reason: str
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], settings: Settings, states: States, reason: str
 ) -> Entry:
     start = time.perf_counter()
-    acquired = acquire(function, args, kwargs)
+    acquired = settings.front_end(function, args, kwargs)
     stages = [StageReport("acquisition", time.perf_counter() - start, len(acquired.trace.symbols))]
     manager = PassManager()
-    program = transform(manager, acquired, options)
+    program = transform(manager, acquired, settings, states)
     for record in manager.records:
         lines = len(record.traces[0].symbols) if record.traces else None
         stages.append(StageReport(record.name, record.seconds, lines))
 
     start = time.perf_counter()
-    checked = options.cache != "same input"  # there the user promises that only the data of tensors changes
+    checked = settings.config.cache != "same input"  # there the user promises that only the data of tensors changes
     guards = acquired.observer.guards() if checked else ()
     names = [proxy.name for proxy in program.final.inputs]
     objects = program.objects if checked else (None,) * len(names)
@@ -87,14 +87,14 @@ def _compile(
     after = compile_trace(epilogue) if epilogue is not None else None
     run = build_run(computation, after, program.functional, acquired.recipe)
     stages.append(StageReport("code generation", time.perf_counter() - start, None))
-    cached = options.cache != "no caching" and not acquired.random_states
+    cached = settings.config.cache != "no caching" and not acquired.random_states
     report = EntryReport(
         reason,
         cached,
         tuple(stages),
         tuple(guard.describe() for guard in prologue.guards),
         len(names),
-        program.executors,
+        decisions_of(program.assignments),
         acquired.recipe.writes,
         program.training,
         program.left_to_autograd,

@@ -8,20 +8,20 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from thunder_core.acquire.active import active_recorder
+from thunder_core.config.settings import Settings
 from thunder_core.errors import RecompileWarning, ThunderError, UncacheableError, UncacheableWarning
+from thunder_core.executors.states import States
 from thunder_core.guards.dispatch import Dispatcher
 from thunder_core.guards.global_state import GlobalState
 from thunder_core.ir.program import annotate_exception
 from thunder_core.report.compile_report import CompileReport
 from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.entry import Entry
-from thunder_core.runtime.options import Options
 
 _logger = logging.getLogger("thunder.recompiles")
 
@@ -33,10 +33,11 @@ class Compiled:
     so that compiled programs nest.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str, options: Options) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, settings: Settings) -> None:
         self.function = function
         self.name = name
-        self.options = options
+        self.settings = settings
+        self.states = States()
         self.hits = 0
         self.misses = 0
         self.entries: list[Entry] = []
@@ -72,9 +73,9 @@ class Compiled:
                 return found[0].run(found[1], args, kwargs)
             self.misses += 1
             reason = self._reason(args, kwargs)
-            if len(self.entries) >= self.options.recompile_limit and self.options.cache != "no caching":
+            if len(self.entries) >= self.settings.config.recompile_limit and self.settings.config.cache != "no caching":
                 return self._limit(reason, args, kwargs)
-            entry = compile_program(self.function, args, kwargs, self.options, reason)
+            entry = compile_program(self.function, args, kwargs, self.settings, self.states, reason)
             self._check_random(entry)
             self._keep(entry)
         inputs = entry.prologue.function(args, kwargs)
@@ -84,7 +85,7 @@ class Compiled:
         return entry.run(inputs, args, kwargs)
 
     def _reason(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        if self.options.cache == "no caching":
+        if self.settings.config.cache == "no caching":
             return "caching is off"
         if not self.entries:
             return "it is the first call"
@@ -92,7 +93,7 @@ class Compiled:
         reason = reasons[-1] if reasons else "no cached entry fits"
         if "recompiles" in os.environ.get("THUNDER_LOG", "").split(","):
             _logger.warning("recompiling %s: %s", self.name, reason)
-        if len(self.entries) >= self.options.recompile_warning:
+        if len(self.entries) >= self.settings.config.recompile_warning:
             warnings.warn(self._too_often(reason), RecompileWarning, stacklevel=4)
         return reason
 
@@ -101,12 +102,12 @@ class Compiled:
         listed = "".join(f"\n  - {item}" for item in dict.fromkeys([*recent, reason]))
         return (
             f"{self.name} was compiled {len(self.entries)} times and is compiled again (eager PyTorch takes over after "
-            f"{self.options.recompile_limit}); the latest reasons are:{listed}\n"
+            f"{self.settings.config.recompile_limit}); the latest reasons are:{listed}\n"
             "Keep these values fixed, or raise recompile_limit."
         )
 
     def _limit(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        why = f"the recompile limit of {self.options.recompile_limit} is reached"
+        why = f"the recompile limit of {self.settings.config.recompile_limit} is reached"
         if why not in self.fallbacks:
             warnings.warn(
                 f"{self.name}: {why}; eager PyTorch runs it from now on ({reason})", RecompileWarning, stacklevel=5
@@ -118,13 +119,13 @@ class Compiled:
         return self.function(*args, **kwargs)
 
     def _check_random(self, entry: Entry) -> None:
-        if not entry.random_states or self.options.sharp_edges == "allow":
+        if not entry.random_states or self.settings.config.sharp_edges == "allow":
             return
         message = (
             f"{self.name} draws random numbers from {', '.join(entry.random_states)}, which a compiled program cannot "
             "replay; it is compiled again at each call"
         )
-        if self.options.sharp_edges == "error":
+        if self.settings.config.sharp_edges == "error":
             raise UncacheableError(message, advice=("use torch's generators", 'pass sharp_edges="allow"'))
         warnings.warn(message, UncacheableWarning, stacklevel=5)
 
@@ -138,4 +139,4 @@ class Compiled:
     def report(self) -> CompileReport:
         """Everything about the compilations so far."""
         entries = tuple(entry.report for entry in self.entries) or ((self.last.report,) if self.last else ())
-        return CompileReport(self.name, asdict(self.options), self.hits, self.misses, entries, dict(self.fallbacks))
+        return CompileReport(self.name, self.settings.config.model_dump(), self.hits, self.misses, entries, dict(self.fallbacks))

@@ -7,19 +7,19 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from thunder_core.config.settings import Settings
 from thunder_core.runtime.compiled import Compiled
-from thunder_core.runtime.options import Options
 
 
 class ThunderFunction(Compiled):
     """A compiled function. Looks like the original to `inspect`, and binds as a method when it is a class attribute."""
 
-    def __init__(self, function: Callable[..., Any], options: Options) -> None:
-        super().__init__(function, getattr(function, "__qualname__", type(function).__qualname__), options)
+    def __init__(self, function: Callable[..., Any], settings: Settings) -> None:
+        super().__init__(function, getattr(function, "__qualname__", type(function).__qualname__), settings)
         functools.update_wrapper(self, function, updated=())
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        return ThunderFunction, (self.function, self.options)
+        return ThunderFunction, (self.function, self.settings)

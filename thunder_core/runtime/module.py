@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.config.settings import Settings
 from thunder_core.runtime.compiled import Compiled
-from thunder_core.runtime.options import Options
 
 _OWN = frozenset({"_original", "_compiled"})
 # Part of being a module of its own; everything else that nn.Module defines acts on the original.
@@ -60,10 +60,10 @@ class ThunderModule(torch.nn.Module):
     _original: torch.nn.Module
     _compiled: Compiled
 
-    def __init__(self, module: torch.nn.Module, options: Options) -> None:
+    def __init__(self, module: torch.nn.Module, settings: Settings) -> None:
         # nn.Module.__init__ is not called: this object has no state of its own.
         self.__dict__["_original"] = module
-        self.__dict__["_compiled"] = Compiled(module, type(module).__qualname__, options)
+        self.__dict__["_compiled"] = Compiled(module, type(module).__qualname__, settings)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__dict__["_compiled"](*args, **kwargs)
@@ -97,7 +97,7 @@ class ThunderModule(torch.nn.Module):
         return f"ThunderModule({self._original!r})"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return ThunderModule, (self._original, self._compiled.options)
+        return ThunderModule, (self._original, self._compiled.settings)
 
 
 def _forward(name: str) -> Any:

@@ -18,7 +18,7 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.claim import Claim
+from thunder_core.passes.assign_executors import AssignExecutors
 from thunder_core.passes.delete_last_use import DeleteLastUse
 
 _version: Final = attrgetter("_version")
@@ -114,7 +114,7 @@ class SecondDerivatives:
                     location=effects[0].location,
                     advice=("run the program that needs second derivatives in eager PyTorch",),
                 )
-            self._program = compile_trace(DeleteLastUse().run(Claim().run(self.original).trace))
+            self._program = compile_trace(DeleteLastUse().run(AssignExecutors().run(self.original).trace))
         return self._program
 
     def _inputs(self, remembered: RememberedInputs, saved: Sequence[Any]) -> list[Any]:

@@ -37,6 +37,15 @@ def lower(
     Raises:
         LoweringError: there is no such form; the message says why.
     """
+    model, parts = lowered_form(bound, ambient)
+    return Renaming(model, bound, taken, first_storage).apply(parts)
+
+
+def lowered_form(bound: BoundSymbol, ambient: Context) -> tuple[BoundSymbol, tuple[BoundSymbol, ...]]:
+    """A line equal to ``bound`` but for names, and its core-ATen lines; the same objects for equal lines.
+
+    Raises LoweringError as `lower` does.
+    """
     context = bound.context or ambient
     key = call_key(bound, context)
     known = _cache.get(key) if key is not None else None
@@ -48,8 +57,7 @@ def lower(
             _cache[key] = known
             while len(_cache) > _CACHE_SIZE:
                 _cache.popitem(last=False)
-    model, parts = known
-    return Renaming(model, bound, taken, first_storage).apply(parts)
+    return known
 
 
 def lower_trace(trace: Trace) -> Trace:

@@ -54,6 +54,15 @@ class Registry:
             row = self.catalogue.rows.get((name, style))
             return self._row_symbol(row) if row else self._opaque(function_printed_as(name, style))
 
+    def symbol_of(self, func: Function) -> Symbol:
+        """The symbol that calls of ``func`` become: that of its row, or an opaque one."""
+        with self._lock:
+            entry = self.catalogue.entries.get(func)
+            if entry is None:
+                return self._opaque(func)
+            inplace = self._inplace_symbol(entry.row) if entry.inplace else None
+            return self._row_symbol(entry.row) if inplace is None else inplace
+
     def is_metadata(self, func: Function) -> bool:
         """Whether ``func`` only reads the types of its arguments, so that it is no part of a trace."""
         return func in (self._metadata or self._load_metadata())

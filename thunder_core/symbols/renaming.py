@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ class Renaming:
     """
 
     def __init__(
-        self, model: BoundSymbol, bound: BoundSymbol, taken: frozenset[str], first_storage: int | None
+        self, model: BoundSymbol, bound: BoundSymbol, taken: Collection[str], first_storage: int | None
     ) -> None:
         self.bound = bound
         self.proxies: dict[str, Proxy] = {}
@@ -30,7 +31,8 @@ class Renaming:
             self.proxies[old.name] = new
             if isinstance(old, TensorProxy) and isinstance(new, TensorProxy):
                 self.storages[old.storage] = new.storage
-        self.taken = taken | {new.name for _, new in pairs}
+        self.taken = taken  # read only: copying it for each line would take quadratic time
+        self.own = {new.name for _, new in pairs}
         self.stem = next((proxy.name for proxy in bound.outputs()), bound.symbol.name.rpartition(".")[2])
         self.count = 0
         self.next_storage = first_storage if first_storage is not None else 1 + max(self.storages.values(), default=-1)
@@ -67,7 +69,7 @@ class Renaming:
         while True:
             self.count += 1
             name = f"{self.stem}_{self.count}"
-            if name not in self.taken:
+            if name not in self.taken and name not in self.own:
                 break
         if not isinstance(proxy, TensorProxy):
             return replace(proxy, name=name)

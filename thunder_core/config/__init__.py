@@ -1,0 +1,1 @@
+"""Configurations: one validated file that says who runs what, in which order."""

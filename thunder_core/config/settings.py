@@ -1,0 +1,38 @@
+"""A configuration with everything that it names at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from thunder_core.acquire.acquire import Acquired, acquire
+from thunder_core.config.model import ThunderConfig
+from thunder_core.executors.executor import Executor
+from thunder_core.passes.transform import Transform
+
+FrontEnd = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Acquired]
+"""Records a function, or a module, called with these arguments."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a program is compiled and cached.
+
+    Attributes:
+        config: what was asked for, complete: presets and defaults are in it.
+        executors: in order; the reference executor follows them.
+        transforms: in the order in which those of one place run.
+        front_end: records programs.
+    """
+
+    config: ThunderConfig
+    executors: tuple[Executor, ...] = ()
+    transforms: tuple[Transform, ...] = ()
+    front_end: FrontEnd = field(default=acquire)
+
+    @property
+    def policy(self) -> str | dict[str, float]:
+        """What training computes again, as `thunder_core.autodiff.partition.Partition` takes it."""
+        recompute = self.config.recompute
+        return recompute if isinstance(recompute, str) else {"budget": recompute.budget}

@@ -1,0 +1,41 @@
+"""Ask executors, one after the other, who runs a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from thunder_core.executors.configured import ConfiguredExecutor
+from thunder_core.executors.decision import Claimed, Decision, Declined
+from thunder_core.executors.executor import Executor
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+
+
+def ask(executors: Iterable[Executor], bound: BoundSymbol) -> tuple[Decision, ...]:
+    """The answers up to the first claim, or of all.
+
+    Raises:
+        ExecutorError: one declined whose configuration forbids that.
+    """
+    answers: list[Decision] = []
+    for executor in executors:
+        answer = executor.claim(bound)
+        if executor.fusion is not None and isinstance(answer, Claimed):
+            reason = unfusible(bound)
+            answer = answer if reason is None else Declined(executor.name, reason)
+        answers.append(answer)
+        if isinstance(answer, Claimed):
+            break
+        if isinstance(executor, ConfiguredExecutor):
+            executor.report(bound, answer)
+    return tuple(answers)
+
+
+def unfusible(bound: BoundSymbol) -> str | None:
+    """Why no region may hold this line, whoever asks; None if one may."""
+    if not bound.effects.pure:
+        return "it has effects"
+    for proxy in (*bound.inputs(), *bound.outputs()):
+        if not isinstance(proxy, TensorProxy):
+            return f"it works on {proxy.name}, which is no tensor"
+    return None

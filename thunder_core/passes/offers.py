@@ -1,0 +1,103 @@
+"""Offer lines to executors, in order, as they are and taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from thunder_core.errors import ExecutorError, LoweringError
+from thunder_core.executors.ask import ask
+from thunder_core.executors.decision import Claimed, Decision, Declined
+from thunder_core.executors.executor import Executor
+from thunder_core.executors.reference import REFERENCE
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.passes.assignment import Assignment
+from thunder_core.passes.fresh_values import FreshValues
+from thunder_core.passes.rewriting import rewritten_form
+from thunder_core.symbols.lowering import lowered_form
+
+_DEEPEST: Final = 16  # rewrites of rewrites, until it is taken for a circle
+
+
+class Offers:
+    """The executors, and what new lines need.
+
+    Args:
+        executors: in order of preference; the reference executor follows them.
+        fresh: names for the values of new lines.
+        ambient: the context of the trace.
+    """
+
+    def __init__(self, executors: Sequence[Executor], fresh: FreshValues, ambient: Context) -> None:
+        self.executors = (*executors, REFERENCE)
+        self.fresh = fresh
+        self.ambient = ambient
+        self.takes_parts = any(executor.takes_parts for executor in executors)
+
+    def offer(self, bound: BoundSymbol, start: int = 0, said: tuple[Decision, ...] = (), depth: int = 0) -> Assignment:
+        """Ask the executors from position ``start`` on, the others having ``said`` no.
+
+        A composite is offered to all of them before it is taken apart.
+        """
+        if bound.symbol.executor is not None:
+            return Assignment(bound, (*said, Claimed(bound.symbol.executor)))
+        answers = (*said, *ask(self.executors[start:], bound))
+        claim = answers[-1]
+        assert isinstance(claim, Claimed)
+        if claim.rewrite is not None:
+            try:
+                return self._rewritten(bound, claim, answers, depth)
+            except LoweringError as error:
+                said = (*answers[:-1], Declined(claim.executor, str(error)))
+                return self.offer(bound, self.position(claim.executor) + 1, said, depth)
+        if self.takes_parts and claim.executor == REFERENCE.name:
+            return self._lowered(bound, answers)
+        return Assignment(bound, answers)
+
+    def rewritten(self, bound: BoundSymbol, depth: int = 0) -> list[BoundSymbol]:
+        """The line as the first executor that claims it rewrites it; by itself if that one runs it as it is."""
+        if bound.symbol.executor is not None:
+            return [bound]
+        claim = ask(self.executors, bound)[-1]
+        if not isinstance(claim, Claimed) or claim.rewrite is None:
+            return [bound]
+        try:
+            lines = self._lines(bound, claim, depth)
+        except LoweringError:  # said again, with its reason, when the line is assigned
+            return [bound]
+        return [found for line in lines for found in self.rewritten(line, depth + 1)]
+
+    def position(self, executor: str) -> int:
+        """The place of an executor in the order."""
+        return next(index for index, own in enumerate(self.executors) if own.name == executor)
+
+    def _rewritten(self, bound: BoundSymbol, claim: Claimed, answers: tuple[Decision, ...], depth: int) -> Assignment:
+        lines = self._lines(bound, claim, depth)
+        return Assignment(bound, answers, tuple([self.offer(line, depth=depth + 1) for line in lines]))
+
+    def _lines(self, bound: BoundSymbol, claim: Claimed, depth: int) -> tuple[BoundSymbol, ...]:
+        assert claim.rewrite is not None
+        if depth > _DEEPEST:
+            raise ExecutorError(
+                f"{claim.executor} rewrites {bound.symbol.name} into itself",
+                location=bound.location,
+                advice=("its claim needs a check that declines what its rewrite makes",),
+            )
+        model, lines = rewritten_form(bound, claim.rewrite, self.ambient)
+        return self.fresh.carry_over(model, lines, bound)
+
+    def _lowered(self, bound: BoundSymbol, answers: tuple[Decision, ...]) -> Assignment:
+        """The line taken apart, if an executor claims a part."""
+        if not bound.effects.pure:
+            return Assignment(bound, answers)
+        try:
+            model, lines = lowered_form(bound, self.ambient)
+        except LoweringError:
+            return Assignment(bound, answers)
+        if len(lines) == 1 and lines[0].symbol is bound.symbol:
+            return Assignment(bound, answers)
+        if all(ask(self.executors, line)[-1].executor == REFERENCE.name for line in lines):
+            return Assignment(bound, answers)
+        parts = [Assignment(line, ask(self.executors, line)) for line in self.fresh.carry_over(model, lines, bound)]
+        return Assignment(bound, answers, tuple(parts))

@@ -1,0 +1,74 @@
+"""The lines of a region as a program: what goes in, what comes out, and what must stay outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes.proxies import inputs_of, outputs_of
+
+
+@dataclass(frozen=True, slots=True)
+class RegionProgram:
+    """A region that can be compiled.
+
+    Attributes:
+        trace: functional. Its outputs share memory neither with its inputs nor with each other.
+        outside: views of inputs or results of the region, to be made after it.
+    """
+
+    trace: Trace
+    outside: tuple[BoundSymbol, ...]
+
+    @staticmethod
+    def of(lines: Sequence[BoundSymbol], needed: set[str], ambient: Trace) -> RegionProgram:
+        """The program of ``lines``, of which others read the values ``needed``. These may be views; they stay outside."""
+        definer = {proxy.name: index for index, line in enumerate(lines) for proxy in outputs_of(line)}
+        given = {
+            proxy.storage
+            for line in lines
+            for proxy in inputs_of(line)
+            if isinstance(proxy, TensorProxy) and proxy.name not in definer
+        }
+        outside: set[int] = set()
+        needed = set(needed)
+        while True:
+            views = _views(lines, needed, definer, given)
+            if not views:
+                break
+            index = max(views)
+            outside.add(index)
+            needed -= {proxy.name for proxy in outputs_of(lines[index])}
+            needed |= {proxy.name for proxy in inputs_of(lines[index]) if proxy.name in definer}
+        return RegionProgram(_trace(lines, needed, ambient), tuple([lines[index] for index in sorted(outside)]))
+
+
+def _views(lines: Sequence[BoundSymbol], needed: set[str], definer: dict[str, int], given: set[int]) -> list[int]:
+    """Lines whose results are needed and share memory with an input or with another needed result."""
+    seen = set(given)
+    found = []
+    for index, line in enumerate(lines):
+        for proxy in outputs_of(line):
+            if proxy.name not in needed or not isinstance(proxy, TensorProxy):
+                continue
+            if proxy.storage in seen:
+                found.append(index)
+            seen.add(proxy.storage)
+    return found
+
+
+def _trace(lines: Sequence[BoundSymbol], needed: set[str], ambient: Trace) -> Trace:
+    live, kept = set(needed), []
+    for line in reversed(lines):
+        if not live.isdisjoint([proxy.name for proxy in outputs_of(line)]):
+            kept.append(line)
+            live.update([proxy.name for proxy in inputs_of(line)])
+    kept.reverse()
+    made = {proxy.name: proxy for line in kept for proxy in outputs_of(line)}
+    inputs = {proxy.name: proxy for line in kept for proxy in inputs_of(line) if proxy.name not in made}
+    output = tuple([proxy for name, proxy in made.items() if name in needed])
+    context = ambient.context if not kept or kept[0].context is None else kept[0].context
+    return Trace("region", tuple(inputs.values()), tuple(kept), output, Stage.FUNCTIONAL, "fusion", context)

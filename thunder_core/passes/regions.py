@@ -1,0 +1,137 @@
+"""Which lines of a trace can become one call: regions for executors that fuse.
+
+Each line has a label: lines with the same label may share a region, lines without one stay alone. A line's *level* is a
+number that is greater than those of all lines it depends on, or equal where both have the same label. Lines of one label
+and one level form a region. A dependency between two regions then always leads to a higher level, so regions never wait
+for each other in a circle. Levels are as high as those of the lines that read a value allow: a line is in the region of
+its readers, and not computed long before it is used. Two walks over the trace find them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.passes.proxies import inputs_of, outputs_of
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Lines that may become one call.
+
+    Attributes:
+        label: of all of them; None for a line that stays alone.
+        lines: their positions in the trace, in its order.
+    """
+
+    label: int | None
+    lines: tuple[int, ...]
+
+
+def find_regions(symbols: Sequence[BoundSymbol], labels: Sequence[int | None]) -> tuple[Region, ...]:
+    """The regions in an order in which they can run, every line in one of them.
+
+    Lines with effects must not have labels; they keep their order, and lines that read or write the same memory theirs.
+    """
+    before = dependencies(symbols)
+    levels = _levels(before, labels)
+    region_of: list[int] = []
+    numbers: dict[tuple[int, int], int] = {}
+    members: list[list[int]] = []
+    for index, (level, label) in enumerate(zip(levels, labels, strict=True)):
+        number = len(members) if label is None else numbers.setdefault((level, label), len(members))
+        if number == len(members):
+            members.append([])
+        members[number].append(index)
+        region_of.append(number)
+    return tuple([Region(labels[members[n][0]], tuple(members[n])) for n in _order(before, region_of, len(members))])
+
+
+def _levels(before: Sequence[Sequence[int]], labels: Sequence[int | None]) -> list[int]:
+    def step(earlier: int, later: int) -> int:
+        return 0 if labels[later] is not None and labels[earlier] == labels[later] else 1
+
+    levels = [0] * len(labels)
+    for index, earlier in enumerate(before):
+        levels[index] = max([levels[other] + step(other, index) for other in earlier], default=0)
+    highest: dict[int, int] = {}  # that the readers of a line allow
+    for index in range(len(labels) - 1, -1, -1):
+        levels[index] = highest.get(index, levels[index])
+        for other in before[index]:
+            bound = levels[index] - step(other, index)
+            highest[other] = min(highest.get(other, bound), bound)
+    return levels
+
+
+def _order(before: Sequence[Sequence[int]], region_of: Sequence[int], number: int) -> list[int]:
+    """Regions so that each follows those it depends on, and otherwise in the order of their first lines."""
+    waits_for: list[set[int]] = [set() for _ in range(number)]
+    readers: list[set[int]] = [set() for _ in range(number)]
+    for index, earlier in enumerate(before):
+        region = region_of[index]
+        for other in earlier:
+            if region_of[other] != region:
+                waits_for[region].add(region_of[other])
+                readers[region_of[other]].add(region)
+    left = [len(others) for others in waits_for]
+    ready = [region for region in range(number) if not left[region]]  # numbers are in the order of first lines
+    order = []
+    while ready:
+        region = heappop(ready)
+        order.append(region)
+        for reader in readers[region]:
+            left[reader] -= 1
+            if not left[reader]:
+                heappush(ready, reader)
+    assert len(order) == number, "regions wait for each other"
+    return order
+
+
+def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
+    """For each line the earlier lines that must run before it.
+
+    Those that define what it reads; the effectful line before it, if it has effects; and for memory that is written, the
+    writer before it, and those who read the memory since.
+    """
+    definer: dict[str, int] = {}
+    writer: dict[int, int] = {}
+    readers: dict[int, list[int]] = {}
+    effectful: int | None = None
+    written = _written(symbols)
+    result: list[list[int]] = []
+    for index, bound in enumerate(symbols):
+        inputs = inputs_of(bound)
+        before = {definer[proxy.name] for proxy in inputs if proxy.name in definer}
+        if not bound.effects.pure:
+            if effectful is not None:
+                before.add(effectful)
+            effectful = index
+        for proxy in inputs if written else ():
+            if not isinstance(proxy, TensorProxy) or proxy.storage not in written:
+                continue
+            if proxy.storage in writer:
+                before.add(writer[proxy.storage])
+            if proxy.name in bound.effects.mutates:
+                before.update(readers.pop(proxy.storage, ()))
+                writer[proxy.storage] = index
+            else:
+                readers.setdefault(proxy.storage, []).append(index)
+        before.discard(index)
+        result.append(sorted(before))
+        definer.update({proxy.name: index for proxy in outputs_of(bound)})
+    return result
+
+
+def _written(symbols: Sequence[BoundSymbol]) -> frozenset[int]:
+    return frozenset(
+        [
+            proxy.storage
+            for bound in symbols
+            if bound.effects.mutates
+            for proxy in inputs_of(bound)
+            if isinstance(proxy, TensorProxy) and proxy.name in bound.effects.mutates
+        ]
+    )

@@ -1,0 +1,87 @@
+"""Transforms: passes that a configuration adds to the pipeline, each at its place."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+
+from thunder_core.ir.trace import Trace
+
+
+class Place(enum.Enum):
+    """Where in the pipeline a transform runs."""
+
+    ACQUIRED = "acquired"
+    """On the program as the user wrote it; in-place operations are allowed."""
+    BEFORE_DIFFERENTIATION = "before differentiation"
+    """On the functional program, with autocast's conversions in it, before gradients are."""
+    AFTER_DIFFERENTIATION = "after differentiation"
+    """On the joint trace of forward and backward; in inference on the program."""
+    CLAIMED = "claimed"
+    """On forward, and on backward, with the executors' lines in place."""
+    LAST = "last"
+    """On the same, after everything else: what the transform leaves is what runs."""
+
+
+class Phase(enum.Enum):
+    """Which program a transform is given."""
+
+    INFERENCE = "inference"
+    JOINT = "joint"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+@dataclass(frozen=True)
+class TransformContext:
+    """What a transform may know besides the trace, and what it may add.
+
+    Attributes:
+        phase: which program it is. ``INFERENCE`` also stands for programs that will be differentiated, at the places
+            before that.
+        keep: names whose memory the program may write later: they must be neither merged nor folded.
+        constants: values of inputs that the transform appends to ``trace.inputs``, by name. The program reads them,
+            never writes nor returns them. Places before differentiation only.
+    """
+
+    phase: Phase
+    keep: frozenset[str] = frozenset()
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+class Transform:
+    """Base of all transforms. One is a frozen dataclass; its fields are its options.
+
+    Attributes:
+        name: in configurations and reports.
+        place: where it runs.
+        requires: names of transforms without which it makes no sense.
+        conflicts: names of transforms that must not be there as well.
+        before, after: names of transforms of the same place that it must precede or follow, where they are there.
+    """
+
+    name: ClassVar[str]
+    place: ClassVar[Place]
+    requires: ClassVar[tuple[str, ...]] = ()
+    conflicts: ClassVar[tuple[str, ...]] = ()
+    before: ClassVar[tuple[str, ...]] = ()
+    after: ClassVar[tuple[str, ...]] = ()
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        """The trace that takes the place of ``trace``, with the same inputs and output; ``trace`` stays as it is."""
+        return trace
+
+    def on_module(self, module: torch.nn.Module) -> None:
+        """Called once with a module that is compiled, before its first call; may change its parameters and submodules."""
+
+    def on_state_dict(self, state: dict[str, Any]) -> dict[str, Any]:
+        """What the compiled module's ``state_dict()`` returns, from what the module's own does."""
+        return state
+
+    def on_load_state_dict(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the module's own ``load_state_dict`` is given, from what the compiled module's was."""
+        return state

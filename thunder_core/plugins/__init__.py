@@ -1,0 +1,27 @@
+"""Plugins: what their authors import. Nothing here imports PyTorch."""
+
+from thunder_core.plugins.hookspecs import API, hookimpl
+from thunder_core.plugins.options import ExecutorOptions, TransformOptions
+from thunder_core.plugins.specs import (
+    Check,
+    CheckResult,
+    ExecutorSpec,
+    FrontEndSpec,
+    Preset,
+    SymbolsSpec,
+    TransformSpec,
+)
+
+__all__ = [
+    "API",
+    "Check",
+    "CheckResult",
+    "ExecutorOptions",
+    "ExecutorSpec",
+    "FrontEndSpec",
+    "Preset",
+    "SymbolsSpec",
+    "TransformOptions",
+    "TransformSpec",
+    "hookimpl",
+]

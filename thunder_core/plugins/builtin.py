@@ -1,0 +1,54 @@
+"""What the core itself offers, through the same hooks as any plugin."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from thunder_core.plugins.hookspecs import hookimpl
+from thunder_core.plugins.options import TransformOptions
+from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, TransformSpec
+
+
+class ConstantFoldingOptions(TransformOptions):
+    """Of the transform ``constant_folding``."""
+
+    limit: int = Field(default=1 << 20, ge=0)
+    """The largest tensor that is folded, in bytes."""
+
+
+@hookimpl
+def thunder_executors() -> list[ExecutorSpec]:
+    """The reference executor. It ends every list, so naming it elsewhere keeps those after it from being asked."""
+    return [
+        ExecutorSpec(
+            "reference",
+            "thunder_core.executors.builtin:reference",
+            summary="each operation as the PyTorch function that it stands for",
+        )
+    ]
+
+
+@hookimpl
+def thunder_transforms() -> list[TransformSpec]:
+    """The optional passes of the core. They run unless they are disabled."""
+    return [
+        TransformSpec(
+            "constant_folding",
+            "thunder_core.passes.builtin:constant_folding",
+            ConstantFoldingOptions,
+            "evaluates what depends on no input while compiling",
+            default=True,
+        ),
+        TransformSpec(
+            "common_subexpression",
+            "thunder_core.passes.builtin:common_subexpression",
+            summary="computes equal calls once",
+            default=True,
+        ),
+    ]
+
+
+@hookimpl
+def thunder_front_ends() -> list[FrontEndSpec]:
+    """Running the program once."""
+    return [FrontEndSpec("run", "thunder_core.acquire.acquire:acquire", "runs the program once and writes down its calls")]

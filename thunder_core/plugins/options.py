@@ -1,0 +1,36 @@
+"""Options that configurations give to what plugins offer. Plugins derive their own models from these."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Options(BaseModel):
+    """Base of all: immutable, hashable, and no name that is not declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    optional: bool = False
+    """Leave it out, and say so in the report, where it cannot be used. Otherwise that is an error."""
+
+
+class ExecutorOptions(Options):
+    """What every executor takes."""
+
+    include: tuple[str, ...] = ()
+    """Patterns (`*`, `?`) of the symbols that it is asked for; empty: all of them."""
+    exclude: tuple[str, ...] = ()
+    """Patterns of the symbols that it is not asked for."""
+    on_decline: Literal["next", "warn", "error"] = "next"
+    """What to do when it has an implementation of an operation, but not for this call of it."""
+
+
+class TransformOptions(Options):
+    """What every transform takes."""
+
+    enabled: bool = True
+    """False leaves the transform out."""
+
+

@@ -1,0 +1,119 @@
+"""What the hooks of a plugin return: specifications, which import nothing.
+
+``load`` is where the thing itself is: ``"package.module:attribute"``. It is imported when a program is compiled that uses
+it, so the module may import the vendor's library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thunder_core.plugins.options import ExecutorOptions, TransformOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSpec:
+    """An executor.
+
+    Attributes:
+        name: in configurations. An executor that is called like its plugin needs no prefix there.
+        load: of a callable that takes the options and returns a `thunder_core.executors.Executor`.
+        options: the model of its options.
+        summary: one line, for lists.
+    """
+
+    name: str
+    load: str
+    options: type[ExecutorOptions] = ExecutorOptions
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TransformSpec:
+    """A transform.
+
+    Attributes:
+        name: in configurations; the ``name`` of the transform.
+        load: of a callable that takes the options and returns a `thunder_core.passes.transform.Transform`.
+        options: the model of its options.
+        summary: one line, for lists.
+        default: whether it runs unless a configuration disables it. For the core's own.
+    """
+
+    name: str
+    load: str
+    options: type[TransformOptions] = TransformOptions
+    summary: str = ""
+    default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolsSpec:
+    """Operations of the plugin's own.
+
+    Attributes:
+        load: of an iterable of `thunder_core.symbols.row.Row`: what there is to know about functions that the plugin
+            defines, with `torch.library` or with `thunder_core.symbols.recorded`. They are added when the plugin is
+            used for the first time, and must not be about functions that have a row already.
+    """
+
+    load: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEndSpec:
+    """Another way to record programs.
+
+    Attributes:
+        name: for the option ``front_end`` of configurations.
+        load: of a callable ``(function, args, kwargs) -> thunder_core.acquire.acquire.Acquired``.
+        summary: one line, for lists.
+    """
+
+    name: str
+    load: str
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A configuration that is shipped in a package.
+
+    Attributes:
+        name: for ``config=`` and ``extends:``.
+        package, file: where it is: ``importlib.resources.files(package) / file``, in YAML.
+        summary: one line, for lists.
+    """
+
+    name: str
+    package: str
+    file: str
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that ``thunder doctor`` checks.
+
+    Attributes:
+        name: what is checked.
+        load: of a callable without arguments that returns a `CheckResult`. An exception counts as a failure.
+    """
+
+    name: str
+    load: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What a check found.
+
+    Attributes:
+        ok: False for what must be repaired.
+        text: what was found, one line.
+        advice: what to do about it.
+    """
+
+    ok: bool
+    text: str
+    advice: str = ""
