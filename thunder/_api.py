@@ -8,8 +8,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from thunder_core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -17,28 +15,40 @@ if TYPE_CHECKING:
     from thunder_core.report.compile_report import CompileReport
 
 
-def jit(fn: Any = None, /, *, executors: Sequence[str] | None = None, **options: Any) -> Any:
+def jit(
+    fn: Any = None,
+    /,
+    *,
+    config: Any = None,
+    executors: Sequence[Any] | None = None,
+    transforms: Sequence[Any] | None = None,
+    **options: Any,
+) -> Any:
     """Compile a function or an `nn.Module`; compilation happens at the first call, and again when a guard fails.
 
     Args:
         fn: what to compile. Without it, a decorator is returned: ``@thunder.jit(cache="no caching")``.
-        executors: names of executors to ask, in order; ``[]`` for the reference executor alone, None for the best
-            that is installed.
-        options: ``cache``, ``sharp_edges``, ``recompute``, ``recompile_warning``, ``recompile_limit``; see
-            `thunder_core.runtime.options.Options`.
+        config: a file, a dict, a `ThunderConfig` or the name of a preset; None for the default. What else is given here
+            overrides it.
+        executors: who is asked to run operations, in order: names, ``{name: options}``, or executors themselves. ``[]``
+            for the reference executor alone, which follows them in any case.
+        transforms: passes to add to the pipeline, in the same forms.
+        options: ``cache``, ``sharp_edges``, ``recompute``, ``recompile_warning``, ``recompile_limit``, ``front_end``,
+            ``requires``; see `thunder_core.config.model.ThunderConfig`.
 
     Returns:
         A `ThunderModule` that shares everything with the module, or a callable like the function.
 
     Raises:
-        OptionError: an unknown option or a value that is not accepted.
+        ConfigError: an unknown option or a value that is not accepted; all problems at once. It is an `OptionError`.
+        PluginError: something that is named cannot be used; the message says what to do.
     """
-    from thunder_core.runtime.options import Options
+    from thunder_core.config.resolve import settings_of
 
-    checked = Options.create(executors, **options)
+    settings = settings_of(config, executors=executors, transforms=transforms, **options)
     if fn is None:
-        return functools.partial(_jit, options=checked)
-    return _jit(fn, checked)
+        return functools.partial(_jit, settings=settings)
+    return _jit(fn, settings)
 
 
 def grad(
@@ -122,20 +132,22 @@ def _warn_of_name_clash() -> None:
     )
 
 
-def _jit(fn: Any, options: Any) -> Any:
+def _jit(fn: Any, settings: Any) -> Any:
+    import torch
+
     from thunder_core.runtime.function import ThunderFunction
     from thunder_core.runtime.module import ThunderModule
 
     _warn_of_name_clash()
     if isinstance(fn, ThunderModule):
-        return ThunderModule(fn._original, options)
+        return ThunderModule(fn._original, settings)
     if isinstance(fn, ThunderFunction):
-        return ThunderFunction(fn.function, options)
+        return ThunderFunction(fn.function, settings)
     if isinstance(fn, torch.nn.Module):
-        return ThunderModule(fn, options)
+        return ThunderModule(fn, settings)
     if not callable(fn) or isinstance(fn, type):
         raise OptionError(f"thunder.jit takes a function or an nn.Module, not {fn!r}")
-    return ThunderFunction(fn, options)
+    return ThunderFunction(fn, settings)
 
 
 def _compiled(jitted: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.executors.executor import Claimed, Decision, Declined, DerivativePair
+from thunder_core.executors import Claimed, Decision, Declined, DerivativePair, Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 
 CALLS: Counter[str] = Counter()
@@ -64,7 +64,7 @@ PRODUCT = DerivativePair(product_forward, product_backward)
 
 
 @dataclass(frozen=True, eq=False)
-class Kernels:
+class Kernels(Executor):
     """Claims the symbols of ``pairs``, and gives their pairs.
 
     Attributes:
@@ -90,7 +90,7 @@ class Kernels:
 
 
 @dataclass(frozen=True)
-class ForwardOnly:
+class ForwardOnly(Executor):
     """Claims one symbol, and knows nothing of derivatives."""
 
     name: str

@@ -14,8 +14,7 @@ from torch import nn
 import thunder
 from tests.autodiff import kernels
 from tests.autodiff.kernels import CALLS, PRODUCT, RMS_NORM, SILU, ForwardOnly, Kernels
-from thunder_core.executors.executor import DerivativePair, Executor
-from thunder_core.executors.installed import INSTALLED
+from thunder_core.executors import DerivativePair, Executor
 
 NORM = "torch.nn.functional.rms_norm"
 SILU_NAME = "torch.nn.functional.silu"
@@ -26,16 +25,9 @@ def _counts() -> None:
     CALLS.clear()
 
 
-@pytest.fixture
-def jit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """``jit(program, *executors)`` with executors that are installed for the test."""
-
-    def compile(program: Any, *executors: Executor, **options: Any) -> Any:
-        for executor in executors:
-            monkeypatch.setitem(INSTALLED, executor.name, executor)
-        return thunder.jit(program, executors=[executor.name for executor in executors], **options)
-
-    return compile
+def jit(program: Any, *executors: Executor, **options: Any) -> Any:
+    """Compiled by these executors."""
+    return thunder.jit(program, executors=executors, **options)
 
 
 def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -58,7 +50,7 @@ def joint_of(program: Any) -> str:
     return str(thunder.last_backward_traces(program)[0])
 
 
-def test_gradients_and_traces(jit: Any) -> None:
+def test_gradients_and_traces() -> None:
     program = jit(norm, Kernels("numpy", {NORM: RMS_NORM}))
     torch.testing.assert_close(gradients(program, *inputs()), gradients(norm, *inputs()))
     assert CALLS == {"rms_norm_forward": 1, "rms_norm_backward": 1, "rms_norm_wanted": 2}
@@ -69,7 +61,7 @@ def test_gradients_and_traces(jit: Any) -> None:
     assert NORM not in forward
 
 
-def test_report(jit: Any) -> None:
+def test_report() -> None:
     program = jit(norm, Kernels("numpy", {NORM: RMS_NORM}))
     gradients(program, *inputs())
     entry = thunder.explain(program).entries[0]
@@ -79,14 +71,14 @@ def test_report(jit: Any) -> None:
     assert (entry.training.saved_values, entry.training.saved_bytes, entry.training.saved_inputs) == (1, 3 * 8, 2)
 
 
-def test_pair_that_works_on_fake_tensors(jit: Any) -> None:
+def test_pair_that_works_on_fake_tensors() -> None:
     program = jit(F.silu, Kernels("torch_kernels", {SILU_NAME: SILU}))
     x, _ = inputs()
     torch.testing.assert_close(gradients(program, x), gradients(F.silu, x))
     assert "silu_backward" in joint_of(program)
 
 
-def test_declined_lines_fall_through(jit: Any) -> None:
+def test_declined_lines_fall_through() -> None:
     executor = Kernels("numpy", {NORM: RMS_NORM}, limit=1000)
     program = jit(norm, executor)
     torch.testing.assert_close(gradients(program, *inputs()), gradients(norm, *inputs()))
@@ -95,7 +87,7 @@ def test_declined_lines_fall_through(jit: Any) -> None:
     assert thunder.explain(program).entries[0].training.sources == {"a hand-written rule": 1}
 
 
-def test_first_that_claims(jit: Any) -> None:
+def test_first_that_claims() -> None:
     """It gives the pair or leaves the line to rules; those behind it are not asked."""
     small = Kernels("large_only", {NORM: None}, limit=1000)
     second, third = Kernels("second", {NORM: RMS_NORM}), Kernels("third", {NORM: SILU})
@@ -107,7 +99,7 @@ def test_first_that_claims(jit: Any) -> None:
 
 
 @pytest.mark.parametrize("first", [ForwardOnly("first", SILU_NAME), Kernels("first", {SILU_NAME: None})], ids=repr)
-def test_claimed_without_a_pair(jit: Any, first: Any) -> None:
+def test_claimed_without_a_pair(first: Any) -> None:
     program = jit(F.silu, first, Kernels("second", {SILU_NAME: SILU}))
     x, _ = inputs()
     torch.testing.assert_close(gradients(program, x), gradients(F.silu, x))
@@ -117,7 +109,7 @@ def test_claimed_without_a_pair(jit: Any, first: Any) -> None:
     assert "second" not in entry.executors
 
 
-def test_equal_layers_are_asked_for_once(jit: Any) -> None:
+def test_equal_layers_are_asked_for_once() -> None:
     executor = Kernels("numpy", {NORM: RMS_NORM})
 
     def layers(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -131,7 +123,7 @@ def test_equal_layers_are_asked_for_once(jit: Any) -> None:
     assert CALLS["rms_norm_backward"] == 5
 
 
-def test_double_backward(jit: Any) -> None:
+def test_double_backward() -> None:
     program = jit(norm, Kernels("numpy", {NORM: RMS_NORM}))
 
     def second(program: Any) -> Any:
@@ -142,7 +134,7 @@ def test_double_backward(jit: Any) -> None:
     torch.testing.assert_close(second(program), second(norm))
 
 
-def test_frozen_weight(jit: Any) -> None:
+def test_frozen_weight() -> None:
     program = jit(norm, Kernels("numpy", {NORM: RMS_NORM}))
     arguments = inputs(frozen=True)
     torch.testing.assert_close(gradients(program, *arguments), gradients(norm, *arguments))
@@ -150,7 +142,7 @@ def test_frozen_weight(jit: Any) -> None:
     assert "(True, False)" in joint_of(program)
 
 
-def test_gradient_of_one_input(jit: Any) -> None:
+def test_gradient_of_one_input() -> None:
     """What one backward does not ask for is not computed."""
     program = jit(norm, Kernels("numpy", {NORM: RMS_NORM}))
     x, weight = inputs()
@@ -159,7 +151,7 @@ def test_gradient_of_one_input(jit: Any) -> None:
     assert CALLS["rms_norm_wanted"] == 1
 
 
-def test_retained_graph(jit: Any) -> None:
+def test_retained_graph() -> None:
     program = jit(norm, Kernels("numpy", {NORM: RMS_NORM}))
     x, weight = inputs()
     loss = program(x, weight).sum()
@@ -169,7 +161,7 @@ def test_retained_graph(jit: Any) -> None:
         loss.backward()
 
 
-def test_one_tensor_as_two_arguments(jit: Any) -> None:
+def test_one_tensor_as_two_arguments() -> None:
     def square(x: torch.Tensor) -> torch.Tensor:
         return torch.mul(x, x)
 
@@ -179,7 +171,7 @@ def test_one_tensor_as_two_arguments(jit: Any) -> None:
     assert "product_backward" in joint_of(program)
 
 
-def test_local_functions(jit: Any) -> None:
+def test_local_functions() -> None:
     pair = DerivativePair(lambda x: kernels.silu_forward(x), lambda *given: kernels.silu_backward(*given))
     program = jit(F.silu, Kernels("local", {SILU_NAME: pair}))
     x, _ = inputs()
@@ -187,7 +179,7 @@ def test_local_functions(jit: Any) -> None:
     assert thunder.explain(program).entries[0].executors["local"] == 2
 
 
-def test_checkpoint_runs_a_pure_pair_again(jit: Any) -> None:
+def test_checkpoint_runs_a_pure_pair_again() -> None:
     def checkpointed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         def region(x: torch.Tensor) -> torch.Tensor:
             return norm(x, weight).exp().sin()
@@ -203,7 +195,7 @@ def test_checkpoint_runs_a_pure_pair_again(jit: Any) -> None:
         assert CALLS["rms_norm_forward"] == calls
 
 
-def test_in_a_model_that_eager_differentiates(jit: Any) -> None:
+def test_in_a_model_that_eager_differentiates() -> None:
     """Autograd cannot go through a kernel: no executor but the reference runs what it records."""
 
     def with_gradient(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -228,7 +220,7 @@ def test_in_a_model_that_eager_differentiates(jit: Any) -> None:
     ],
     ids=["result", "alias", "residuals", "write", "gradient", "none", "numpy"],
 )
-def test_pairs_that_do_not_fit(jit: Any, pair: DerivativePair, reason: str) -> None:
+def test_pairs_that_do_not_fit(pair: DerivativePair, reason: str) -> None:
     """The line is differentiated without them, and the report says why."""
     program = jit(F.silu, Kernels("broken", {SILU_NAME: pair}))
     x, _ = inputs()
@@ -239,7 +231,7 @@ def test_pairs_that_do_not_fit(jit: Any, pair: DerivativePair, reason: str) -> N
     assert reason in derivative.reason
 
 
-def test_module_in_training(jit: Any) -> None:
+def test_module_in_training() -> None:
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()

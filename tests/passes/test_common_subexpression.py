@@ -7,12 +7,13 @@ from tests.passes.programs import acquire_program
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.common_subexpression import CommonSubexpression, literal_key
+from thunder_core.passes.transform import Phase, TransformContext
 
 
 def merge(function, *args):
     """The merged trace, the number of merged lines, and its results."""
     program = acquire_program(function, *args)
-    merged = CommonSubexpression().run(program.trace)
+    merged = CommonSubexpression().run(program.trace, TransformContext(Phase.INFERENCE))
     verify(merged)
     return merged, len(program.trace.symbols) - len(merged.symbols), compile_trace(merged)(*program.inputs)
 
@@ -118,4 +119,4 @@ def test_modes_tell_calls_apart():
 def test_kept_names_are_not_merged():
     trace = acquire_program(lambda x: x.exp() + x.exp(), torch.ones(3)).trace
     name = trace.symbols[0].output.name
-    assert len(CommonSubexpression(frozenset({name})).run(trace).symbols) == 3
+    assert len(CommonSubexpression().run(trace, TransformContext(Phase.INFERENCE, frozenset({name}))).symbols) == 3

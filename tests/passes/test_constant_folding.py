@@ -1,19 +1,30 @@
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 from tests.passes.programs import acquire_program
 from thunder_core.ir.program import compile_trace
+from thunder_core.ir.trace import Trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.constant_folding import ConstantFolding
+from thunder_core.passes.transform import Phase, TransformContext
+
+
+class Folded(NamedTuple):
+    trace: Trace
+    constants: tuple[torch.Tensor, ...]
 
 
 def fold(function, *args, limit=1 << 20):
     program = acquire_program(function, *args)
-    folded = ConstantFolding(limit).run(program.trace)
-    verify(folded.trace)
-    results = compile_trace(folded.trace)(*program.inputs, *folded.constants)
-    return folded, results
+    context = TransformContext(Phase.INFERENCE)
+    trace = ConstantFolding(limit).run(program.trace, context)
+    verify(trace)
+    constants = tuple(context.constants.values())
+    results = compile_trace(trace)(*program.inputs, *constants)
+    return Folded(trace, constants), results
 
 
 def mask_program(x):
@@ -30,7 +41,7 @@ def test_constants_become_inputs():
 
 def test_nothing_to_fold_returns_the_same_trace():
     trace = acquire_program(lambda x: x + 1, torch.ones(3)).trace
-    assert ConstantFolding().run(trace).trace is trace
+    assert ConstantFolding().run(trace, TransformContext(Phase.INFERENCE)) is trace
 
 
 def test_large_tensors_are_left():

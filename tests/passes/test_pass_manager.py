@@ -9,7 +9,7 @@ import torch
 from tests.passes.programs import acquire_program
 from thunder_core.errors import VerificationError
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.claim import Claim
+from thunder_core.passes.assign_executors import AssignExecutors
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import Functionalize
 from thunder_core.passes.pass_manager import PassManager, TracePass, verification_requested
@@ -42,8 +42,8 @@ def test_runs_are_recorded(trace):
     manager = PassManager(verify=True)
     functional = manager.run(Functionalize(), trace)
     manager.run_all([DeadCode(), DeadCode()], functional.computation)
-    manager.run(Claim(), functional.computation)
-    assert [record.name for record in manager.records] == ["Functionalize", "DeadCode", "DeadCode", "Claim"]
+    manager.run(AssignExecutors(), functional.computation)
+    assert [record.name for record in manager.records] == ["Functionalize", "DeadCode", "DeadCode", "AssignExecutors"]
     assert all(record.seconds >= 0 and record.traces for record in manager.records)
     assert manager.records[-1].traces[0].stage is Stage.EXECUTABLE
 

@@ -21,6 +21,7 @@ from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
+from thunder_core.passes.transform import Phase, TransformContext
 
 steps = st.lists(
     st.tuples(st.integers(0, len(OPERATIONS) - 1), st.integers(0, 20), st.integers(0, 20), st.integers(0, 4)),
@@ -33,12 +34,14 @@ Run = Callable[[list[Any]], tuple[Any, ...]]
 def stages(trace: Trace) -> Iterator[tuple[str, Run]]:
     """The program at each stage, as a function of the trace's inputs."""
     yield "acquired", lambda inputs: compile_trace(trace)(*inputs)
-    cleaned = CommonSubexpression().run(DeadCode().run(trace))
+    cleaned = CommonSubexpression().run(DeadCode().run(trace), TransformContext(Phase.INFERENCE))
     verify(cleaned)
     yield "cleaned", lambda inputs: compile_trace(cleaned)(*inputs)
     functional = functionalize(trace)
     yield "functional", lambda inputs: run_functionalized(functional, inputs)
-    computation = CommonSubexpression(functional.donated).run(DeadCode().run(functional.computation))
+    computation = CommonSubexpression().run(
+        DeadCode().run(functional.computation), TransformContext(Phase.INFERENCE, functional.donated)
+    )
     verify(computation)
     restored = PassManager(verify=True).run(Reinplace(functional), computation)
     verify(restored.computation)

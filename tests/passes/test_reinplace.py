@@ -15,13 +15,14 @@ from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import FromInput, Functionalized
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
+from thunder_core.passes.transform import Phase, TransformContext
 
 
 def restore(function: Any, *args: Any) -> tuple[Functionalized, list[Any]]:
     program = acquire_program(function, *args)
     functional = functionalize(program.trace)
     computation = DeadCode().run(functional.computation)
-    computation = CommonSubexpression(functional.donated).run(computation)
+    computation = CommonSubexpression().run(computation, TransformContext(Phase.INFERENCE, functional.donated))
     restored = PassManager(verify=True).run(Reinplace(functional), computation)
     verify(restored.computation)
     return restored, program.inputs

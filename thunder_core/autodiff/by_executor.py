@@ -43,7 +43,7 @@ def derive_by_executor(query: Query, executors: Sequence[Executor]) -> Derivativ
         return Declined(executor.name, "it has no derivative of its own for this call")
     try:
         return replace(_derivative(query, executor.name, pair), answers=answers)
-    except Exception as error:  # a bug of the executor, or a pair that does not work on fake tensors
+    except Exception as error:  # noqa: BLE001 - a bug of the executor, or a pair that does not work on fake tensors
         what = str(error) if isinstance(error, LoweringError) else f"{type(error).__name__}: {error}"
         return Declined(executor.name, f"the pair of {executor.name} failed: {what}", failed=True)
 

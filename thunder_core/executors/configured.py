@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -67,8 +66,6 @@ class ConfiguredExecutor(Executor):
             )
         where = f" at {bound.location.describe()}" if bound.location is not None else ""
         warnings.warn(problem + where, ExecutorWarning, stacklevel=2)
-
-
 
 
 @lru_cache(maxsize=4096)

@@ -34,7 +34,7 @@ class Reinplace(Pass[Functionalized]):
             of it.
     """
 
-    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL, Stage.EXECUTABLE})
 
     functionalized: Functionalized
 

@@ -56,7 +56,9 @@ class TransformPass(TracePass):
         if not isinstance(after, Trace):
             raise TransformError(f"the transform {self.name!r} returned {after!r} {self._where()} instead of a trace")
         if after.stage not in _STAGES[self.transform.place]:
-            raise TransformError(f"the transform {self.name!r} made a trace of stage {after.stage.value} {self._where()}")
+            raise TransformError(
+                f"the transform {self.name!r} made a trace of stage {after.stage.value} {self._where()}"
+            )
         expected = [*[proxy.name for proxy in before.inputs], *added]
         if [proxy.name for proxy in after.inputs] != expected:
             raise TransformError(

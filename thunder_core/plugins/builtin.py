@@ -51,4 +51,6 @@ def thunder_transforms() -> list[TransformSpec]:
 @hookimpl
 def thunder_front_ends() -> list[FrontEndSpec]:
     """Running the program once."""
-    return [FrontEndSpec("run", "thunder_core.acquire.acquire:acquire", "runs the program once and writes down its calls")]
+    return [
+        FrontEndSpec("run", "thunder_core.acquire.acquire:acquire", "runs the program once and writes down its calls")
+    ]

@@ -32,5 +32,3 @@ class TransformOptions(Options):
 
     enabled: bool = True
     """False leaves the transform out."""
-
-

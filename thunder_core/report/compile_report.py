@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from thunder_core.report.decisions import LineDecisions, declines, share_lines
 from thunder_core.report.training_report import TrainingReport
 
 
@@ -33,6 +34,7 @@ class EntryReport:
         training: how the program was differentiated; None if it was not.
         left_to_autograd: why PyTorch's autograd records the program while it runs, as it does an eager one; None where
             it does not, or where the program has no gradients.
+        decisions: who runs which line, and why others do not.
     """
 
     reason: str
@@ -44,6 +46,7 @@ class EntryReport:
     writes: int
     training: TrainingReport | None = None
     left_to_autograd: str | None = None
+    decisions: tuple[LineDecisions, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -82,7 +85,7 @@ class CompileReport:
     def __str__(self) -> str:
         lines = [
             f"{self.name}: {self.cache_hits} cache hits, {self.cache_misses} misses, {len(self.entries)} compilations",
-            "options: " + ", ".join(f"{name}={value!r}" for name, value in self.options.items()),
+            "options: " + (", ".join(f"{name}={value!r}" for name, value in self.options.items()) or "defaults"),
         ]
         for reason, count in self.fallbacks.items():
             lines.append(f"run by eager PyTorch {count} times: {reason}")
@@ -98,8 +101,10 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
     for stage in entry.stages:
         size = f"{stage.lines:6d} lines" if stage.lines is not None else ""
         lines.append(f"  {stage.name:<28}{stage.seconds * 1e3:9.2f} ms {size}")
-    claimed = ", ".join(f"{count} by {name}" for name, count in entry.executors.items()) or "none"
-    lines.append(f"  lines claimed: {claimed}")
+    lines.extend(f"  {line}" for line in share_lines(entry.decisions))
+    for item in declines(entry.decisions):
+        where = f" ({item.location})" if item.location is not None else ""
+        lines.append(f"    {item.executor} declined {item.lines} x {item.symbol}, because {item.reason}{where}")
     if entry.training is not None:
         lines.extend(f"  {line}" for line in entry.training.lines())
     if entry.left_to_autograd is not None:

@@ -20,12 +20,18 @@ from thunder_core.passes.pass_manager import PassManager
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.runtime.autocast import without_autocast
 from thunder_core.runtime.bridge import join
+from thunder_core.runtime.decisions import executed_lines
 from thunder_core.runtime.entry import Entry, build_run
 from thunder_core.runtime.transform import transform
 
 
 def compile_program(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], settings: Settings, states: States, reason: str
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    settings: Settings,
+    states: States,
+    reason: str,
 ) -> Entry:
     """Acquire ``function`` with these arguments, transform it, and make it callable.
 
@@ -50,7 +56,12 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _compile(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], settings: Settings, states: States, reason: str
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    settings: Settings,
+    states: States,
+    reason: str,
 ) -> Entry:
     start = time.perf_counter()
     acquired = settings.front_end(function, args, kwargs)
@@ -94,7 +105,7 @@ def _compile(
         tuple(stages),
         tuple(guard.describe() for guard in prologue.guards),
         len(names),
-        decisions_of(program.assignments),
+        executed_lines(program.assignments),
         acquired.recipe.writes,
         program.training,
         program.left_to_autograd,
@@ -105,7 +116,15 @@ def _compile(
         if isinstance(source, ConstantSource)
     }
     return Entry(
-        prologue, run, program.traces, program.backward_traces, epilogue, report, constants, acquired.random_states
+        prologue,
+        run,
+        program.traces,
+        program.backward_traces,
+        epilogue,
+        report,
+        program.assignments,
+        constants,
+        acquired.random_states,
     )
 
 

@@ -98,7 +98,7 @@ class Compiled:
         return reason
 
     def _too_often(self, reason: str) -> str:
-        recent = [entry.report.reason for entry in self.entries[-3:]]
+        recent = [entry.made.reason for entry in self.entries[-3:]]
         listed = "".join(f"\n  - {item}" for item in dict.fromkeys([*recent, reason]))
         return (
             f"{self.name} was compiled {len(self.entries)} times and is compiled again (eager PyTorch takes over after "
@@ -131,7 +131,7 @@ class Compiled:
 
     def _keep(self, entry: Entry) -> None:
         self.last = entry
-        if not entry.report.cached:
+        if not entry.made.cached:
             return
         self.entries.append(entry)
         self._dispatcher.add(entry)
@@ -139,4 +139,5 @@ class Compiled:
     def report(self) -> CompileReport:
         """Everything about the compilations so far."""
         entries = tuple(entry.report for entry in self.entries) or ((self.last.report,) if self.last else ())
-        return CompileReport(self.name, self.settings.config.model_dump(), self.hits, self.misses, entries, dict(self.fallbacks))
+        options = self.settings.config.model_dump(exclude_defaults=True)
+        return CompileReport(self.name, options, self.hits, self.misses, entries, dict(self.fallbacks))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from thunder_core.acquire.rebuild import Recipe
@@ -18,6 +19,7 @@ from thunder_core.passes.functionalize.result import (
     ResultSource,
 )
 from thunder_core.report.compile_report import EntryReport
+from thunder_core.runtime.decisions import Assignments, decisions_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +32,8 @@ class Entry:
         traces: the program at each stage, as acquired first, as executed last.
         backward_traces: its backward, as joint trace first, as executed last; empty for a program without gradients.
         epilogue: copies into mutated inputs, as a trace; None when there are none.
-        report: how it was made.
+        made: how it was made, without the decisions.
+        assignments: who runs which line, by program.
         constants: values of the acquired program's inputs that are the same in every run, by name.
         random_states: generators outside of PyTorch that the program consumed; such an entry is not reused.
     """
@@ -40,9 +43,15 @@ class Entry:
     traces: tuple[Trace, ...]
     backward_traces: tuple[Trace, ...]
     epilogue: Trace | None
-    report: EntryReport
+    made: EntryReport
+    assignments: Assignments
     constants: dict[str, Any]
     random_states: tuple[str, ...]
+
+    @cached_property
+    def report(self) -> EntryReport:
+        """How it was made, and who runs which line. Counting what the lines do takes a while, so it is done when asked."""
+        return replace(self.made, decisions=decisions_of(self.assignments))
 
 
 def build_run(

@@ -165,7 +165,23 @@ class _Pipeline:
             trace = self._transforms(place, trace, phase)
         return self.manager.run(DeleteLastUse(), trace)
 
-    def _overwritten(functional: Functionalized) -> frozenset[str]:
+    def _executable(self, trace: Trace) -> Trace:
+        """A backward that is made when it is needed, as executors run it."""
+        later = replace(self, manager=PassManager())
+        assigned = later.manager.run(AssignExecutors(self.settings.executors, self.states), trace)
+        return later._finished(assigned.trace, Phase.BACKWARD)
+
+    def _inputs(self, constants: dict[str, torch.Tensor]) -> tuple[tuple[Source, ...], tuple[Any, ...]]:
+        sources = tuple([ConstantSource(value, "made by a transform") for value in constants.values()])
+        return (*self.acquired.sources, *sources), (*self.acquired.inputs, *constants.values())
+
+
+def _requires_grad(trace: Trace) -> bool:
+    """Whether the program may have gradients."""
+    return any(isinstance(proxy, TensorProxy) and proxy.requires_grad for proxy in trace.output)
+
+
+def _overwritten(functional: Functionalized) -> frozenset[str]:
     """Inputs that the epilogue writes."""
     if functional.epilogue is None:
         return frozenset()

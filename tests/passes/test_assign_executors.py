@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import torch
 
 from tests.passes.programs import acquire_program, functionalize
-from thunder_core.executors.executor import Claimed, Decision, Declined
+from thunder_core.executors import Claimed, Decision, Declined, Executor
 from thunder_core.executors.reference import REFERENCE
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage
-from thunder_core.passes.claim import Claim
+from thunder_core.passes.assign_executors import AssignExecutors
 
 
 def slow_exp(x: torch.Tensor) -> torch.Tensor:
@@ -19,7 +19,7 @@ def slow_exp(x: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class OnlyExp:
+class OnlyExp(Executor):
     name: str = "only-exp"
 
     def claim(self, bound: BoundSymbol) -> Decision:
@@ -31,18 +31,18 @@ class OnlyExp:
 def test_reference_runs_everything_as_it_is():
     program = acquire_program(lambda x: x.exp() + 1, torch.ones(3))
     trace = functionalize(program.trace).computation
-    result = Claim().run(trace)
+    result = AssignExecutors().run(trace)
     assert result.trace.stage is Stage.EXECUTABLE
     assert result.trace.symbols == trace.symbols
-    assert result.decisions == ((Claimed("reference"),),) * 2
+    assert [assignment.answers for assignment in result.assignments] == [(Claimed("reference"),)] * 2
 
 
 def test_first_claim_wins_and_all_answers_are_kept():
     program = acquire_program(lambda x: x.exp() + 1, torch.ones(3))
-    result = Claim((OnlyExp(),)).run(functionalize(program.trace).computation)
+    result = AssignExecutors((OnlyExp(),)).run(functionalize(program.trace).computation)
     assert [bound.symbol.name for bound in result.trace.symbols] == ["slow_exp", "torch.add"]
-    assert result.decisions[0][-1].executor == "only-exp"
-    assert result.decisions[1] == (Declined("only-exp", "only exp is implemented"), Claimed("reference"))
+    assert result.assignments[0].executor == "only-exp"
+    assert result.assignments[1].answers == (Declined("only-exp", "only exp is implemented"), Claimed("reference"))
     (value,) = compile_trace(result.trace)(*program.inputs)
     torch.testing.assert_close(value, torch.ones(3).exp() + 1)
 

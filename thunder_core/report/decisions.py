@@ -1,0 +1,97 @@
+"""Who runs which line of a compiled program, and why others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LineDecisions:
+    """What the executors said to one line.
+
+    Attributes:
+        phase: the program it stands in: "inference", "forward" or "backward"; "joint" for a line as it was before it was
+            differentiated, when executors are asked for its derivative.
+        symbol: what it calls.
+        outputs: names of its results.
+        location: the user's line; None if there is none.
+        executor: who runs the line, or gave its derivative. Of a line that was taken apart, who would have.
+        declined: the executors that were asked before and declined, with their reasons.
+        parts: what the line was taken apart into.
+        bytes: memory that it reads and writes, at least: that of its arguments and results.
+        flops: floating-point operations by PyTorch's counters; None for operations that these do not know.
+    """
+
+    phase: str
+    symbol: str
+    outputs: tuple[str, ...]
+    location: str | None
+    executor: str
+    declined: tuple[tuple[str, str], ...] = ()
+    parts: tuple[LineDecisions, ...] = ()
+    bytes: int | None = None
+    flops: int | None = None
+
+    def leaves(self) -> Sequence[LineDecisions]:
+        """The lines that run."""
+        return [leaf for part in self.parts for leaf in part.leaves()] if self.parts else [self]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one executor runs of a program. Fractions of bytes and operations count only lines whose number is known."""
+
+    executor: str
+    lines: int
+    bytes: float
+    flops: float
+
+
+def shares(decisions: Sequence[LineDecisions]) -> tuple[Share, ...]:
+    """The executors' shares of the lines that run, the most lines first."""
+    leaves = [leaf for line in decisions if line.phase != "joint" for leaf in line.leaves()]
+    all_bytes = sum(leaf.bytes or 0 for leaf in leaves) or 1
+    all_flops = sum(leaf.flops or 0 for leaf in leaves) or 1
+    found = []
+    for name in dict.fromkeys(leaf.executor for leaf in leaves):
+        own = [leaf for leaf in leaves if leaf.executor == name]
+        moved, done = sum(leaf.bytes or 0 for leaf in own), sum(leaf.flops or 0 for leaf in own)
+        found.append(Share(name, len(own), moved / all_bytes, done / all_flops))
+    return tuple(sorted(found, key=lambda share: -share.lines))
+
+
+def share_lines(decisions: Sequence[LineDecisions]) -> list[str]:
+    """The shares as text."""
+    rows = [
+        f"{share.lines} by {share.executor} ({share.bytes:.0%} of bytes, {share.flops:.0%} of operations)"
+        for share in shares(decisions)
+    ]
+    return [f"lines claimed: {', '.join(rows) or 'none'}"]
+
+
+@dataclass(frozen=True)
+class Decline:
+    """Equal declines of one program: ``lines`` times ``executor`` did not run ``symbol`` because of ``reason``."""
+
+    executor: str
+    symbol: str
+    reason: str
+    lines: int
+    location: str | None
+
+
+def declines(decisions: Sequence[LineDecisions]) -> tuple[Decline, ...]:
+    """All declines but those by executors that have nothing for the symbol, in the order of the program."""
+    found: dict[tuple[str, str, str], tuple[int, str | None]] = {}
+    for line in decisions:
+        for part in (line, *_inner(line)):
+            for executor, reason in part.declined:
+                key = (executor, part.symbol, reason)
+                count, location = found.get(key, (0, part.location))
+                found[key] = (count + 1, location)
+    return tuple([Decline(*key, *value) for key, value in found.items()])
+
+
+def _inner(line: LineDecisions) -> list[LineDecisions]:
+    return [found for part in line.parts for found in (part, *_inner(part))]

@@ -1,0 +1,78 @@
+"""From the answers of executors to what the report tells of them. Runs when somebody asks for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from thunder_core.autodiff.memory import element_bytes
+from thunder_core.executors.decision import Claimed, Declined
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.passes.assignment import Assignment
+from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
+from thunder_core.passes.transform import Phase
+from thunder_core.report.decisions import LineDecisions
+from thunder_core.runtime.operations import count_operations
+
+Assignments = Mapping[Phase, tuple[Assignment, ...]]
+
+
+def decisions_of(assignments: Assignments) -> tuple[LineDecisions, ...]:
+    """What the executors said, line by line, in the order of the programs.
+
+    Of the lines as they were before differentiation, those are told that an executor with an implementation declined, or
+    whose derivative is an executor's; what runs in their place is among the lines of forward and backward.
+    """
+    return tuple(
+        [
+            _decisions(phase, assignment)
+            for phase, found in assignments.items()
+            for assignment in found
+            if phase is not Phase.JOINT or _notable(assignment)
+        ]
+    )
+
+
+def executed_lines(assignments: Assignments) -> dict[str, int]:
+    """Number of lines that run, by executor."""
+    counts: dict[str, int] = {}
+    for phase, found in assignments.items():
+        for leaf in (leaf for assignment in found for leaf in assignment.leaves()) if phase is not Phase.JOINT else ():
+            counts[leaf.executor] = counts.get(leaf.executor, 0) + 1
+    return counts
+
+
+def _notable(assignment: Assignment) -> bool:
+    return any(isinstance(answer, Declined) and answer.implements for answer in assignment.answers) or (
+        assignment.executor != "reference" and isinstance(assignment.answers[-1], Claimed)
+    )
+
+
+def _decisions(phase: Phase, assignment: Assignment) -> LineDecisions:
+    bound = assignment.bound
+    declined = [
+        (answer.executor, answer.reason)
+        for answer in assignment.answers
+        if isinstance(answer, Declined) and answer.implements
+    ]
+    claim = assignment.answers[-1]
+    return LineDecisions(
+        phase.value,
+        bound.symbol.reference.name if bound.symbol.reference is not None else bound.symbol.name,
+        tuple([proxy.name for proxy in bound.outputs()]),
+        None if bound.location is None else bound.location.describe(),
+        claim.executor if isinstance(claim, Claimed) else "reference",
+        tuple(declined),
+        tuple([_decisions(phase, part) for part in assignment.parts]),
+        _bytes(bound),
+        count_operations(bound),
+    )
+
+
+def _bytes(bound: BoundSymbol) -> int:
+    read: dict[str, Any] = {proxy.name: proxy for proxy in tensor_inputs_of(bound)}
+    made = {proxy.storage: proxy for proxy in read.values()}
+    fresh = [proxy for proxy in tensor_outputs_of(bound) if proxy.storage not in made]
+    if not fresh and not bound.effects.mutates:  # a view
+        return 0
+    return sum(map(element_bytes, [*read.values(), *fresh]))

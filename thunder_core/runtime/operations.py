@@ -1,0 +1,64 @@
+"""Floating-point operations of a line, by PyTorch's counters."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from thunder_core.acquire.fake import AcquisitionFakeMode, make_fake
+from thunder_core.autodiff.derivative import PLAIN
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.modes import modes_for_fakes
+from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.symbols.lowering import call_key
+
+_COUNTED: Final = frozenset({Tag.MATMUL, Tag.ATTENTION, Tag.OPAQUE})
+_CACHE_SIZE: Final = 4096
+_cache: dict[Any, int | None] = {}
+
+
+def count_operations(bound: BoundSymbol) -> int | None:
+    """Multiplications and additions of one run of the line, as `torch.utils.flop_counter` counts them.
+
+    That knows products of matrices, convolutions and attention. None for all others, for lines that cannot run on fake
+    tensors, and for the backward that an executor gives.
+    """
+    symbol = bound.symbol.reference or bound.symbol
+    if Tag.BACKWARD in bound.symbol.tags or Tag.LOCAL in symbol.tags or not (symbol.tags & _COUNTED):
+        return None
+    key = call_key(bound, PLAIN)
+    if key is None:
+        return None
+    if key not in _cache:
+        if len(_cache) >= _CACHE_SIZE:
+            _cache.clear()
+        _cache[key] = _count(bound)
+    return _cache[key]
+
+
+def _count(bound: BoundSymbol) -> int | None:
+    leaves = list(iterate_leaves((bound.args, bound.kwargs)))
+    if any(isinstance(leaf, Trace) or (isinstance(leaf, PROXY_TYPES) and not _dense(leaf)) for leaf in leaves):
+        return None
+    mode = AcquisitionFakeMode()
+    counter = FlopCounterMode(display=False)
+
+    def value(leaf: Any) -> Any:
+        return make_fake(mode, leaf) if isinstance(leaf, TensorProxy) else leaf
+
+    args, kwargs = map_leaves(value, bound.args), map_leaves(value, bound.kwargs)
+    with torch.random.fork_rng(devices=[]), modes_for_fakes(PLAIN), mode, counter:
+        try:
+            (bound.symbol.reference or bound.symbol).target(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - the number is then unknown, which is what the caller is told
+            return None
+    return counter.get_total_flops() or None
+
+
+def _dense(leaf: Any) -> bool:
+    return isinstance(leaf, TensorProxy) and leaf.layout is torch.strided
