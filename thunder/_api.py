@@ -140,10 +140,12 @@ def _jit(fn: Any, settings: Any) -> Any:
 
     _warn_of_name_clash()
     if isinstance(fn, ThunderModule):
-        return ThunderModule(fn._original, settings)
+        fn = fn._original
     if isinstance(fn, ThunderFunction):
         return ThunderFunction(fn.function, settings)
     if isinstance(fn, torch.nn.Module):
+        for transform in settings.transforms:
+            transform.on_module(fn)
         return ThunderModule(fn, settings)
     if not callable(fn) or isinstance(fn, type):
         raise OptionError(f"thunder.jit takes a function or an nn.Module, not {fn!r}")

@@ -48,6 +48,10 @@ class LineLog:
         known = self._proxies.get(id(tensor))
         return self._constant(tensor) if known is None else known
 
+    def requiring_grad(self) -> frozenset[str]:
+        """Names of the values whose fake tensors require grad. Proxies in the lines never say so."""
+        return frozenset([self._proxies[id(tensor)].name for tensor in self._alive if tensor.requires_grad])
+
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, observed: Observed) -> None:
         """Add the line of a call that was made."""
         written = [

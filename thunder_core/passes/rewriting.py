@@ -61,7 +61,7 @@ class _Recording:
         self.fakes: dict[str, torch.Tensor] = {}
         for proxy in tensor_inputs_of(self.bound):
             if proxy.name not in self.fakes:
-                self.fakes[proxy.name] = make_fake(self.mode, replace(proxy, requires_grad=False))
+                self.fakes[proxy.name] = make_fake(self.mode, proxy)
                 self.log.define(self.fakes[proxy.name], proxy)
 
     def of(self, function: Callable[..., Any]) -> tuple[BoundSymbol, tuple[BoundSymbol, ...]]:
@@ -70,7 +70,7 @@ class _Recording:
         args, kwargs = map_leaves(self._value, self.bound.args), map_leaves(self._value, self.bound.kwargs)
         with torch.random.fork_rng(devices=[]), self.mode:
             try:
-                with modes_for_fakes(self.context, grad=False), torch._C._EnableTorchFunction(), self.log:
+                with modes_for_fakes(self.context), torch._C._EnableTorchFunction(), self.log:
                     result = function(*args, **kwargs)
             except Exception as error:  # of the author of the rewrite
                 raise LoweringError(f"the rewrite of {name} failed: {type(error).__name__}: {error}") from error
@@ -79,7 +79,7 @@ class _Recording:
             if [_metadata(tensor) for tensor in made] != [_metadata(proxy) for proxy in own]:
                 raise LoweringError(f"the rewrite of {name} returns something else than it does")
             found = [self.log.proxy(tensor) for tensor in made]
-        return self.bound, _with_results(self.log.lines, found, own)
+        return self.bound, _with_results(self.log.lines, found, own, self.log.requiring_grad())
 
     def _own(self, leaf: Any) -> Any:
         if not isinstance(leaf, PROXY_TYPES):
@@ -91,7 +91,7 @@ class _Recording:
 
 
 def _with_results(
-    lines: list[BoundSymbol], found: list[TensorProxy], own: list[TensorProxy]
+    lines: list[BoundSymbol], found: list[TensorProxy], own: list[TensorProxy], active: frozenset[str]
 ) -> tuple[BoundSymbol, ...]:
     """The lines with the results named as the line's own."""
     made = {proxy.name for line in lines for proxy in tensor_outputs_of(line)}
@@ -105,7 +105,7 @@ def _with_results(
             return leaf
         if leaf.name in names:
             return names[leaf.name]
-        return replace(leaf, storage=storages.get(leaf.storage, leaf.storage))
+        return replace(leaf, storage=storages.get(leaf.storage, leaf.storage), requires_grad=leaf.name in active)
 
     return tuple([replace(line.map_arguments(rename), output=map_leaves(rename, line.output)) for line in lines])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.config.settings import Settings
 from thunder_core.runtime.compiled import Compiled
+from thunder_core.runtime.state_dict import take_in_place, taken_in, transformed_state_dict
 
 _OWN = frozenset({"_original", "_compiled"})
 # Part of being a module of its own; everything else that nn.Module defines acts on the original.
@@ -25,6 +26,9 @@ _NOT_FORWARDED = frozenset(
         "__repr__",
         "__setstate__",
         "forward",
+        "state_dict",
+        "load_state_dict",
+        "_load_from_state_dict",
     }
 )
 # What containers of modules and parameters define besides, by the function that asks for it.
@@ -80,6 +84,21 @@ class ThunderModule(torch.nn.Module):
         """
         original = getattr(self._original, "no_sync", None)
         return nullcontext() if original is None else original()
+
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+        """The original's, as the transforms give it out."""
+        transforms = self._compiled.settings.transforms
+        if args or not transforms:  # PyTorch still takes them by position, and warns
+            return self._original.state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
+        return transformed_state_dict(self._original, transforms, destination, prefix, keep_vars)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The original's, of what the transforms make of ``state_dict``."""
+        return self._original.load_state_dict(taken_in(self._compiled.settings.transforms, state_dict), *args, **kwargs)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        take_in_place(self._compiled.settings.transforms, state_dict, prefix)
+        self._original._load_from_state_dict(state_dict, prefix, *args)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_original"], name)

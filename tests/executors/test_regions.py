@@ -1,0 +1,92 @@
+"""Regions of random programs: every line in one, none waits for itself, the values are the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import thunder
+from tests.executors.pointwise import Pointwise
+from tests.passes.programs import acquire_program, functionalize
+from thunder_core.passes.regions import dependencies, find_regions
+
+OPERATIONS: tuple[Any, ...] = (
+    torch.add,
+    torch.mul,
+    lambda a, b: a @ b,
+    lambda a, b: a.sin(),
+    lambda a, b: a.t(),
+    lambda a, b: a[:2].sum(0) + b,
+    lambda a, b: torch.relu(a) - b,
+    lambda a, b: a + torch.rand(3, 3) * b,
+    lambda a, b: a.clone().add_(b),
+)
+STEPS = st.lists(st.tuples(st.integers(0, len(OPERATIONS) - 1), st.integers(0, 30), st.integers(0, 30)), max_size=25)
+
+
+def program_of(steps: list[tuple[int, int, int]], kept: int) -> Any:
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        values = [x, y]
+        for operation, one, other in steps:
+            values.append(OPERATIONS[operation](values[one % len(values)], values[other % len(values)]) * 0.5)
+        return values[-1 - kept % len(values) :]
+
+    return program
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.integers(0, 30), st.lists(st.sampled_from([None, 0, 1]), min_size=200, max_size=200))
+def test_order_and_completeness(steps: Any, kept: int, drawn: list[int | None]) -> None:
+    trace = functionalize(
+        acquire_program(program_of(steps, kept), torch.ones(3, 3), torch.ones(3, 3)).trace
+    ).computation
+    labels = [label if bound.effects.pure else None for bound, label in zip(trace.symbols, drawn)]
+    regions = find_regions(trace.symbols, labels)
+    assert sorted(index for region in regions for index in region.lines) == list(range(len(trace.symbols)))
+    place = {index: number for number, region in enumerate(regions) for index in region.lines}
+    for index, earlier in enumerate(dependencies(trace.symbols)):
+        assert all(place[other] <= place[index] for other in earlier)
+    for region in regions:
+        assert region.label is not None or len(region.lines) == 1
+        assert {labels[index] for index in region.lines} == {region.label}
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS, st.integers(0, 30))
+def test_same_values(steps: Any, kept: int) -> None:
+    program = program_of(steps, kept)
+    arguments = torch.randn(3, 3), torch.randn(3, 3)
+    torch.manual_seed(3)
+    expected = program(*arguments)
+    torch.manual_seed(3)
+    torch.testing.assert_close(thunder.jit(program, executors=[Pointwise()])(*arguments), expected)
+
+
+def test_lines_wait_for_their_readers() -> None:
+    """What is made of weights is made where it is used, not all at the start."""
+
+    def program(x: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
+        for weight in weights:
+            x = x @ (weight * 2)
+        return x
+
+    executor = Pointwise()
+    arguments = torch.ones(2, 2), [torch.ones(2, 2) for _ in range(5)]
+    thunder.jit(program, executors=[executor])(*arguments)
+    assert [len(region.symbols) for region in executor.regions] == [1] * 5
+
+
+@pytest.mark.parametrize("layers", [1, 4])
+def test_equal_layers_have_equal_regions(layers: int) -> None:
+    def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        for _ in range(layers):
+            x = x + torch.relu((x * 2 + 1) @ weight)
+        return x
+
+    executor = Pointwise()
+    thunder.jit(program, executors=[executor])(torch.randn(2, 2), torch.randn(2, 2))
+    assert executor.names()[1:-1] == [["relu", "add", "mul", "add"]] * (layers - 1)

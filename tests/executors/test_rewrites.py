@@ -1,0 +1,95 @@
+"""Claims that rewrite an operation into others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import thunder
+from thunder_core.executors import Claim, OperatorExecutor
+
+CALLS: list[str] = []
+
+
+def silu_as_product(input: torch.Tensor) -> torch.Tensor:
+    return input * torch.sigmoid(input)
+
+
+def sigmoid(input: torch.Tensor) -> torch.Tensor:
+    CALLS.append("sigmoid")
+    return torch.sigmoid(input)
+
+
+EXECUTOR = OperatorExecutor("mine", (Claim(F.silu, rewrite=silu_as_product), Claim(torch.sigmoid, sigmoid)))
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    CALLS.clear()
+
+
+def test_what_a_rewrite_calls_is_offered_again() -> None:
+    x = torch.randn(3, 4)
+    program = thunder.jit(lambda x: F.silu(x) + F.silu(x * 2), executors=[EXECUTOR])
+    torch.testing.assert_close(program(x), F.silu(x) + F.silu(x * 2))
+    assert CALLS == ["sigmoid"] * 2
+    names = [line.symbol.name for line in thunder.last_traces(program)[-1].symbols]
+    assert "torch.nn.functional.silu" not in names
+
+
+def test_gradients_are_those_of_what_is_called() -> None:
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    program = thunder.jit(lambda x: F.silu(x).square().sum(), executors=[EXECUTOR])
+    (actual,) = torch.autograd.grad(program(x), x)
+    (expected,) = torch.autograd.grad(F.silu(x).square().sum(), x)
+    torch.testing.assert_close(actual, expected)
+    assert CALLS == ["sigmoid"]
+
+
+def test_an_executor_above_keeps_what_one_below_would_rewrite() -> None:
+    above = OperatorExecutor("above", (Claim(F.silu, lambda input: CALLS.append("silu") or F.silu(input)),))
+    program = thunder.jit(lambda x: F.silu(x), executors=[above, EXECUTOR])
+    program(torch.randn(3))
+    assert CALLS == ["silu"]
+
+
+def test_views_and_several_results() -> None:
+    def unbind(input: Any, dim: int = 0) -> Any:
+        return tuple(input.select(dim, index) for index in range(input.shape[dim]))
+
+    executor = OperatorExecutor("mine", (Claim(torch.unbind, rewrite=unbind),))
+
+    def function(x: torch.Tensor) -> Any:
+        one, two = torch.unbind(x)
+        one.add_(1)
+        return one * two, x
+
+    x, y = torch.ones(2, 3), torch.ones(2, 3)
+    torch.testing.assert_close(thunder.jit(function, executors=[executor])(x), function(y))
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "reason"),
+    [
+        (lambda input: input.double(), "returns something else"),
+        (lambda input: input, "returns one of its arguments"),
+        (lambda input: input.no_such_method(), "failed: AttributeError"),
+    ],
+    ids=["dtype", "argument", "error"],
+)
+def test_wrong_rewrites_are_declined_with_the_reason(rewrite: Any, reason: str) -> None:
+    x = torch.randn(3)
+    program = thunder.jit(lambda x: F.silu(x), executors=[OperatorExecutor("mine", (Claim(F.silu, rewrite=rewrite),))])
+    torch.testing.assert_close(program(x), F.silu(x))
+    ((executor, said),) = thunder.explain(program).entries[0].decisions[0].declined
+    assert executor == "mine"
+    assert reason in said
+
+
+def test_rewrites_in_a_circle() -> None:
+    executor = OperatorExecutor("mine", (Claim(F.silu, rewrite=lambda input: F.silu(input + 0)),))
+    with pytest.raises(thunder.ExecutorError, match=r"mine rewrites torch.nn.functional.silu into itself"):
+        thunder.jit(lambda x: F.silu(x), executors=[executor])(torch.randn(3))

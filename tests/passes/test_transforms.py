@@ -1,0 +1,205 @@
+"""Transforms: their places, their order, what they may change, and what they are refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+import thunder
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
+from thunder_core.passes.transform_order import ordered
+from thunder_core.symbols.registry import registry
+
+
+@dataclass(frozen=True, eq=False)
+class Watch(Transform):
+    """Notes what it is given."""
+
+    name: ClassVar[str] = "watch"
+    place: ClassVar[Place] = Place.LAST
+    seen: list[tuple[Phase, Stage, int]] = field(default_factory=list)
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        self.seen.append((context.phase, trace.stage, len(trace.symbols)))
+        return trace
+
+
+def watch(at: Place, **attributes: Any) -> Watch:
+    """A `Watch` of a class of its own."""
+    kind = type("Watch", (Watch,), {"name": f"watch {at.value}", **attributes, "place": at})
+    return kind()
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_places(training: bool) -> None:
+    transforms = {place: watch(place) for place in Place}
+    program = thunder.jit(model().requires_grad_(training), transforms=list(transforms.values()))
+    output = program(torch.randn(3, 4))
+    if training:
+        output.sum().backward()
+    phases = {place: [(phase, stage) for phase, stage, _ in found.seen] for place, found in transforms.items()}
+    late = [Phase.FORWARD, Phase.BACKWARD] if training else [Phase.INFERENCE]
+    assert phases == {
+        Place.ACQUIRED: [(Phase.INFERENCE, Stage.ACQUIRED)],
+        Place.BEFORE_DIFFERENTIATION: [(Phase.INFERENCE, Stage.FUNCTIONAL)],
+        Place.AFTER_DIFFERENTIATION: [(Phase.JOINT if training else Phase.INFERENCE, Stage.FUNCTIONAL)],
+        Place.CLAIMED: [(phase, Stage.EXECUTABLE) for phase in late],
+        Place.LAST: [(phase, Stage.EXECUTABLE) for phase in late],
+    }
+    names = [stage.name for stage in thunder.explain(program).entries[0].stages]
+    assert [name for name in names if name.startswith("watch")][:3] == [
+        "watch acquired",
+        "watch before differentiation",
+        "watch after differentiation",
+    ]
+
+
+@dataclass(frozen=True)
+class SinToCos(Transform):
+    """A change that everybody can see."""
+
+    name: ClassVar[str] = "sin_to_cos"
+    place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        sin, cos = registry.symbol_of(torch.sin), registry.symbol_of(torch.cos)
+        lines = [replace(bound, symbol=cos) if bound.symbol is sin else bound for bound in trace.symbols]
+        return trace.with_symbols(lines, self.name)
+
+
+def test_a_change_before_differentiation_has_its_own_gradient() -> None:
+    x = torch.randn(3, requires_grad=True)
+    output = thunder.jit(lambda x: torch.sin(x) * 2, transforms=[SinToCos()])(x)
+    torch.testing.assert_close(output, torch.cos(x) * 2)
+    torch.testing.assert_close(torch.autograd.grad(output.sum(), x)[0], -torch.sin(x) * 2)
+
+
+@dataclass(frozen=True)
+class AddConstant(Transform):
+    name: ClassVar[str] = "add_constant"
+    place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        (line,) = trace.symbols
+        constant = TensorProxy("three", (), (), torch.float32, torch.device("cpu"), False, 77)
+        context.constants["three"] = torch.tensor(3.0)
+        changed = replace(line, args=(line.args[0], constant))
+        return replace(trace.with_symbols([changed], self.name), inputs=(*trace.inputs, constant))
+
+
+def test_constants() -> None:
+    program = thunder.jit(lambda x: torch.mul(x, 2.0), transforms=[AddConstant()])
+    torch.testing.assert_close(program(torch.ones(2)), torch.full((2,), 3.0))
+
+
+def broken(at: Place, change: Any) -> Transform:
+    kind = type(
+        "Broken", (Transform,), {"name": "broken", "place": at, "run": lambda self, trace, context: change(trace)}
+    )
+    return kind()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda trace: None, "returned None"),
+        (lambda trace: 1 / 0, "failed at its place .* ZeroDivisionError: division by zero"),
+        (lambda trace: replace(trace, inputs=()), "changed the inputs"),
+        (lambda trace: replace(trace, stage=Stage.ACQUIRED), "a trace of stage acquired"),
+    ],
+    ids=["nothing", "error", "inputs", "stage"],
+)
+def test_mistakes(change: Any, words: str) -> None:
+    with pytest.raises(
+        thunder.TransformError, match=f"the transform 'broken' {words}|the transform 'broken' made {words}"
+    ):
+        thunder.jit(lambda x: x * 2, transforms=[broken(Place.BEFORE_DIFFERENTIATION, change)])(torch.ones(2))
+
+
+def named(name: str, **attributes: Any) -> Transform:
+    return type(name, (Transform,), {"name": name, "place": Place.LAST, **attributes})()
+
+
+def names(*transforms: Transform) -> list[str]:
+    return [transform.name for transform in ordered(transforms)]
+
+
+def test_order() -> None:
+    assert names(named("a"), named("b"), named("c")) == ["a", "b", "c"]
+    assert names(named("a"), named("b"), named("c", before=("a",))) == ["b", "c", "a"]
+    assert names(named("a", after=("c",)), named("b"), named("c")) == ["b", "c", "a"]
+    assert names(named("a", before=("absent",), conflicts=("absent",))) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("transforms", "words"),
+    [
+        ((named("a"), named("a")), "'a' is there twice"),
+        ((named("a", requires=("bee",)), named("be")), r"'a' requires 'bee', which is not there \(there is 'be'\)"),
+        ((named("a", conflicts=("b",)), named("b")), "'a' conflicts with 'b'"),
+        ((named("a", before=("b",)), named("b", before=("a",))), "cannot be put in order: (a before b|b before a)"),
+    ],
+    ids=["twice", "requires", "conflicts", "circle"],
+)
+def test_contradictions(transforms: Any, words: str) -> None:
+    with pytest.raises(thunder.TransformError, match=words):
+        ordered(transforms)
+
+
+@dataclass(frozen=True, eq=False)
+class Doubled(Transform):
+    """Keeps weights doubled, and gives and takes them as they were."""
+
+    name: ClassVar[str] = "doubled"
+    place: ClassVar[Place] = Place.ACQUIRED
+    modules: list[nn.Module] = field(default_factory=list)
+
+    def on_module(self, module: nn.Module) -> None:
+        self.modules.append(module)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.mul_(2)
+
+    def on_state_dict(self, state: dict[str, Any]) -> dict[str, Any]:
+        return {name: value / 2 for name, value in state.items()}
+
+    def on_load_state_dict(self, state: Any) -> Any:
+        return {name: value * 2 for name, value in state.items()}
+
+
+def test_module_and_state_dict_hooks() -> None:
+    original = model()
+    before = {name: value.clone() for name, value in original.state_dict().items()}
+    transform = Doubled()
+    compiled = thunder.jit(original, transforms=[transform])
+    x = torch.randn(3, 4)
+    first = compiled(x)
+    assert transform.modules == [original]
+    torch.testing.assert_close(original[0].weight, before["0.weight"] * 2)
+    torch.testing.assert_close(compiled.state_dict(), before)
+    compiled.load_state_dict({name: torch.zeros_like(value) for name, value in before.items()})
+    torch.testing.assert_close(compiled(x), torch.zeros(3, 2))
+    compiled.load_state_dict(before)
+    torch.testing.assert_close(compiled(x), first)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_state_dict_hooks_inside_another_module() -> None:
+    compiled = thunder.jit(model(), transforms=[Doubled()])
+    around = nn.Sequential(compiled, nn.ReLU())
+    plain = nn.Sequential(model(), nn.ReLU())
+    torch.testing.assert_close(dict(around.state_dict()), dict(plain.state_dict()))
+    assert around.state_dict()._metadata == plain.state_dict()._metadata
+    around.load_state_dict({name: value + 1 for name, value in plain.state_dict().items()})
+    torch.testing.assert_close(compiled[0].weight, (plain[0][0].weight + 1) * 2)
