@@ -7,7 +7,7 @@ import json
 import time
 from pathlib import Path
 
-from benchmarks import compile_time, dispatch, imports, machine, memory, overhead, saved_bytes, training
+from benchmarks import claiming, compile_time, dispatch, imports, machine, memory, overhead, saved_bytes, training
 from benchmarks.row import Row, as_table
 
 BENCHMARKS = {
@@ -18,6 +18,7 @@ BENCHMARKS = {
     "memory": memory.measure,
     "training": training.measure,
     "saved-bytes": saved_bytes.measure,
+    "claiming": claiming.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 
