@@ -14,8 +14,8 @@ is imported. Without it, 1 is assumed.
 
 Importing that object must be cheap: it happens whenever somebody names the plugin in a configuration or lists plugins.
 The functions return specifications, which say where things are without importing them. What is behind them, with the
-vendor's library, is imported when a program is compiled that uses it. A library that the plugin needs is declared in the
-extra ``lib`` alone, and checked, with its version, from metadata before anything is imported::
+vendor's library, is imported when a program is compiled that uses it. A library that the plugin needs is declared in
+the extra ``lib`` alone, and checked, with its version, from metadata before anything is imported::
 
     [project.optional-dependencies]
     lib = ["vendor-library>=2.1"]

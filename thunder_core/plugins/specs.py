@@ -1,7 +1,7 @@
 """What the hooks of a plugin return: specifications, which import nothing.
 
-``load`` is where the thing itself is: ``"package.module:attribute"``. It is imported when a program is compiled that uses
-it, so the module may import the vendor's library.
+``load`` is where the thing itself is: ``"package.module:attribute"``. It is imported when a program is compiled that
+uses it, so the module may import the vendor's library.
 """
 
 from __future__ import annotations

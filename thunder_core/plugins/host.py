@@ -1,0 +1,133 @@
+"""The host: finds plugins, loads those that are asked for, and answers for what they offer.
+
+What is *named* must load, or an error says which command repairs it. What is *merely installed* is recorded and stays
+harmless. With ``THUNDER_STRICT=1`` in the environment, defects of merely installed plugins are errors as well, as soon
+as all plugins are loaded.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pluggy
+
+from thunder_core.errors import PluginError, is_strict
+from thunder_core.plugins import hookspecs, loading
+from thunder_core.plugins.loaded import Loaded, Offered, Spec
+from thunder_core.plugins.lookup import find
+from thunder_core.plugins.refusal import defects
+from thunder_core.plugins.specs import Check, ExecutorSpec, FrontEndSpec, Preset, TransformSpec
+from thunder_core.plugins.states import PluginRecord, PluginState
+from thunder_core.plugins.table import PluginTable
+
+__all__ = ["Host", "Loaded", "Offered", "PluginRecord", "PluginState", "host", "reset_host"]
+
+
+class Host:
+    """The plugins of one process. Threads may share it; a plugin is registered once, whoever asks first.
+
+    Attributes:
+        manager: pluggy's, with the hooks of `thunder_core.plugins.hookspecs`.
+    """
+
+    def __init__(self) -> None:
+        self.manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self.manager.add_hookspecs(hookspecs)
+        self._table = PluginTable()
+
+    @property
+    def records(self) -> tuple[PluginRecord, ...]:
+        """Every installed plugin, the core first; of a name clash all sides. The first access looks for them.
+
+        Raises:
+            PluginError: the environment variable ``THUNDER_PLUGINS`` is not valid.
+        """
+        return tuple(found.record for found in self._table.found)
+
+    def load(self, name: str) -> Loaded:
+        """Import and register the plugin, unless it is loaded.
+
+        Raises:
+            PluginError: it is not installed or cannot be used. ``__cause__`` is what the plugin raised, if it did.
+        """
+        usable = self._table.usable(name)
+        return usable if isinstance(usable, Loaded) else loading.load(self._table, self.manager, usable)
+
+    def load_all(self) -> None:
+        """Load what can be loaded. What fails is recorded.
+
+        Raises:
+            PluginError: a plugin has a defect, and the environment says ``THUNDER_STRICT=1``.
+        """
+        for record in self.records:
+            if record.state is PluginState.AVAILABLE:
+                try:
+                    self.load(record.name)
+                except PluginError:
+                    continue  # it is in the records
+        error = defects(self.records) if is_strict() else None
+        if error is not None:
+            raise error
+
+    def import_object(self, item: Offered[Any] | loading.Loadable) -> Any:
+        """What is behind a specification. The operations that its plugin defines are added to the symbols before.
+
+        A plugin of which something cannot be imported counts as failed in `records`; the rest of it stays usable.
+
+        Raises:
+            PluginError: it cannot be imported. ``__cause__`` is what the plugin raised.
+            ValueError: no loaded plugin offers it.
+        """
+        return loading.import_object(self._table, item)
+
+    def executor(self, name: str) -> Offered[ExecutorSpec]:
+        """The executor called ``name`` or ``plugin.name``. Raises PluginError if it cannot be used."""
+        return find(self, ExecutorSpec, name)
+
+    def transform(self, name: str) -> Offered[TransformSpec]:
+        """The transform called ``name`` or ``plugin.name``. Raises PluginError if it cannot be used."""
+        return find(self, TransformSpec, name)
+
+    def front_end(self, name: str) -> Offered[FrontEndSpec]:
+        """The front end called ``name`` or ``plugin.name``. Raises PluginError if it cannot be used."""
+        return find(self, FrontEndSpec, name)
+
+    def preset(self, name: str) -> Offered[Preset]:
+        """The preset called ``name`` or ``plugin.name``. Raises PluginError if it cannot be used."""
+        return find(self, Preset, name)
+
+    def executors(self) -> tuple[Offered[ExecutorSpec], ...]:
+        """Those of all loaded plugins."""
+        return self.offered(ExecutorSpec)
+
+    def transforms(self) -> tuple[Offered[TransformSpec], ...]:
+        """Those of all loaded plugins."""
+        return self.offered(TransformSpec)
+
+    def front_ends(self) -> tuple[Offered[FrontEndSpec], ...]:
+        """Those of all loaded plugins."""
+        return self.offered(FrontEndSpec)
+
+    def presets(self) -> tuple[Offered[Preset], ...]:
+        """Those of all loaded plugins."""
+        return self.offered(Preset)
+
+    def checks(self) -> tuple[Offered[Check], ...]:
+        """Those of all loaded plugins."""
+        return self.offered(Check)
+
+    def offered(self, kind: type[Spec]) -> tuple[Offered[Spec], ...]:
+        """All specifications of one kind of all loaded plugins, the core's first, then by the plugin's name."""
+        return tuple(Offered(loaded.plugin, spec) for loaded in self._table.loaded() for spec in loaded.of(kind))
+
+
+@cache
+def host() -> Host:
+    """The host of this process, made when it is first asked for."""
+    return Host()
+
+
+def reset_host() -> None:
+    """Forget the host, so that the next one looks for plugins anew. Modules that were imported stay imported."""
+    host.cache_clear()

@@ -1,0 +1,58 @@
+"""What a plugin offers, once it is registered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from thunder_core.plugins.specs import Check, ExecutorSpec, FrontEndSpec, Preset, SymbolsSpec, TransformSpec
+from thunder_core.plugins.states import PluginRecord
+
+Spec = TypeVar("Spec")
+
+WORDS: Final[dict[type[Any], str]] = {
+    ExecutorSpec: "executor",
+    TransformSpec: "transform",
+    SymbolsSpec: "table of symbols",
+    FrontEndSpec: "front end",
+    Preset: "preset",
+    Check: "check",
+}
+"""What each kind of specification is called in messages. An s makes the plural of those that are looked up by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered(Generic[Spec]):
+    """Something that a plugin offers.
+
+    Attributes:
+        plugin: who offers it, as the plugin was when this was asked for.
+        spec: what is offered.
+    """
+
+    plugin: PluginRecord
+    spec: Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A plugin that is registered.
+
+    Attributes:
+        plugin: its record at that time.
+        specs: everything that its hooks returned.
+    """
+
+    plugin: PluginRecord
+    specs: tuple[Any, ...]
+
+    def of(self, kind: type[Spec]) -> tuple[Spec, ...]:
+        """The specifications of one kind."""
+        return tuple(spec for spec in self.specs if isinstance(spec, kind))
+
+    def summary(self) -> str:
+        """What it offers, for messages: ``executors: a, b; transforms: c``."""
+        kinds = [
+            (word, [spec.name for spec in self.of(kind)]) for kind, word in WORDS.items() if kind is not SymbolsSpec
+        ]
+        return "; ".join(f"{word}s: {', '.join(names)}" for word, names in kinds if names) or "nothing"
