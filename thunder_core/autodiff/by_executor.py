@@ -40,7 +40,7 @@ def derive_by_executor(query: Query, executors: Sequence[Executor]) -> Derivativ
     executor = next(one for one in executors if one.name == answers[-1].executor)
     pair = executor.derivative(query.bound)
     if pair is None:
-        return Declined(executor.name, "it has no derivative of its own for this call")
+        return Declined(executor.name, "it has no derivative of its own for this call", executor.fusion is None)
     try:
         return replace(_derivative(query, executor.name, pair), answers=answers)
     except Exception as error:  # noqa: BLE001 - a bug of the executor, or a pair that does not work on fake tensors

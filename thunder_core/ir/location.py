@@ -22,4 +22,8 @@ class SourceLocation:
     def describe(self) -> str:
         """``file:line in function: text``, for messages."""
         text = self.text
-        return f"{self.filename}:{self.line} in {self.function}" + (f": {text}" if text else "")
+        return self.place() + (f": {text}" if text else "")
+
+    def place(self) -> str:
+        """``file:line in function``, for tables."""
+        return f"{self.filename}:{self.line} in {self.function}"

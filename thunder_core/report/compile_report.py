@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from thunder_core.report.decisions import LineDecisions, declines, share_lines
+from thunder_core.report.decisions import LineDecisions, share_lines
+from thunder_core.report.decision_table import decision_table
 from thunder_core.report.training_report import TrainingReport
 
 
@@ -78,6 +79,11 @@ class CompileReport:
         """Why each compilation happened, oldest first."""
         return tuple(entry.reason for entry in self.entries)
 
+    @property
+    def decisions(self) -> tuple[LineDecisions, ...]:
+        """Who runs which line of the latest compilation, and why others do not."""
+        return self.entries[-1].decisions if self.entries else ()
+
     def to_json(self) -> str:
         """The report as JSON text."""
         return json.dumps(asdict(self), indent=2, default=str)
@@ -102,9 +108,7 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
         size = f"{stage.lines:6d} lines" if stage.lines is not None else ""
         lines.append(f"  {stage.name:<28}{stage.seconds * 1e3:9.2f} ms {size}")
     lines.extend(f"  {line}" for line in share_lines(entry.decisions))
-    for item in declines(entry.decisions):
-        where = f" ({item.location})" if item.location is not None else ""
-        lines.append(f"    {item.executor} declined {item.lines} x {item.symbol}, because {item.reason}{where}")
+    lines.extend(f"    {line}" for line in decision_table(entry.decisions))
     if entry.training is not None:
         lines.extend(f"  {line}" for line in entry.training.lines())
     if entry.left_to_autograd is not None:

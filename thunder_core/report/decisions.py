@@ -68,30 +68,3 @@ def share_lines(decisions: Sequence[LineDecisions]) -> list[str]:
         for share in shares(decisions)
     ]
     return [f"lines claimed: {', '.join(rows) or 'none'}"]
-
-
-@dataclass(frozen=True)
-class Decline:
-    """Equal declines of one program: ``lines`` times ``executor`` did not run ``symbol`` because of ``reason``."""
-
-    executor: str
-    symbol: str
-    reason: str
-    lines: int
-    location: str | None
-
-
-def declines(decisions: Sequence[LineDecisions]) -> tuple[Decline, ...]:
-    """All declines but those by executors that have nothing for the symbol, in the order of the program."""
-    found: dict[tuple[str, str, str], tuple[int, str | None]] = {}
-    for line in decisions:
-        for part in (line, *_inner(line)):
-            for executor, reason in part.declined:
-                key = (executor, part.symbol, reason)
-                count, location = found.get(key, (0, part.location))
-                found[key] = (count + 1, location)
-    return tuple([Decline(*key, *value) for key, value in found.items()])
-
-
-def _inner(line: LineDecisions) -> list[LineDecisions]:
-    return [found for part in line.parts for found in (part, *_inner(part))]

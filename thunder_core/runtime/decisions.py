@@ -8,6 +8,7 @@ from typing import Any
 from thunder_core.autodiff.memory import element_bytes
 from thunder_core.executors.decision import Claimed, Declined
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.symbol import Symbol
 from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.passes.transform import Phase
@@ -20,15 +21,16 @@ Assignments = Mapping[Phase, tuple[Assignment, ...]]
 def decisions_of(assignments: Assignments) -> tuple[LineDecisions, ...]:
     """What the executors said, line by line, in the order of the programs.
 
-    Of the lines as they were before differentiation, those are told that an executor with an implementation declined, or
-    whose derivative is an executor's; what runs in their place is among the lines of forward and backward.
+    Of the lines as they were before differentiation, those are told whose derivative is an executor's, and those that an
+    executor declined and that do not stand in forward as they were.
     """
+    kept = {(leaf.bound.symbol, _results(leaf.bound)) for leaf in assignments.get(Phase.FORWARD, ())}
     return tuple(
         [
             _decisions(phase, assignment)
             for phase, found in assignments.items()
             for assignment in found
-            if phase is not Phase.JOINT or _notable(assignment)
+            if phase is not Phase.JOINT or _notable(assignment, kept)
         ]
     )
 
@@ -42,10 +44,16 @@ def executed_lines(assignments: Assignments) -> dict[str, int]:
     return counts
 
 
-def _notable(assignment: Assignment) -> bool:
-    return any(isinstance(answer, Declined) and answer.implements for answer in assignment.answers) or (
-        assignment.executor != "reference" and isinstance(assignment.answers[-1], Claimed)
-    )
+def _notable(assignment: Assignment, kept: set[tuple[Symbol, tuple[str, ...]]]) -> bool:
+    """Whether a line that was differentiated is worth a mention besides what runs in its place."""
+    if isinstance(assignment.answers[-1], Claimed):
+        return True
+    declined = any(isinstance(answer, Declined) and answer.implements for answer in assignment.answers)
+    return declined and (assignment.bound.symbol, _results(assignment.bound)) not in kept
+
+
+def _results(bound: BoundSymbol) -> tuple[str, ...]:
+    return tuple([proxy.name for proxy in bound.outputs()])
 
 
 def _decisions(phase: Phase, assignment: Assignment) -> LineDecisions:
@@ -59,8 +67,8 @@ def _decisions(phase: Phase, assignment: Assignment) -> LineDecisions:
     return LineDecisions(
         phase.value,
         bound.symbol.reference.name if bound.symbol.reference is not None else bound.symbol.name,
-        tuple([proxy.name for proxy in bound.outputs()]),
-        None if bound.location is None else bound.location.describe(),
+        _results(bound),
+        None if bound.location is None else bound.location.place(),
         claim.executor if isinstance(claim, Claimed) else "reference",
         tuple(declined),
         tuple([_decisions(phase, part) for part in assignment.parts]),
