@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from thunder_core.acquire.fake import AcquisitionFakeMode, storage_address
 from thunder_core.acquire.line_log import LineLog
 from thunder_core.errors import LoweringError
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves
+from thunder_core.symbols.recording import RecordingMode
 from thunder_core.symbols.registry import registry
 
 
-class FunctionLog(LineLog, TorchFunctionMode):
+class FunctionLog(LineLog, RecordingMode):
     """While active, each torch function on known fake tensors becomes a bound symbol.
 
     Questions about metadata are answered and leave no line. Neither do calls all of whose results are known: a view of
@@ -27,7 +27,7 @@ class FunctionLog(LineLog, TorchFunctionMode):
 
     def __init__(self, mode: AcquisitionFakeMode) -> None:
         LineLog.__init__(self, mode)
-        TorchFunctionMode.__init__(self)
+        RecordingMode.__init__(self)
         self._values: dict[Any, TensorProxy] = {}
 
     def define(self, fake: torch.Tensor, proxy: TensorProxy) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch.overrides import TorchFunctionMode
 
 from thunder_core.acquire import values
 from thunder_core.acquire.recorder import Recorder
@@ -16,6 +15,7 @@ from thunder_core.acquire.traced_tensor import TracedTensor, describe
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.symbols.metadata import value_readers
+from thunder_core.symbols.recording import RecordingMode
 from thunder_core.symbols.registry import registry
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _no_length() -> int:
     raise TypeError("len() of a 0-d tensor")
 
 
-class AcquisitionMode(TorchFunctionMode):
+class AcquisitionMode(RecordingMode):
     """Hands each torch call to the recorder; answers questions about metadata at once."""
 
     def __init__(self, recorder: Recorder, pause: Callable[[], None], resume: Callable[[], None]) -> None:

@@ -1,6 +1,7 @@
 """Symbols: which operation a call of a torch function is, and with which arguments.
 
-`thunder_core.symbols.registry.registry` answers that. The functions exported here are those that printed traces call.
+`thunder_core.symbols.registry.registry` answers that. The functions exported here are those that printed traces call;
+and `recorded`, for authors of operations.
 """
 
 from thunder_core.symbols.functions import (
@@ -12,9 +13,11 @@ from thunder_core.symbols.functions import (
     setitem,
     setitem_copy,
 )
+from thunder_core.symbols.recording import recorded
 
 __all__ = [
     "delete_attribute",
+    "recorded",
     "set_attribute",
     "set_data",
     "set_grad",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from thunder_core.ir.symbol import CallStyle
-from thunder_core.symbols.naming import Function, existing_function, printed_name
+from thunder_core.symbols.naming import Function, evaluate, existing_function, printed_name
 from thunder_core.symbols.row import Row, Spelling
 from thunder_core.symbols.tables import all_rows
 
@@ -37,6 +38,31 @@ class Catalogue:
         self.problems: list[str] = []
         for row in rows:
             self._add_row(row)
+
+    def extend(self, rows: Iterable[Row]) -> Catalogue:
+        """Add rows and return those that are new. Rows that are there already, the same objects, stay as they are.
+
+        Raises:
+            ValueError: a row is about a function that has one, or about none. Nothing is added then.
+        """
+        present = {id(row) for row in self.rows.values()}
+        new = [row for row in rows if id(row) not in present]
+        for name in (name for row in new for name in (row.name, row.target)):
+            try:
+                evaluate(name)  # imports the module that it is in
+            except LookupError as error:
+                raise ValueError(f"the row of {name} is about a function that does not exist: {error}") from error
+        added = Catalogue(tuple(new))
+        problems = added.problems + [
+            f"{entry.row.name}: {entry.spelling.name} belongs to the row of {self.entries[function].row.name}"
+            for function, entry in added.entries.items()
+            if function in self.entries
+        ]
+        if problems:
+            raise ValueError("these rows contradict others: " + "; ".join(problems))
+        self.rows.update(added.rows)
+        self.entries.update(added.entries)
+        return added
 
     def _add_row(self, row: Row) -> None:
         key = (printed_name(row.name, row.style), row.style)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any, Final
 
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
@@ -66,6 +67,23 @@ class Registry:
     def is_metadata(self, func: Function) -> bool:
         """Whether ``func`` only reads the types of its arguments, so that it is no part of a trace."""
         return func in (self._metadata or self._load_metadata())
+
+    def extend(self, rows: Iterable[Row]) -> None:
+        """Add rows to the tables: what there is to know about functions that have no row yet.
+
+        Calls that are recorded from now on follow them. Symbols that were made before stay what they were, so this
+        comes before executors claim them. Adding the same row objects again changes nothing.
+
+        Raises:
+            ValueError: a row is about a function that has one, or about none. Nothing is added then.
+        """
+        with self._lock:
+            added = self.catalogue.extend(rows)
+            for func in added.entries:
+                self._rules.pop(func, None)
+            for key, symbol in tuple(self._symbols.items()):
+                if key in added.rows or symbol.target in added.entries:
+                    del self._symbols[key]
 
     @property
     def catalogue(self) -> Catalogue:

@@ -73,8 +73,9 @@ def row(
 
     For the row's own name and for each spelling ``torch.f`` that has no signature of its own, ``Tensor.f`` and
     ``torch.f`` are spellings wherever PyTorch has them, and with a trailing underscore they are the in-place variant.
-    ``method=False`` keeps all these out. ``inplace`` names in-place variants that are called otherwise, separated by
-    `` | ``. ``overloads`` are further canonical signatures.
+    ``method=False`` keeps all these out; operators of ``torch.ops`` and functions outside of PyTorch have none.
+    ``inplace`` names in-place variants that are called otherwise, separated by `` | ``. ``overloads`` are further
+    canonical signatures.
     """
     name, layouts = _read(call)
     layouts = layouts + overloads
@@ -85,7 +86,8 @@ def row(
     preferred = f"torch.Tensor.{base}_"
     own = [Spelling(name), Spelling(expand(target or name))]
     bases = [base, *[item.name.removeprefix("torch.") for item in given if not item.layouts and not item.adapter]]
-    bases = [item for item in bases if method and "." not in item]
+    own_of_torch = name.startswith("torch.") and not name.startswith("torch.ops.")
+    bases = [item for item in bases if method and own_of_torch and "." not in item]
     implied = [Spelling(f"torch.{place}{item}", implied=True) for item in bases for place in ("Tensor.", "")]
     implied_places = [Spelling(f"{item.name}_", implied=True) for item in implied]
     return Row(
