@@ -65,6 +65,23 @@ def test_places(training: bool) -> None:
     ]
 
 
+def test_one_transform_at_several_places() -> None:
+    places: list[Place | None] = []
+
+    @dataclass(frozen=True)
+    class Twice(Transform):
+        name: ClassVar[str] = "twice"
+        place: ClassVar[Place] = Place.LAST
+        also: ClassVar[tuple[Place, ...]] = (Place.AFTER_DIFFERENTIATION,)
+
+        def run(self, trace: Trace, context: TransformContext) -> Trace:
+            places.append(context.place)
+            return trace
+
+    thunder.jit(model(), transforms=[Twice()])(torch.randn(3, 4))
+    assert places == [Place.AFTER_DIFFERENTIATION, Place.LAST, Place.LAST]
+
+
 @dataclass(frozen=True)
 class SinToCos(Transform):
     """A change that everybody can see."""

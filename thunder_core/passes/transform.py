@@ -46,11 +46,13 @@ class TransformContext:
         keep: names whose memory the program may write later: they must be neither merged nor folded.
         constants: values of inputs that the transform appends to ``trace.inputs``, by name. The program reads them,
             never writes nor returns them. Places before differentiation only.
+        place: where the transform runs this time; None outside of the pipeline.
     """
 
     phase: Phase
     keep: frozenset[str] = frozenset()
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    place: Place | None = None
 
 
 class Transform:
@@ -59,6 +61,7 @@ class Transform:
     Attributes:
         name: in configurations and reports.
         place: where it runs.
+        also: further places where it runs. ``TransformContext.place`` says which one it is.
         requires: names of transforms without which it makes no sense.
         conflicts: names of transforms that must not be there as well.
         before, after: names of transforms of the same place that it must precede or follow, where they are there.
@@ -66,6 +69,7 @@ class Transform:
 
     name: ClassVar[str]
     place: ClassVar[Place]
+    also: ClassVar[tuple[Place, ...]] = ()
     requires: ClassVar[tuple[str, ...]] = ()
     conflicts: ClassVar[tuple[str, ...]] = ()
     before: ClassVar[tuple[str, ...]] = ()

@@ -38,6 +38,11 @@ class TransformPass(TracePass):
         """The transform's."""
         return self.transform.name
 
+    @property
+    def place(self) -> Place:
+        """Where it runs this time."""
+        return self.context.place or self.transform.place
+
     def run(self, trace: Trace) -> Trace:
         before = set(self.context.constants)
         try:
@@ -55,7 +60,7 @@ class TransformPass(TracePass):
     def _check(self, before: Trace, after: Trace, added: list[str]) -> None:
         if not isinstance(after, Trace):
             raise TransformError(f"the transform {self.name!r} returned {after!r} {self._where()} instead of a trace")
-        if after.stage not in _STAGES[self.transform.place]:
+        if after.stage not in _STAGES[self.place]:
             raise TransformError(
                 f"the transform {self.name!r} made a trace of stage {after.stage.value} {self._where()}"
             )
@@ -65,8 +70,8 @@ class TransformPass(TracePass):
                 f"the transform {self.name!r} changed the inputs of the program {self._where()}",
                 advice=("it may append inputs to which it gives a value in context.constants, nothing else",),
             )
-        if added and self.transform.place is not Place.BEFORE_DIFFERENTIATION:
+        if added and self.place is not Place.BEFORE_DIFFERENTIATION:
             raise TransformError(f"the transform {self.name!r} adds constants {self._where()}, which is too late")
 
     def _where(self) -> str:
-        return f"at its place {self.transform.place.value!r} in the {self.context.phase.value} program"
+        return f"at its place {self.place.value!r} in the {self.context.phase.value} program"

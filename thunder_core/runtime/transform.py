@@ -154,9 +154,9 @@ class _Pipeline:
         keep: frozenset[str] = frozenset(),
         constants: dict[str, torch.Tensor] | None = None,
     ) -> Trace:
-        context = TransformContext(phase, keep, {} if constants is None else constants)
+        context = TransformContext(phase, keep, {} if constants is None else constants, place)
         for single in self.settings.transforms:
-            if single.place is place:
+            if place is single.place or place in single.also:
                 trace = self.manager.run(TransformPass(single, context), trace)
         return trace
 
