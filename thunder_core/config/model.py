@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from packaging.requirements import InvalidRequirement, Requirement
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from thunder_core.config.entry import Entry, checked, read_entries, refusal
+from thunder_core.config.problems import Problem, refuse, written
+from thunder_core.config.sentences import describe, sentences
+from thunder_core.executors.executor import Executor
+from thunder_core.passes.transform import Transform
+from thunder_core.plugins.nearest import suggestion
 
 CacheMode = Literal["constant values", "same input", "no caching"]
+Policy = Literal["none", "cheap", "aggressive"]
+
+SYMBOLIC = '"symbolic values" is not available yet: shapes and numbers are compiled as constants'
+SYMBOLIC_ADVICE = 'use cache="constant values"; each new shape compiles a new entry'
 
 
 class Budget(BaseModel):
@@ -14,34 +37,97 @@ class Budget(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    budget: float = Field(ge=0)
+    budget: float = Field(ge=0, strict=True)
     """Save at most this share of the bytes that the default saves, if any choice does."""
 
 
+def _cache(value: Any) -> Any:
+    if value == "symbolic values":
+        raise refusal(SYMBOLIC)
+    return value
+
+
+def _recompute(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return Budget.model_validate(value)
+    names = get_args(Policy)
+    if isinstance(value, Budget) or value in names:
+        return value
+    hint = suggestion(value, names) if isinstance(value, str) else ""
+    named = f"{value!r} is no policy" if isinstance(value, str) else f"{describe(value)} is no policy"
+    raise refusal(named + (hint or f"; it is one of {', '.join(map(repr, names))}, or {{budget: share}}"))
+
+
+def _requires(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        raise refusal(f"must be a list of requirements, not {describe(value)}")
+    return tuple(checked(value, _requirements))
+
+
+def _requirements(values: Any) -> Iterator[str | PydanticCustomError]:
+    for value in values:
+        try:
+            yield value if Requirement(value).url is None else refusal("an address cannot be checked; give a version")
+        except (InvalidRequirement, TypeError) as error:
+            what = str(error).partition("\n")[0] if isinstance(value, str) else f"not {describe(value)}"
+            yield refusal(f"must be a requirement like 'thunder-plugin-cudnn>=0.1': {what}")
+
+
+def _entries(entries: tuple[Entry, ...] | None) -> Any:
+    return None if entries is None else [entry.plain() for entry in entries]
+
+
+# The schema of entries depends on what is installed; `thunder_core.config.json_schema` has it.
+Entries = Annotated[tuple[Annotated[InstanceOf[Entry], WithJsonSchema({})], ...], PlainSerializer(_entries)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+
+
 class ThunderConfig(BaseModel):
-    """How programs are compiled. Frozen; equal configurations are equal and have equal hashes."""
+    """How programs are compiled. Frozen; equal configurations are equal and have equal hashes.
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, arbitrary_types_allowed=True, title="Thunder"
-    )
+    Raises:
+        ConfigError: an unknown option or a value that is not accepted. Names of executors and transforms and their
+            options are checked when the configuration is used.
+    """
 
-    extends: str | None = None
-    """The preset or file that this one changes."""
-    requires: tuple[str, ...] = ()
-    """Distributions that must be installed, with version specifiers: `thunder-plugin-cudnn>=0.1`."""
-    executors: tuple[Any, ...] | None = None
-    """Who is asked to run operations, in order. The reference executor follows them; absent: the default preset's."""
-    transforms: tuple[Any, ...] = ()
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, title="Thunder")
+
+    extends: str | None = Field(default=None, strict=True, min_length=1)
+    """The preset, or the file relative to this one, that this configuration changes."""
+    requires: Annotated[tuple[str, ...], BeforeValidator(_requires)] = ()
+    """Distributions that must be installed, with versions: `thunder-plugin-cudnn>=0.1`."""
+    executors: Annotated[Entries | None, BeforeValidator(read_entries(Executor))] = None
+    """Who is asked to run operations, in order. The reference executor follows them. Absent: the default preset's."""
+    transforms: Annotated[Entries, BeforeValidator(read_entries(Transform))] = ()
     """Passes to add to the pipeline, or options of those that run by default."""
-    front_end: str = "run"
+    front_end: Annotated[str, Field(strict=True, min_length=1)] = "run"
     """How programs are recorded."""
-    cache: CacheMode = "constant values"
+    cache: Annotated[CacheMode, BeforeValidator(_cache)] = "constant values"
     """Guard on everything the program read, or trust that only the data of tensors changes, or compile at each call."""
     sharp_edges: Literal["allow", "warn", "error"] = "warn"
     """What to do when the program consumes Python's or NumPy's random state."""
-    recompute: Literal["none", "cheap", "aggressive"] | Budget = "cheap"
+    recompute: Annotated[Policy | Budget, BeforeValidator(_recompute)] = "cheap"
     """What training computes again in backward instead of saving it."""
-    recompile_warning: PositiveInt = 8
+    recompile_warning: Count = 8
     """Number of compilations of one program after which each further one warns."""
-    recompile_limit: PositiveInt = 64
+    recompile_limit: Count = 64
     """Number of cached entries after which eager PyTorch runs the program instead."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            found = [(written(trail), text) for trail, text in sentences(error, type(self), values)]
+            refuse(Problem(None, None, place, text, advice_on(text)) for place, text in found)
+
+
+def parse(values: Mapping[str, Any]) -> ThunderConfig:
+    """The configuration with these fields. Raises pydantic's ValidationError, which says where each error is."""
+    blank = ThunderConfig.__new__(ThunderConfig)
+    config: ThunderConfig = ThunderConfig.__pydantic_validator__.validate_python(dict(values), self_instance=blank)
+    return config
+
+
+def advice_on(text: str) -> tuple[str, ...]:
+    """What to do about a problem, where its sentence does not say so."""
+    return (SYMBOLIC_ADVICE,) if text == SYMBOLIC else ()

@@ -24,15 +24,31 @@ class Settings:
         executors: in order; the reference executor follows them.
         transforms: in the order in which those of one place run.
         front_end: records programs.
+        left_out: names of those that are optional and cannot be used here, each with the reason.
+
+    Copies are the object itself: nothing in it changes. It is pickled as its configuration; what that names is found
+    again where it is unpickled.
     """
 
     config: ThunderConfig
     executors: tuple[Executor, ...] = ()
     transforms: tuple[Transform, ...] = ()
     front_end: FrontEnd = field(default=acquire)
+    left_out: tuple[tuple[str, str], ...] = ()
 
     @property
     def policy(self) -> str | dict[str, float]:
         """What training computes again, as `thunder_core.autodiff.partition.Partition` takes it."""
         recompute = self.config.recompute
         return recompute if isinstance(recompute, str) else {"budget": recompute.budget}
+
+    def __copy__(self) -> Settings:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Settings:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[[ThunderConfig], Settings], tuple[ThunderConfig]]:
+        from thunder_core.config.resolve import restored
+
+        return restored, (self.config,)

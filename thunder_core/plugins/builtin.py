@@ -6,7 +6,7 @@ from pydantic import Field
 
 from thunder_core.plugins.hookspecs import hookimpl
 from thunder_core.plugins.options import TransformOptions
-from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, TransformSpec
+from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, Preset, TransformSpec
 
 
 class ConstantFoldingOptions(TransformOptions):
@@ -53,4 +53,14 @@ def thunder_front_ends() -> list[FrontEndSpec]:
     """Running the program once."""
     return [
         FrontEndSpec("run", "thunder_core.acquire.acquire:acquire", "runs the program once and writes down its calls")
+    ]
+
+
+@hookimpl
+def thunder_presets() -> list[Preset]:
+    """What runs where nothing else is asked for, and what runs as little as possible."""
+    package = "thunder.presets"
+    return [
+        Preset("default", package, "default.yaml", "what all configurations extend in the end"),
+        Preset("reference", package, "reference.yaml", "no executor, and none of the passes that can be left out"),
     ]

@@ -1,0 +1,1 @@
+"""The presets of the core: configurations that are used by name."""

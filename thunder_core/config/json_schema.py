@@ -1,0 +1,100 @@
+"""The JSON schema of configurations, with what the installed plugins offer, for editors and reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import models_json_schema
+
+from thunder_core.config.model import ThunderConfig
+from thunder_core.plugins.host import host
+from thunder_core.plugins.loaded import Offered
+from thunder_core.plugins.specs import ExecutorSpec, TransformSpec
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+_OPTIONAL: Final = {
+    "type": "object",
+    "properties": {"optional": {"const": True}},
+    "required": ["optional"],
+    "description": "Not installed here.",
+}
+"""Options of something that no installed plugin offers."""
+
+
+def schema() -> dict[str, Any]:
+    """The schema, in the dialect of 2020-12. Loads all plugins that can be loaded.
+
+    Raises:
+        PluginError: a plugin has a defect, and the environment says ``THUNDER_STRICT=1``.
+    """
+    plugins = host()
+    plugins.load_all()
+    executors, transforms = plugins.executors(), plugins.transforms()
+    offered: list[Offered[Any]] = [*executors, *transforms]
+    models = dict.fromkeys([ThunderConfig, *(item.spec.options for item in offered)])
+    references, definitions = models_json_schema(
+        [(model, "validation") for model in models if _has_schema(model)], ref_template="#/$defs/{model}"
+    )
+    defs = definitions["$defs"]
+    top = defs.pop(references[ThunderConfig, "validation"]["$ref"].rpartition("/")[2])
+    options = {model: references.get((model, "validation"), {"type": "object"}) for model in models}
+    top["description"] = "How Thunder compiles programs."
+    properties = top["properties"]
+    properties["executors"] = _list(properties["executors"], executors, options)
+    properties["transforms"] = _list(properties["transforms"], transforms, options)
+    properties["front_end"] |= {"enum": [name for offered in plugins.front_ends() for name in _names(offered)]}
+    properties["extends"] = {
+        key: value for key, value in properties["extends"].items() if key not in ("anyOf", "default")
+    }
+    properties["extends"] |= {
+        "type": "string",
+        "minLength": 1,
+        "examples": [item.spec.name for item in plugins.presets()],
+    }
+    return {"$schema": DIALECT, **top, "$defs": defs}
+
+
+def _list(
+    field: Mapping[str, Any],
+    offered: Iterable[Offered[ExecutorSpec]] | Iterable[Offered[TransformSpec]],
+    options: Mapping[Any, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The schema of a list of entries, each a name or ``{name: options}``."""
+    names: list[dict[str, Any]] = []
+    entries: dict[str, Any] = {}
+    for item in offered:
+        for name in _names(item):
+            names.append({"const": name, "description": item.spec.summary})
+            entries[name] = {"anyOf": [options[item.spec.options], {"type": "null"}], "description": item.spec.summary}
+    with_options = {
+        "type": "object",
+        "properties": entries,
+        "additionalProperties": _OPTIONAL,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    return {
+        "type": "array",
+        "description": field["description"],
+        "title": field["title"],
+        "items": {"anyOf": [*names, with_options]},
+    }
+
+
+def _has_schema(model: type[BaseModel]) -> bool:
+    """Whether the options can be described; types of a plugin's own may have no counterpart in JSON."""
+    try:
+        model.model_json_schema()
+    except PydanticUserError:
+        return False
+    return True
+
+
+def _names(offered: Offered[Any]) -> list[str]:
+    """What configurations may call it."""
+    item = offered.spec.name
+    return list(dict.fromkeys([item, f"{offered.plugin.name}.{item}"]))

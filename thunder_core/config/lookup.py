@@ -1,0 +1,57 @@
+"""What the names in a configuration stand for: specifications of plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from thunder_core.plugins import builtin
+from thunder_core.plugins.distributions import CORE
+from thunder_core.plugins.host import host
+from thunder_core.plugins.importing import imported
+from thunder_core.plugins.loaded import Offered
+from thunder_core.plugins.selection import CORE_PLUGIN
+from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, Preset, TransformSpec
+from thunder_core.plugins.states import PluginRecord, PluginState
+
+Spec = TypeVar("Spec", ExecutorSpec, TransformSpec, FrontEndSpec, Preset)
+
+# The version is not looked up: that takes longer than all else that `thunder.jit` does.
+_CORE: Final = PluginRecord(CORE_PLUGIN, CORE, "", PluginState.LOADED)
+
+
+def find(kind: type[Spec], name: str) -> Offered[Spec]:
+    """What ``name`` or ``plugin.name`` stands for. The core's own are found without looking for plugins.
+
+    Raises:
+        PluginError: there is no such thing, or its plugin cannot be used.
+    """
+    for offered in of_core(kind):
+        if name in (offered.spec.name, f"{CORE_PLUGIN}.{offered.spec.name}"):
+            return offered
+    plugins = host()
+    ask: dict[Any, Any] = {
+        ExecutorSpec: plugins.executor,
+        TransformSpec: plugins.transform,
+        FrontEndSpec: plugins.front_end,
+        Preset: plugins.preset,
+    }
+    found: Offered[Spec] = ask[kind](name)
+    return found
+
+
+def of_core(kind: type[Spec]) -> list[Offered[Spec]]:
+    """What the core offers of this kind."""
+    hooks: dict[Any, Any] = {
+        ExecutorSpec: builtin.thunder_executors,
+        TransformSpec: builtin.thunder_transforms,
+        FrontEndSpec: builtin.thunder_front_ends,
+        Preset: builtin.thunder_presets,
+    }
+    specs: Sequence[Spec] = hooks[kind]()
+    return [Offered(_CORE, spec) for spec in specs]
+
+
+def import_object(offered: Offered[Any]) -> Any:
+    """What is behind a specification. Raises PluginError where it cannot be imported."""
+    return imported(offered.spec.load) if offered.plugin is _CORE else host().import_object(offered)

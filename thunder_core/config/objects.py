@@ -1,0 +1,95 @@
+"""The executors and transforms that a configuration asks for, made from their options."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from thunder_core.config.lookup import import_object
+from thunder_core.config.parts import Part, Parts
+from thunder_core.config.settings import Settings
+from thunder_core.errors import PluginError, ThunderError, is_strict
+from thunder_core.executors.configured import ConfiguredExecutor
+from thunder_core.executors.executor import Executor
+from thunder_core.passes.transform import Transform
+from thunder_core.passes.transform_order import ordered
+from thunder_core.plugins.host import Host, host
+from thunder_core.plugins.importing import FAILURES, failure
+from thunder_core.plugins.loaded import Offered
+from thunder_core.plugins.options import ExecutorOptions
+from thunder_core.plugins.specs import ExecutorSpec
+
+_MADE: Final[WeakKeyDictionary[Host, dict[tuple[str, Any, str], Any]]] = WeakKeyDictionary()
+"""What was made: equal options of the same specification give the same object, whichever program asks."""
+
+
+def settings_from(parts: Parts) -> Settings:
+    """The settings for a configuration without problems.
+
+    Raises:
+        PluginError: something cannot be imported or made, and is not optional.
+        TransformError: the transforms contradict each other.
+    """
+    left_out: list[tuple[str, str]] = []
+    executors = [_configured(part, made) for part in parts.executors if (made := _object(part, left_out)) is not None]
+    enabled = [part for part in parts.transforms if part.options is None or part.options.enabled]
+    transforms = [made for part in enabled if (made := _object(part, left_out)) is not None]
+    assert parts.front_end is not None, "a front end that is not there is a problem"
+    return Settings(
+        parts.config, tuple(executors), ordered(transforms), import_object(parts.front_end), tuple(left_out)
+    )
+
+
+def _object(part: Part, left_out: list[tuple[str, str]]) -> Any:
+    """The executor or transform; None, and a note, if it is left out."""
+    if part.entry.given is not None:
+        return part.entry.given
+    if part.offered is None:
+        left_out.append((part.entry.name, part.left_out))
+        return None
+    try:
+        return _made(part.offered, part)
+    except PluginError as error:
+        defect = error.__cause__ is not None and not isinstance(error.__cause__, ThunderError)
+        if not part.options.optional or (defect and is_strict()):
+            raise
+        left_out.append((part.entry.name, error.problem))
+        return None
+
+
+def _made(offered: Offered[Any], part: Part) -> Any:
+    known = _MADE.setdefault(host(), {})
+    key = (offered.plugin.name, offered.spec, part.entry.text)
+    return known[key] if key in known else known.setdefault(key, _make(offered, part))
+
+
+def _make(offered: Offered[Any], part: Part) -> Any:
+    spec = offered.spec
+    kind = Executor if isinstance(spec, ExecutorSpec) else Transform
+    what = f"the {kind.__name__.lower()} {spec.name!r} of the {offered.plugin.title}"
+    factory = import_object(offered)
+    try:
+        made = factory(part.options)
+    except FAILURES as error:
+        raise _not_made(what, spec.load, error) from error
+    if not isinstance(made, kind):
+        raise PluginError(f"{what} is of the type {type(made).__name__}; {spec.load} must return a {kind.__name__}")
+    if made.name != spec.name:
+        raise PluginError(f"{what} calls itself {made.name!r}; both names must be the same")
+    return made
+
+
+def _not_made(what: str, load: str, error: BaseException) -> PluginError:
+    advice: tuple[str, ...] = ("`optional: true` leaves it out where it cannot be used",)
+    if isinstance(error, ThunderError):  # the plugin knows why
+        return PluginError(f"{what} cannot be used: {error.problem}", advice=(*error.advice, *advice))
+    return PluginError(f"{what} could not be made: {failure(error, load)}", advice=advice)
+
+
+def _configured(part: Part, executor: Executor) -> Executor:
+    options = part.options
+    if not isinstance(options, ExecutorOptions) or not (
+        options.include or options.exclude or options.on_decline != "next"
+    ):
+        return executor
+    return ConfiguredExecutor(executor, options.include, options.exclude, options.on_decline)

@@ -1,0 +1,141 @@
+"""What a configuration consists of, found: specifications and validated options for all that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from thunder_core.config.entry import Entry
+from thunder_core.config.lookup import find, of_core
+from thunder_core.config.merge import Merged
+from thunder_core.config.model import ThunderConfig, parse
+from thunder_core.config.problems import Problem, Trail
+from thunder_core.config.requirements import unmet
+from thunder_core.config.sentences import sentences
+from thunder_core.errors import PluginError
+from thunder_core.plugins.importing import FAILURES, failure
+from thunder_core.plugins.loaded import Offered
+from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, TransformSpec
+
+Spec = TypeVar("Spec", ExecutorSpec, TransformSpec)
+
+
+@dataclass(frozen=True)
+class Part:
+    """An executor or a transform that a configuration asks for.
+
+    Attributes:
+        entry: with all its options, those that were not given as well.
+        offered, options: where it is, and its options; None for what was made in Python, and what is left out.
+        left_out: why it is left out, although it was asked for; else empty.
+    """
+
+    entry: Entry
+    offered: Offered[ExecutorSpec] | Offered[TransformSpec] | None = None
+    options: Any = None
+    left_out: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of the executor or the transform, without its plugin's."""
+        return self.entry.name if self.offered is None else self.offered.spec.name
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything that a configuration asks for.
+
+    Attributes:
+        config: complete: with all options of all its parts.
+        front_end: None where there is none of that name.
+        problems: what is wrong with the configuration, also with its documents.
+    """
+
+    config: ThunderConfig
+    executors: tuple[Part, ...]
+    transforms: tuple[Part, ...]
+    front_end: Offered[FrontEndSpec] | None
+    problems: tuple[Problem, ...]
+
+
+def parts_of(merged: Merged) -> Parts:
+    """Find all that the configuration names. Imports nothing of it, apart from the plugins' specifications."""
+    finder = _Finder(merged, list(merged.problems))
+    for index, requirement in enumerate(merged.config.requires):
+        why = unmet(requirement)
+        if why:
+            finder.problem(("requires", index), why)
+    executors = list(finder.parts("executors", ExecutorSpec))
+    transforms = _with_defaults(list(finder.parts("transforms", TransformSpec)))
+    complete = {name: getattr(merged.config, name) for name in ThunderConfig.model_fields}
+    complete["executors"] = tuple([part.entry for part in executors])
+    complete["transforms"] = tuple([part.entry for part in transforms])
+    front_end = finder.front_end()
+    return Parts(parse(complete), tuple(executors), tuple(transforms), front_end, tuple(finder.problems))
+
+
+def _with_defaults(transforms: list[Part]) -> list[Part]:
+    """The transforms that run by default, as the configuration changes them, and then the others."""
+    parts = {}
+    for offered in of_core(TransformSpec):
+        if offered.spec.default:
+            options = offered.spec.options()
+            parts[offered.spec.name] = Part(_complete(Entry(offered.spec.name), options), offered, options)
+    return list((parts | {part.name: part for part in transforms}).values())
+
+
+def _complete(entry: Entry, options: Any) -> Entry:
+    return entry.with_options(options.model_dump(mode="json", by_alias=True))
+
+
+@dataclass
+class _Finder:
+    merged: Merged
+    problems: list[Problem]
+
+    def problem(self, trail: Trail, text: str, advice: tuple[str, ...] = ()) -> None:
+        self.problems.append(self.merged.problem(trail, text, advice))
+
+    def front_end(self) -> Offered[FrontEndSpec] | None:
+        try:
+            return find(FrontEndSpec, self.merged.config.front_end)
+        except PluginError as error:
+            self.problem(("front_end",), error.problem, error.advice)
+            return None
+
+    def parts(self, name: str, kind: type[Spec]) -> Iterator[Part]:
+        """The parts that a list asks for; those with a problem are not among them."""
+        seen: dict[str, str] = {}
+        for index, entry in enumerate(getattr(self.merged.config, name) or ()):
+            part = Part(entry) if entry.given is not None else self._named(entry, kind, (name, index))
+            if part is None:
+                continue
+            first = seen.setdefault(part.name, entry.name)
+            if first is entry.name:
+                yield part
+            else:
+                self.problem((name, index), f"{entry.name!r} is there twice: as {first!r} before")
+
+    def _named(self, entry: Entry, kind: type[Spec], trail: Trail) -> Part | None:
+        try:
+            offered = find(kind, entry.name)
+        except PluginError as error:
+            if entry.options.get("optional") is True:
+                return Part(entry, left_out=error.problem)
+            self.problem(trail, error.problem, error.advice)
+            return None
+        try:
+            options = offered.spec.options.model_validate_json(entry.text, strict=True)
+        except ValidationError as invalid:
+            start: Trail = (*trail, entry.name)
+            for inner, text in sentences(invalid, offered.spec.options, entry.options):
+                self.problem(start + inner, text)
+            return None
+        except FAILURES as error:  # of a validator that the plugin wrote
+            why = failure(error, offered.spec.options.__module__)
+            self.problem(trail, f"the {offered.plugin.title} could not check these options: {why}")
+            return None
+        return Part(_complete(entry, options), offered, options)

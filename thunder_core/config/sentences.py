@@ -1,0 +1,117 @@
+"""Errors of pydantic as sentences for people who write configurations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from thunder_core.config.problems import Trail, one_of
+from thunder_core.plugins.nearest import suggestion
+
+_EXPECTED: Final = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "set_type": "a list",
+    "frozen_set_type": "a list",
+    "dict_type": "a mapping, `name: value`",
+    "model_type": "a mapping, `name: value`",
+    "model_attributes_type": "a mapping, `name: value`",
+}
+_BOUNDS: Final = {
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+}
+_BOOLEANS: Final = ("yes", "no", "on", "off", "y", "n")
+
+
+def sentences(error: ValidationError, model: type[BaseModel], data: Any) -> Iterator[tuple[Trail, str]]:
+    """Where in ``data`` something is not as ``model`` wants it, and a sentence about it; one for each place."""
+    found: dict[Trail, list[str]] = {}
+    for item in error.errors(include_url=False):
+        trail = _trail(item["loc"], data, missing=item["type"] == "missing")
+        found.setdefault(trail, []).append(_sentence(item, model, trail))
+    for trail, texts in found.items():
+        yield trail, "; or ".join(dict.fromkeys(texts))
+
+
+def _trail(location: Trail, data: Any, missing: bool) -> Trail:
+    """The location without pydantic's own steps, such as the alternatives of a union."""
+    trail: list[str | int] = []
+    for position, step in enumerate(location):
+        if isinstance(data, Mapping) and step in data:
+            data = data[str(step)]
+        elif isinstance(data, list | tuple) and isinstance(step, int) and step < len(data):
+            data = data[step]
+        elif not (missing and position == len(location) - 1):
+            continue
+        trail.append(step)
+    return tuple(trail)
+
+
+def _sentence(item: Any, model: type[BaseModel], trail: Trail) -> str:
+    kind, value, context = item["type"], item["input"], item.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"unknown option{suggestion(str(trail[-1]), _names(model, trail[:-1]))}"
+    if kind == "missing":
+        return "is missing"
+    if kind in ("literal_error", "enum"):
+        return one_of(value, re.findall(r"'([^']*)'", context["expected"]))
+    if kind in _EXPECTED:
+        return f"must be {_EXPECTED[kind]}, not {describe(value)}{_hint(kind, value)}"
+    if kind in _BOUNDS:
+        return f"must be {_BOUNDS[kind].format(**context)}, not {value}"
+    if kind == "value_error":
+        return str(context["error"])
+    message: str = item["msg"]
+    return message if kind == "config" else f"{message[:1].lower()}{message[1:]}, not {describe(value)}"
+
+
+def describe(value: Any) -> str:
+    """A value as sentences name it."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the text {value!r}" if len(value) <= 40 else f"the text {value[:40]!r}..."
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list | tuple) else f"{value!r}"
+
+
+def _hint(kind: str, value: Any) -> str:
+    if kind == "string_type" and isinstance(value, int | float):
+        return "; put it in quotes"
+    if kind in ("int_type", "float_type") and isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+", value):
+        return "; leave out the quotes"
+    if kind == "bool_type" and isinstance(value, str) and value.lower() in _BOOLEANS:
+        return "; write it as true or false"
+    return ""
+
+
+def _names(model: type[BaseModel], trail: Trail) -> list[str]:
+    """The options that there are at a place of ``model``; none where that is not a model's place."""
+    models = [model]
+    for step in trail:
+        fields = [field for one in models for name, field in one.model_fields.items() if step in (name, field.alias)]
+        models = [found for field in fields for found in _models(field.annotation)]
+    return [field.alias or name for one in models for name, field in one.model_fields.items()]
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The models that an annotation speaks of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in _models(argument)]
