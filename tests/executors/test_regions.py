@@ -74,19 +74,42 @@ def test_lines_wait_for_their_readers() -> None:
             x = x @ (weight * 2)
         return x
 
-    executor = Pointwise()
-    arguments = torch.ones(2, 2), [torch.ones(2, 2) for _ in range(5)]
-    thunder.jit(program, executors=[executor])(*arguments)
-    assert [len(region.symbols) for region in executor.regions] == [1] * 5
+    compiled = thunder.jit(program, executors=[Pointwise()])
+    compiled(torch.ones(2, 2), [torch.ones(2, 2) for _ in range(5)])
+    assert [line.symbol.executor for line in thunder.last_traces(compiled)[-1].symbols] == ["pointwise", None] * 5
 
 
-@pytest.mark.parametrize("layers", [1, 4])
-def test_equal_layers_have_equal_regions(layers: int) -> None:
+def test_equal_regions_are_compiled_once() -> None:
     def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        for _ in range(layers):
+        for _ in range(6):
             x = x + torch.relu((x * 2 + 1) @ weight)
         return x
 
     executor = Pointwise()
-    thunder.jit(program, executors=[executor])(torch.randn(2, 2), torch.randn(2, 2))
-    assert executor.names()[1:-1] == [["relu", "add", "mul", "add"]] * (layers - 1)
+    compiled = thunder.jit(program, executors=[executor])
+    x, weight = torch.randn(2, 2), torch.randn(2, 2)
+    torch.testing.assert_close(compiled(x, weight), program(x, weight))
+    assert executor.names() == [["mul", "add"], ["relu", "add", "mul", "add"], ["relu", "add"]]
+    called = [line.symbol.target for line in thunder.last_traces(compiled)[-1].symbols if line.symbol.executor]
+    assert [len(set(called)), len(called)] == [3, 7]
+
+
+DIFFERENT: dict[str, Any] = {
+    "constant": lambda x: (x * 2 + 1, (x @ x) * 2 + 2),
+    "type of a constant": lambda x: (x.int() * 2 + 1, (x @ x).int() * 2 + True),
+    "sign of zero": lambda x: (x * 0.0 + x, (x @ x) * -0.0 + x @ x),
+    "shape": lambda x: (x * 2 + 1, (x @ x)[0] * 2 + 1),
+    "stride": lambda x: (x * 2 + 1, (x @ x).t() * 2 + 1),
+    "dtype": lambda x: (x * 2 + 1, (x.double() @ x.double()) * 2 + 1),
+    "order of operands": lambda x: (x * 2 - x, x @ x, x - x * 2),
+    "which value is returned": lambda x: ((x * 2 + 1).sin() @ x, ((y := (x @ x) * 2 + 1) @ x, y.sin())),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_different_regions_are_not_mixed_up(name: str) -> None:
+    x = torch.randn(3, 3)
+    actual = thunder.jit(DIFFERENT[name], executors=[Pointwise()])(x)
+    torch.testing.assert_close(actual, DIFFERENT[name](x), rtol=0, atol=0)
+    for one, other in zip(torch.utils._pytree.tree_leaves(actual), torch.utils._pytree.tree_leaves(DIFFERENT[name](x))):
+        assert torch.equal(one.signbit(), other.signbit())

@@ -15,6 +15,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.offers import Offers
+from thunder_core.passes.compiled_regions import compiled_once
 from thunder_core.passes.region_program import RegionProgram
 from thunder_core.passes.regions import Region, find_regions
 
@@ -96,7 +97,7 @@ class Fusion:
             return _as_they_are(program.outside)
         if count < executor.smallest:
             return self._refused(members, executor.name, f"its region has {count} of {executor.smallest} lines")
-        answer = executor.fuse(program.trace)
+        answer = compiled_once(executor, program.trace)
         if isinstance(answer, str):
             return self._refused(members, executor.name, answer)
         return [_Item(self._call(executor.name, answer, program.trace, members), None), *_as_they_are(program.outside)]

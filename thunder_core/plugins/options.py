@@ -15,6 +15,10 @@ class Options(BaseModel):
     optional: bool = False
     """Leave it out, and say so in the report, where it cannot be used. Otherwise that is an error."""
 
+    def __hash__(self) -> int:
+        """By content, also where an option is a mapping or a list."""
+        return hash((type(self), self.model_dump_json()))
+
 
 class ExecutorOptions(Options):
     """What every executor takes."""
