@@ -13,7 +13,6 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import Dimension, Proxy, TensorProxy
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.proxies import inputs_of, outputs_of
 
 PLAIN = Context(grad_enabled=False, inference=False)
 """The modes that derivatives run under: no recording of gradients, no autocast."""
@@ -84,14 +83,6 @@ class Derivative:
             cotangents={name: proxy for name, proxy in self.cotangents.items() if name not in absent},
             gradients=kept,
         )
-
-
-def is_view(line: BoundSymbol) -> bool:
-    """Whether a line computes nothing: all its outputs lie in the memory of its inputs."""
-    if not line.effects.pure:
-        return False
-    memories = {proxy.storage for proxy in inputs_of(line) if isinstance(proxy, TensorProxy)}
-    return all(isinstance(proxy, TensorProxy) and proxy.storage in memories for proxy in outputs_of(line))
 
 
 def dense_stride(proxy: TensorProxy) -> tuple[int, ...]:

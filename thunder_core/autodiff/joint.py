@@ -46,7 +46,7 @@ class Joint:
         overwritten: names of inputs that the epilogue writes after the forward program, so that only a copy of them can
             be saved.
         origins: number of lines of the program by where their derivative is from.
-        offered: the program's lines that were differentiated, with what the executors answered; empty without executors.
+        offered: the lines that were differentiated, with what the executors answered; empty without executors.
     """
 
     trace: Trace

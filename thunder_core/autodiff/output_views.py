@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from thunder_core.autodiff.derivative import is_view
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.functionalize import FromComputation, FromEpilogue, FromInput, Functionalized, ResultSource
-from thunder_core.passes.proxies import inputs_of, outputs_of
+from thunder_core.passes.proxies import inputs_of, is_view, outputs_of
 
 
 def move_output_views(functional: Functionalized) -> Functionalized:

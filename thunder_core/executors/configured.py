@@ -42,6 +42,11 @@ class ConfiguredExecutor(Executor):
         return self.executor.takes_parts
 
     @property
+    def rewrites(self) -> bool:  # type: ignore[override]
+        """As the executor."""
+        return self.executor.rewrites
+
+    @property
     def fusion(self) -> FusionExecutor | None:
         """As the executor."""
         return self.executor.fusion

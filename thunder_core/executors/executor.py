@@ -19,10 +19,12 @@ class Executor(ABC):
         name: in configurations, decisions and reports.
         takes_parts: whether it runs core-ATen operators. Then lines that no executor claims are lowered to these and
             offered again.
+        rewrites: whether a claim of it can be a rewrite.
     """
 
     name: str
     takes_parts: bool = False
+    rewrites: bool = False
 
     @abstractmethod
     def claim(self, bound: BoundSymbol) -> Decision:

@@ -46,6 +46,11 @@ class OperatorExecutor(Executor):
         """Whether a claim is for an operator of ``torch.ops.aten``."""
         return any(symbol.name.startswith("torch.ops.aten.") for symbol in self._index)
 
+    @property
+    def rewrites(self) -> bool:  # type: ignore[override]
+        """Whether a claim is one."""
+        return any(claim.rewrite is not None for claim in self.claims)
+
     def claim(self, bound: BoundSymbol) -> Decision:
         """The first claim of the line's symbol that fits; the reasons of all others if none does."""
         claims = self._index.get(bound.symbol)

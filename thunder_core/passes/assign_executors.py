@@ -31,6 +31,8 @@ class RewriteClaims(TracePass):
     executors: Sequence[Executor] = ()
 
     def run(self, trace: Trace) -> Trace:
+        if not any(executor.rewrites for executor in self.executors):
+            return trace
         offers = Offers(self.executors, FreshValues.of(trace), trace.context)
         lines = [line for bound in trace.symbols for line in offers.rewritten(bound)]
         same = len(lines) == len(trace.symbols) and all(map(_is, lines, trace.symbols))
@@ -41,9 +43,9 @@ class RewriteClaims(TracePass):
 class AssignExecutors(Pass[AssignmentResult]):
     """Gives each line to the first executor that claims it; all are asked before anything is rewritten.
 
-    A line that nobody but the reference executor claims is lowered to core ATen if an executor takes such operators, and
-    taken apart if one of them claims a part. Lines whose symbol belongs to an executor are that executor's. Lines that
-    fusion executors claim become calls of regions.
+    A line that nobody but the reference executor claims is lowered to core ATen if an executor takes such operators,
+    and taken apart if one of them claims a part. Lines whose symbol belongs to an executor are that executor's. Lines
+    that fusion executors claim become calls of regions.
 
     Attributes:
         executors: in order of preference. The reference executor follows them all.

@@ -1,4 +1,4 @@
-"""Regions that were compiled in this process: equal ones are compiled once, whichever layer or program they are from."""
+"""Regions that were compiled in this process: equal ones are compiled once, whatever layer or program they are from."""
 
 from __future__ import annotations
 

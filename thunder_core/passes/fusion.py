@@ -14,8 +14,8 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.assignment import Assignment
-from thunder_core.passes.offers import Offers
 from thunder_core.passes.compiled_regions import compiled_once
+from thunder_core.passes.offers import Offers
 from thunder_core.passes.region_program import RegionProgram
 from thunder_core.passes.regions import Region, find_regions
 

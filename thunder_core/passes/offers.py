@@ -14,6 +14,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.fresh_values import FreshValues
+from thunder_core.passes.proxies import is_view
 from thunder_core.passes.rewriting import rewritten_form
 from thunder_core.symbols.lowering import lowered_form
 
@@ -87,8 +88,11 @@ class Offers:
         model, lines = rewritten_form(bound, claim.rewrite, self.ambient)
         return self.fresh.carry_over(model, lines, bound)
 
+    def _claimed(self, line: BoundSymbol) -> bool:
+        return not is_view(line) and ask(self.executors, line)[-1].executor != REFERENCE.name
+
     def _lowered(self, bound: BoundSymbol, answers: tuple[Decision, ...]) -> Assignment:
-        """The line taken apart, if an executor claims a part."""
+        """The line taken apart, if an executor claims a part that computes something."""
         if not bound.effects.pure:
             return Assignment(bound, answers)
         try:
@@ -97,7 +101,7 @@ class Offers:
             return Assignment(bound, answers)
         if len(lines) == 1 and lines[0].symbol is bound.symbol:
             return Assignment(bound, answers)
-        if all(ask(self.executors, line)[-1].executor == REFERENCE.name for line in lines):
+        if not any(self._claimed(line) for line in lines):
             return Assignment(bound, answers)
         parts = [Assignment(line, ask(self.executors, line)) for line in self.fresh.carry_over(model, lines, bound)]
         return Assignment(bound, answers, tuple(parts))

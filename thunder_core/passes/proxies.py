@@ -49,6 +49,14 @@ def tensors_written_by(bound: BoundSymbol) -> list[TensorProxy]:
     return [proxy for proxy in tensor_inputs_of(bound) if proxy.name in mutates] if mutates else []
 
 
+def is_view(line: BoundSymbol) -> bool:
+    """Whether a line computes nothing: all its outputs lie in the memory of its inputs."""
+    if not line.effects.pure:
+        return False
+    memories = {proxy.storage for proxy in inputs_of(line) if isinstance(proxy, TensorProxy)}
+    return all(isinstance(proxy, TensorProxy) and proxy.storage in memories for proxy in outputs_of(line))
+
+
 def written_storages(trace: Trace) -> frozenset[int]:
     """Numbers of the storages that the trace writes."""
     return frozenset(proxy.storage for bound in trace.symbols for proxy in tensors_written_by(bound))

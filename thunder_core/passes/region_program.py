@@ -25,7 +25,7 @@ class RegionProgram:
 
     @staticmethod
     def of(lines: Sequence[BoundSymbol], needed: set[str], ambient: Trace) -> RegionProgram:
-        """The program of ``lines``, of which others read the values ``needed``. These may be views; they stay outside."""
+        """The program of ``lines``, of which others read the values ``needed``. Views among these stay outside."""
         definer = {proxy.name: index for index, line in enumerate(lines) for proxy in outputs_of(line)}
         given = {
             proxy.storage

@@ -1,10 +1,10 @@
 """Which lines of a trace can become one call: regions for executors that fuse.
 
-Each line has a label: lines with the same label may share a region, lines without one stay alone. A line's *level* is a
-number that is greater than those of all lines it depends on, or equal where both have the same label. Lines of one label
-and one level form a region. A dependency between two regions then always leads to a higher level, so regions never wait
-for each other in a circle. Levels are as high as those of the lines that read a value allow: a line is in the region of
-its readers, and not computed long before it is used. Two walks over the trace find them.
+Each line has a label: lines with the same label may share a region, lines without one stay alone. A line's *level* is
+a number that is greater than those of all lines it depends on, or equal where both have the same label. Lines of one
+label and one level form a region. A dependency between two regions then always leads to a higher level, so regions
+never wait for each other in a circle. Levels are as high as those of the lines that read a value allow: a line is in
+the region of its readers, and not computed long before it is used. Two walks over the trace find them.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def _order(before: Sequence[Sequence[int]], region_of: Sequence[int], number: in
 def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
     """For each line the earlier lines that must run before it.
 
-    Those that define what it reads; the effectful line before it, if it has effects; and for memory that is written, the
-    writer before it, and those who read the memory since.
+    Those that define what it reads; the effectful line before it, if it has effects; and for memory that is written,
+    the writer before it, and those who read the memory since.
     """
     definer: dict[str, int] = {}
     writer: dict[int, int] = {}

@@ -80,7 +80,7 @@ class Transform:
         return trace
 
     def on_module(self, module: torch.nn.Module) -> None:
-        """Called once with a module that is compiled, before its first call; may change its parameters and submodules."""
+        """Called once with a module that is compiled, before its first call; may change parameters and submodules."""
 
     def on_state_dict(self, state: dict[str, Any]) -> dict[str, Any]:
         """What the compiled module's ``state_dict()`` returns, from what the module's own does."""
