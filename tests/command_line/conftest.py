@@ -1,0 +1,114 @@
+"""Commands in this process, and in one of their own; programs, configurations and plugins for them to look at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from thunder.command_line.main import main
+from thunder_core.plugins.host import reset_host
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROGRAM = """
+import torch
+from torch.nn import functional as F
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(4, 8)
+        self.last = torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        for _ in range(2):
+            x = self.last(F.silu(self.first(x)))
+        return x
+
+
+def inputs():
+    return torch.randn(2, 4)
+
+
+model = Net()
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capfd) -> Callable[..., Ended]:
+    """Runs a command in this process, in an empty directory, and leaves the process as it was."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    modules = set(sys.modules)
+    for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "THUNDER_PLUGINS", "THUNDER_STRICT"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str) -> Ended:
+        reset_host()
+        capfd.readouterr()
+        code = main(arguments)
+        return Ended(code, *capfd.readouterr())
+
+    yield run
+    reset_host()
+    for name in set(sys.modules) - modules:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def shell(tmp_path) -> Callable[..., Ended]:
+    """Runs a command in a process of its own, whose output is a pipe."""
+
+    def run(*arguments: str, **variables: str) -> Ended:
+        environment = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "COLUMNS")}
+        environment |= {"PYTHONPATH": str(ROOT), **variables}
+        line = [sys.executable, "-m", "thunder", *arguments]
+        done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def program(tmp_path) -> Path:
+    """``program.py`` in the directory of the command."""
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+@pytest.fixture
+def install(tmp_path_factory, command, monkeypatch) -> Callable[..., None]:
+    """Installs a plugin for this process: a module, and the metadata that pip would write for it."""
+    site = tmp_path_factory.mktemp("site")
+    monkeypatch.syspath_prepend(str(site))
+
+    def write(name: str, source: str, api: int = 1) -> None:
+        (site / f"{name}.py").write_text(source)
+        metadata = site / f"thunder_plugin_{name}-1.2.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: thunder-plugin-{name}\nVersion: 1.2\n")
+        (metadata / "entry_points.txt").write_text(
+            f"[thunder.plugins]\n{name} = {name}\n\n[thunder.plugin_api]\n{name} = {api}\n"
+        )
+
+    yield write
+    for name in [name for name, module in sys.modules.items() if str(site) in str(getattr(module, "__file__", ""))]:
+        del sys.modules[name]

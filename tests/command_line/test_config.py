@@ -1,0 +1,54 @@
+"""``thunder config check`` and ``thunder schema``."""
+
+import json
+
+import pytest
+import yaml
+
+from thunder_core.config import resolve_config
+
+
+@pytest.fixture(autouse=True)
+def _core_only(command, monkeypatch):
+    monkeypatch.setenv("THUNDER_PLUGINS", "core")
+
+
+def test_sound_file(command, tmp_path):
+    (tmp_path / "executors.yaml").write_text("executors: [reference]\nrecompute: none\n")
+    ended = command("config", "check", "executors.yaml")
+    assert (ended.code, ended.out, ended.err) == (0, "executors.yaml: no problems\n", "")
+
+
+def test_all_problems_with_their_lines(command, tmp_path):
+    (tmp_path / "executors.yaml").write_text("executors:\n  - referense\nrecompute: none\ncach: same input\n")
+    ended = command("config", "check", "executors.yaml")
+    assert (ended.code, ended.err) == (1, "")
+    problems = [line for line in ended.out.splitlines() if not line.startswith(" ")]
+    assert problems[0].startswith("executors.yaml:2: executors[0]: ")
+    assert "'reference'" in problems[0]
+    assert problems[1] == "executors.yaml:4: cach: unknown option; did you mean 'cache'?"
+    assert len(problems) == 2
+
+
+def test_problems_are_told_instead_of_the_resolved_configuration(command, tmp_path):
+    (tmp_path / "executors.yaml").write_text("cache: sometimes\n")
+    ended = command("config", "check", "executors.yaml", "--resolve")
+    assert ended.code == 1
+    assert ended.out.startswith("executors.yaml:1: cache: ")
+
+
+def test_resolved_configuration_is_complete_and_a_configuration(command, tmp_path):
+    (tmp_path / "executors.yaml").write_text("recompute: {budget: 0.5}\n")
+    ended = command("config", "check", "executors.yaml", "--resolve")
+    assert (ended.code, ended.err) == (0, "")
+    resolved = yaml.safe_load(ended.out)
+    assert resolved["recompute"] == {"budget": 0.5}
+    assert resolved["cache"] == "constant values"
+    (tmp_path / "resolved.yaml").write_text(ended.out)
+    assert resolve_config(tmp_path / "resolved.yaml") == resolve_config(tmp_path / "executors.yaml")
+
+
+def test_schema_is_json_about_the_options(command):
+    ended = command("schema")
+    assert (ended.code, ended.err) == (0, "")
+    assert {"executors", "transforms", "cache", "extends"} <= set(json.loads(ended.out)["properties"])

@@ -1,0 +1,162 @@
+"""``thunder explain``: what it shows of programs, and what it says of those that it cannot run."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _core_only(command, monkeypatch):
+    monkeypatch.setenv("THUNDER_PLUGINS", "core")
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes ``other.py``, with torch imported."""
+
+    def write(text: str) -> str:
+        (tmp_path / "other.py").write_text(f"import torch\n{text}\n")
+        return "other.py"
+
+    return write
+
+
+def _rows(text):
+    """The cells of the operations that are shown."""
+    lines = text.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("COUNT"))
+    return [line.split() for line in lines[start + 1 : lines.index("", start)]]
+
+
+def test_operations_with_count_executor_and_place(command, program):
+    ended = command("explain", "program.py:model")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("program.py:model: compiled in ")
+    assert _rows(ended.out) == [
+        ["4", "inference", "torch.nn.functional.linear", "reference", "program.py:14", "-"],
+        ["2", "inference", "torch.nn.functional.silu", "reference", "program.py:14", "-"],
+    ]
+    assert ended.out.splitlines()[-1].split() == ["reference", "6", "100%", "100%", "100%"]
+
+
+def test_json(command, program):
+    ended = command("explain", "program.py:model", "--json")
+    found = json.loads(ended.out)
+    assert found["program"] == "program.py:model"
+    assert [(row["symbol"], row["lines"], row["executor"]) for row in found["operations"]] == [
+        ("torch.nn.functional.linear", 4, "reference"),
+        ("torch.nn.functional.silu", 2, "reference"),
+    ]
+    assert found["shares"] == [{"executor": "reference", "lines": 6, "bytes": 1.0, "flops": 1.0}]
+    assert len(found["report"]["entries"][0]["decisions"]) == 6
+
+
+def test_training_shows_forward_and_backward(command, program):
+    ended = command("explain", "program.py:model", "--train")
+    assert ended.code == 0
+    assert {row[1] for row in _rows(ended.out)} == {"forward", "backward"}
+    assert "keeps" in ended.out.splitlines()[-2]
+
+
+def test_training_needs_a_gradient(command, write):
+    ended = command("explain", f"{write('def f(x): return x > 0')}:f", "--inputs", "torch.ones(2)", "--train")
+    assert (ended.code, ended.out) == (1, "")
+    assert "no output of the program has a gradient" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_training_through_outputs_of_any_kind(command, write):
+    name = write("def f(x): return {'a': torch.view_as_complex(x), 'b': [x.half().sum(), x.argmax(), 3]}")
+    inputs = "torch.ones(3, 2, requires_grad=True)"
+    ended = command("explain", f"{name}:f", "--inputs", inputs, "--train", "--op", "argmax")
+    assert ended.code == 0, ended.err
+    assert [row[1:3] for row in _rows(ended.out)] == [["forward", "torch.argmax"]]
+
+
+@pytest.mark.parametrize("pattern", ["silu", "*.silu", "torch.nn.functional.silu", "*ilu"])
+def test_operations_by_name(command, program, pattern):
+    assert [row[2] for row in _rows(command("explain", "program.py:model", "--op", pattern).out)] == [
+        "torch.nn.functional.silu"
+    ]
+
+
+@pytest.mark.parametrize("json", [[], ["--json"]], ids=["text", "json"])
+def test_operation_that_is_not_there(command, program, json):
+    ended = command("explain", "program.py:model", "--op", "gelu", *json)
+    assert (ended.code, ended.out) == (1, "")
+    assert "no operation of the program is called 'gelu'" in ended.err
+    assert "torch.nn.functional.silu" in ended.err
+
+
+def test_configuration_with_problems(command, program, tmp_path):
+    (tmp_path / "bad.yaml").write_text("recompute: none\ncach: same input\n")
+    ended = command("explain", "program.py:model", "--config", "bad.yaml")
+    assert (ended.code, ended.out) == (1, "")
+    assert "bad.yaml:2: cach: unknown option; did you mean 'cache'?" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_configuration_and_names_are_used(command, program, tmp_path):
+    (tmp_path / "good.yaml").write_text("transforms: [{common_subexpression: {enabled: false}}]\ncache: same input\n")
+    ended = command("explain", "program.py:model", "--config", "good.yaml", "--executors", "reference", "--json")
+    report = json.loads(ended.out)["report"]
+    assert report["options"]["cache"] == "same input"
+    stages = [stage["name"] for stage in report["entries"][0]["stages"]]
+    assert "constant_folding" in stages
+    assert "common_subexpression" not in stages
+
+
+@pytest.mark.parametrize("option", ["--executors", "--transforms"])
+def test_name_that_nothing_has(command, program, option):
+    ended = command("explain", "program.py:model", option, "reference,absent" if "ex" in option else "absent")
+    assert (ended.code, ended.out) == (1, "")
+    assert "absent" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_program_that_fails_shows_its_own_lines(command, program):
+    ended = command("explain", "program.py:model", "--inputs", "torch.ones(2, 5)")
+    assert (ended.code, ended.out) == (1, "")
+    assert "return " not in ended.err.splitlines()[1]
+    assert "program.py" in ended.err.splitlines()[1]
+    assert "mat1 and mat2 shapes cannot be multiplied" in ended.err
+    assert ended.err.endswith("program.py:model failed\n")
+
+
+def test_program_that_cannot_be_compiled(command, write):
+    name = write("def f(x):\n    return x if x.sum() > 0 else -x")
+    ended = command("explain", f"{name}:f", "--inputs", "torch.ones(2)")
+    assert (ended.code, ended.out) == (1, "")
+    assert "other.py:3" in ended.err
+    assert "What to do:" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_program_that_eager_pytorch_runs(shell, tmp_path):
+    (tmp_path / "other.py").write_text(
+        "import torch\n"
+        "from torch.overrides import TorchFunctionMode\n"
+        "class Mode(TorchFunctionMode):\n"
+        "    def __torch_function__(self, function, types, args=(), kwargs=None):\n"
+        "        return function(*args, **kwargs or {})\n"
+        "Mode().__enter__()\n"
+        "def f(x): return x + 1\n"
+    )
+    ended = shell("explain", "other.py:f", "--inputs", "torch.ones(2)")
+    assert (ended.code, ended.out) == (1, "")
+    assert "other.py:f was not compiled; eager PyTorch ran it, because a torch function mode is active" in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("text", ["raise OSError('no data')", "import sys; sys.exit(0)", "1 +"])
+def test_file_that_cannot_be_imported(command, write, text):
+    ended = command("explain", f"{write(text)}:f")
+    assert (ended.code, ended.out) == (1, "")
+    assert "other.py:f failed" in ended.err
+
+
+def test_what_the_program_prints_is_not_in_the_output(command, write):
+    name = write("print('importing')\ndef f(x):\n    print('running')\n    return x + 1")
+    ended = command("explain", f"{name}:f", "--inputs", "torch.ones(2)", "--json")
+    assert json.loads(ended.out)["operations"][0]["symbol"] == "torch.add"
+    assert ended.err.startswith("importing\nrunning\n")

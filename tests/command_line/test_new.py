@@ -1,0 +1,125 @@
+"""``thunder new``: names that it takes and refuses, and what it writes."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import thunder
+from thunder_core.plugins import API
+
+TEXT = {".md", ".py", ".toml"}
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_writes_a_distribution_and_says_what_is_next(command, tmp_path):
+    ended = command("new", "fast_norms")
+    assert (ended.code, ended.err) == (0, "")
+    folder = tmp_path / "fast_norms"
+    lines = ended.out.splitlines()
+    assert lines[0] == "Made fast_norms, the distribution thunder-plugin-fast-norms:"
+    files = _files(folder)
+    assert [f"  {path.relative_to(folder)}" for path in files] == lines[1 : lines.index("Next:")]
+    assert {path.suffix for path in files} == TEXT
+    assert '  pip install --editable "fast_norms[test]"' in lines
+
+
+def test_the_name_is_everywhere_and_nothing_is_left_of_the_templates(command, tmp_path):
+    command("new", "fast-norms", "--directory", str(tmp_path))
+    text = "".join(path.read_text() for path in _files(tmp_path / "fast_norms"))
+    assert "my_kernels" not in text
+    assert "my-kernels" not in text
+    assert "{version}" not in text
+    assert "{api}" not in text
+    assert not [path for path in _files(tmp_path) if "my_kernels" in str(path) or path.suffix == ".template"]
+    project = tomllib.loads((tmp_path / "fast_norms" / "pyproject.toml").read_text())["project"]
+    assert project["name"] == "thunder-plugin-fast-norms"
+    assert project["entry-points"]["thunder.plugins"] == {"fast_norms": "fast_norms"}
+    assert project["entry-points"]["thunder.plugin_api"] == {"fast_norms": str(API)}
+    assert f"thunder-core>={thunder.__version__}" in project["dependencies"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("2fast", "'2fast' is no name for a package"),
+        ("Fast", "lower-case letters"),
+        ("fast.norms", "is no name for a package"),
+        ("../fast", "is no name for a package"),
+        ("fäst", "is no name for a package"),
+        ("lambda", "is no name for a package"),
+        ("", "is no name for a package"),
+        ("a" * 41, "40 are the most"),
+        ("json", "Python has a module 'json'"),
+        ("thunder", "thunder-core installs a package 'thunder'"),
+        ("torch", "torch installs a package 'torch'"),
+    ],
+)
+def test_names_that_are_refused(command, tmp_path, name, message):
+    ended = command("new", name)
+    assert (ended.code, ended.out) == (2, "")
+    assert "Invalid value for NAME" in ended.err
+    assert message in ended.err
+    assert not _files(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_nothing_is_overwritten(command, tmp_path, kind):
+    existing = tmp_path / "fast_norms"
+    existing.mkdir() if kind == "folder" else existing.write_text("mine")
+    ended = command("new", "fast_norms")
+    assert (ended.code, ended.out) == (2, "")
+    assert "fast_norms exists" in ended.err
+    assert existing.is_dir() == (kind == "folder")
+    assert not existing.is_dir() or not list(existing.iterdir())
+
+
+def test_directory_must_exist(command):
+    ended = command("new", "fast_norms", "--directory", "absent")
+    assert ended.code == 2
+    assert "'absent' does not exist" in ended.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_directory_that_may_not_be_written(command, tmp_path):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    ended = command("new", "fast_norms", "--directory", "locked")
+    assert (ended.code, ended.out) == (1, "")
+    assert "could not be written" in ended.err
+
+
+def test_failure_to_write_is_no_traceback(command, monkeypatch):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    ended = command("new", "fast_norms")
+    assert (ended.code, ended.out) == (1, "")
+    assert "fast_norms could not be written: [Errno 28] No space left on device" in ended.err
+
+
+@pytest.mark.parametrize("name", ["a", "my_kernels", "a_plugin_with_quite_a_long_name_in_it"])
+def test_what_is_written_is_formatted_and_has_no_lint(command, tmp_path, name):
+    command("new", name)
+    for arguments in (["check"], ["format", "--check"]):
+        line = [sys.executable, "-m", "ruff", *arguments, "--no-cache", str(tmp_path / name)]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_author_has_little_to_write(command, tmp_path):
+    command("new", "fast_norms")
+    package = tmp_path / "fast_norms" / "src" / "fast_norms"
+    code = [
+        line
+        for name in ("kernels.py", "executor.py")
+        for line in (package / name).read_text().splitlines()
+        if line.strip() and not line.strip().startswith(("#", '"""', "import", "from"))
+    ]
+    assert len(code) <= 40

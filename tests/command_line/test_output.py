@@ -1,0 +1,84 @@
+"""Tables: what a terminal shows, and what a pipe gets."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.command_line.conftest import ROOT
+from thunder.command_line.output import Column, print_json, print_table
+
+COLUMNS = [Column("COUNT", right=True), Column("NAME"), Column("STATE", styles={"ok": "green"}), Column("WHY")]
+LONG = "because " * 40
+ROWS = [["1", "one", "ok", ""], ["10", "[two]", "failed", LONG + "\nof this"]]
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch):
+    for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_pipe_gets_a_line_for_each_row_however_long(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table(COLUMNS, ROWS)
+    assert capsys.readouterr().out.splitlines() == [
+        "COUNT  NAME   STATE   WHY",
+        "    1  one    ok      -",
+        f"   10  [two]  failed  {LONG}of this",
+    ]
+
+
+def test_pipe_keeps_the_indentation_of_a_cell(capsys):
+    print_table([Column("A"), Column("B")], [["  x", "y"]])
+    assert capsys.readouterr().out == "A    B\n  x  y\n"
+
+
+def test_table_without_rows_has_its_titles(capsys):
+    print_table([Column("A"), Column("B")], [])
+    assert capsys.readouterr().out == "A  B\n"
+
+
+def test_terminal_gets_all_of_the_text_in_its_width(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setenv("TERM", "xterm")
+    print_table(COLUMNS, ROWS)
+    text = capsys.readouterr().out
+    assert re.search(r"\x1b\[32mok *\x1b\[0m", text)
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_table(COLUMNS, ROWS)
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 50
+    assert text.count("because") == 40
+
+
+def test_terminal_does_not_show_empty_columns(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_table(COLUMNS, ROWS[:1])
+    assert "WHY" not in capsys.readouterr().out
+
+
+def test_json_of_anything(capsys):
+    print_json({"path": ROOT, "text": "ä"})
+    assert capsys.readouterr().out == f'{{\n  "path": "{ROOT}",\n  "text": "\\u00e4"\n}}\n'
+
+
+@pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["colours", "none"])
+def test_command_on_a_terminal(tmp_path, variables, coloured):
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "70", **variables}
+    line = [sys.executable, "-m", "thunder", "plugins"]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, stdout=theirs, stderr=subprocess.PIPE, check=False)
+    os.close(theirs)
+    text = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert ("\x1b[" in text) is coloured
+    if not coloured:
+        assert max(len(line.rstrip()) for line in text.splitlines()) <= 70

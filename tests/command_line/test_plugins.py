@@ -1,0 +1,200 @@
+"""``thunder plugins`` and ``thunder doctor``, with good and bad plugins installed."""
+
+import json
+
+import pytest
+import torch
+
+from thunder.command_line import core_checks, environment
+from thunder.command_line.core_checks import core_checks as checks_of
+
+KERNELS = """
+from thunder_core.plugins import Check, CheckResult, ExecutorSpec, hookimpl
+
+
+@hookimpl
+def thunder_executors():
+    return [ExecutorSpec("kernels", "kernels:executor", summary="its summary")]
+
+
+@hookimpl
+def thunder_doctor():
+    return [Check("card", "kernels:card"), Check("driver", "kernels:driver"), Check("bug", "kernels:bug"),
+            Check("shape", "kernels:shape"), Check("nowhere", "kernels:nowhere")]
+
+
+def card():
+    return CheckResult(True, "one is there", "not shown")
+
+
+def driver():
+    return CheckResult(False, "it is too old", "install version 7")
+
+
+def bug():
+    return 1 / 0
+
+
+def shape():
+    return "fine"
+"""
+
+
+@pytest.fixture
+def plugins(install, monkeypatch):
+    """A good plugin, one that cannot be imported, and one for another interface; what else is installed is blocked."""
+    install("kernels", KERNELS)
+    install("broken", "raise OSError('no library here')")
+    install("stale", "", api=99)
+    monkeypatch.setenv("THUNDER_PLUGINS", "kernels,broken,stale")
+
+
+def _by_name(ended, what="plugins"):
+    return {item["name"]: item for item in json.loads(ended.out)[what]}
+
+
+def test_plugins_are_listed_with_state_and_reason(command, plugins, monkeypatch):
+    monkeypatch.setenv("THUNDER_PLUGINS", "kernels,broken,stale")
+    ended = command("plugins")
+    assert (ended.code, ended.err) == (0, "")
+    rows = {line.split()[0]: line for line in ended.out.splitlines()}
+    assert rows["PLUGIN"].split() == ["PLUGIN", "DISTRIBUTION", "VERSION", "STATE", "PROVIDES", "WHY", "NOT"]
+    assert "thunder-plugin-kernels" in rows["kernels"]
+    assert "executors: kernels; checks: card, driver, bug, shape, nowhere" in rows["kernels"]
+    assert "OSError" in rows["broken"]
+    assert " failed " in rows["broken"]
+    assert " API mismatch " in rows["stale"]
+    assert "executors: reference" in rows["core"]
+
+
+def test_plugins_as_json(command, plugins):
+    found = _by_name(command("plugins", "--json"))
+    assert found["kernels"] == {
+        "name": "kernels",
+        "distribution": "thunder-plugin-kernels",
+        "version": "1.2",
+        "state": "loaded",
+        "provides": {
+            "executors": [{"name": "kernels", "summary": "its summary"}],
+            "checks": [{"name": name, "summary": ""} for name in ("card", "driver", "bug", "shape", "nowhere")],
+        },
+        "why": "",
+        "advice": "",
+    }
+    assert found["broken"]["state"] == "failed"
+    assert "no library here" in found["broken"]["why"]
+    assert "pip" in found["stale"]["advice"]
+
+
+def test_blocked_plugin_is_no_defect(command, install, monkeypatch):
+    install("kernels", KERNELS)
+    monkeypatch.setenv("THUNDER_PLUGINS", "-kernels")
+    assert _by_name(command("plugins", "--json"))["kernels"]["state"] == "blocked"
+    failed = {item["check"] for item in json.loads(command("doctor", "--json").out)["checks"] if not item["ok"]}
+    assert "card" not in failed
+
+
+def test_strict_environment_makes_defects_an_error_after_the_table(command, plugins, monkeypatch):
+    monkeypatch.setenv("THUNDER_STRICT", "1")
+    ended = command("plugins")
+    assert ended.code == 1
+    assert "thunder-plugin-kernels" in ended.out
+    assert "broken" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_doctor_describes_and_passes_on_a_sound_installation(command, monkeypatch):
+    monkeypatch.setenv("THUNDER_PLUGINS", "core")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    ended = command("doctor")
+    assert (ended.code, ended.err) == (0, "")
+    assert torch.__version__ in ended.out
+    assert "OMP_NUM_THREADS=3" in ended.out
+    assert "compile on cpu" in ended.out
+    assert " failed " not in ended.out
+
+
+def test_doctor_runs_the_checks_of_plugins_and_names_bad_ones(command, plugins):
+    ended = command("doctor", "--json")
+    assert ended.code == 1
+    found = {(item["plugin"], item["check"]): item for item in json.loads(ended.out)["checks"]}
+    assert found["kernels", "card"]["ok"]
+    assert found["kernels", "driver"] == {
+        "check": "driver",
+        "plugin": "kernels",
+        "ok": False,
+        "text": "it is too old",
+        "advice": "install version 7",
+    }
+    assert found["kernels", "bug"]["text"] == "it raised ZeroDivisionError: division by zero"
+    assert found["kernels", "shape"]["text"] == "it returned 'fine', which is no CheckResult"
+    assert "nowhere" in found["kernels", "nowhere"]["text"]
+    assert "no library here" in found["broken", "usable"]["text"]
+    assert not found["stale", "usable"]["ok"]
+    table = command("doctor").out
+    assert "install version 7" in table
+    assert "not shown" not in table
+
+
+def test_doctor_works_without_torch(command, monkeypatch):
+    monkeypatch.setenv("THUNDER_PLUGINS", "core")
+    error = OSError("libcudart.so.12: cannot open shared object file")
+    monkeypatch.setattr("thunder.command_line.doctor._torch", lambda: error)
+    ended = command("doctor", "--json")
+    assert ended.code == 1
+    found = json.loads(ended.out)
+    assert "libcudart.so.12" in found["facts"]["torch"]
+    assert [item["check"] for item in found["checks"] if not item["ok"]] == ["PyTorch"]
+
+
+def _check(name):
+    return dict(checks_of(torch))[name]()
+
+
+def test_doctor_finds_another_thunder(monkeypatch):
+    assert _check("one thunder").ok
+    monkeypatch.setattr(core_checks.importlib.metadata, "version", lambda name: "0.2.4")
+    result = _check("one thunder")
+    assert not result.ok
+    assert "lightning-thunder 0.2.4" in result.text
+    assert "pip uninstall" in result.advice
+
+
+@pytest.mark.parametrize(
+    ("count", "driver", "built", "ok", "advice"),
+    [
+        (2, "570.1", "12.8", True, ""),
+        (0, None, None, True, ""),
+        (0, "570.1", None, False, "install a PyTorch built for CUDA"),
+        (0, "450.1", "12.8", False, "update the driver to one for CUDA 12.8"),
+    ],
+)
+def test_doctor_knows_why_a_gpu_is_not_seen(monkeypatch, count, driver, built, ok, advice):
+    monkeypatch.setattr(core_checks, "driver", lambda: driver)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.version, "cuda", built)
+    result = _check("GPU")
+    assert result.ok is ok
+    assert result.advice.startswith(advice)
+
+
+def test_doctor_sees_a_wrong_gradient(monkeypatch):
+    monkeypatch.setattr("thunder.jit", lambda function, **_: lambda x: 2 * function(x))
+    result = _check("compile on cpu")
+    assert not result.ok
+    assert "differs by" in result.text
+
+
+def test_driver_from_its_file_or_its_command(tmp_path, monkeypatch):
+    file = tmp_path / "version"
+    monkeypatch.setattr(environment, "_DRIVER", file)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment.driver() is None
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 550.54.15\n")
+    tool.chmod(0o755)
+    assert environment.driver() == "550.54.15"
+    tool.write_text("#!/bin/sh\necho cannot talk to the driver >&2\nexit 9\n")
+    assert environment.driver() == "nvidia-smi failed: cannot talk to the driver"
+    file.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build\n")
+    assert environment.driver() == "570.124.06"

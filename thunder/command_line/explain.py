@@ -1,0 +1,153 @@
+"""``thunder explain``: who runs which operation of a program, who does not, and why."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from thunder.command_line.output import print_json, print_lines, print_table
+from thunder_core.errors import ThunderError
+
+if TYPE_CHECKING:
+    from thunder_core.report.compile_report import CompileReport, EntryReport
+    from thunder_core.report.decision_table import DecisionRow
+
+_PROGRAM = (
+    "Where it is: path/to/program.py:NAME or package.module:NAME. NAME is an nn.Module, a function, or what "
+    "thunder.jit made of one. A class of modules is called, and so is a function without parameters if it makes one "
+    "of these."
+)
+_INPUTS = (
+    "What the program is called with, a Python expression: one argument, a tuple of arguments, or a dict of keyword "
+    "arguments. It sees the names of the program's file, and torch. Without it, `inputs` or `example_inputs` of the "
+    "program or of its file is taken: a value, or a function that makes one."
+)
+
+
+def explain(
+    program: Annotated[
+        str,
+        typer.Argument(metavar="PROGRAM", help=_PROGRAM),
+    ],
+    config: Annotated[str | None, typer.Option(help="A configuration: a file, or the name of a preset.")] = None,
+    executors: Annotated[str | None, typer.Option(help="Names of executors, in order: a,b.")] = None,
+    transforms: Annotated[str | None, typer.Option(help="Names of transforms to add: a,b.")] = None,
+    inputs: Annotated[str | None, typer.Option(help=_INPUTS)] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="Run backward, too, from the sum of all floating-point outputs.")
+    ] = False,
+    op: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="Show operations by name: softmax, '*norm*'.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compile a program and show who runs what.
+
+    For each operation: how often it occurs, the executor that runs it, where it stands in the program, and which
+    executors declined it for which reasons. Then the share of each executor. Without --train the program runs without
+    gradients.
+    """
+    options = {"config": config, "executors": _names(executors), "transforms": _names(transforms)}
+    with contextlib.redirect_stdout(sys.stderr):  # what the program prints is not ours
+        report = _compile(program, inputs, train, {name: value for name, value in options.items() if value is not None})
+    rows = _rows(report, op)
+    if json:
+        print_json(_as_data(program, report, rows))
+    else:
+        _print(program, report.entries[-1], rows)
+
+
+def _names(given: str | None) -> list[str] | None:
+    return None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+
+
+def _compile(target: str, inputs: str | None, train: bool, options: dict[str, Any]) -> CompileReport:
+    """The report of one call of the program.
+
+    Raises:
+        ThunderError: it could not be compiled, or nothing was compiled for it.
+        typer.Exit: it raised another error, which was printed.
+    """
+    import thunder
+    from thunder.command_line.program import is_compiled, load_program
+    from thunder.command_line.running import run
+
+    with _without_own_frames(target):
+        program = load_program(target)
+        args, kwargs = program.arguments(inputs)
+        reuse = is_compiled(program.called) and not options
+        jitted = program.called if reuse else thunder.jit(program.called, **options)
+        run(jitted, args, kwargs, train)
+    report = thunder.explain(jitted)
+    if not report.entries:
+        reasons = "; ".join(report.fallbacks)
+        raise ThunderError(f"{target} was not compiled; eager PyTorch ran it, because {reasons}")
+    return report
+
+
+@contextlib.contextmanager
+def _without_own_frames(target: str) -> Iterator[None]:
+    """Errors of the program are printed as Python does, from its first line on."""
+    try:
+        yield
+    except (ThunderError, typer.BadParameter):
+        raise
+    except (Exception, SystemExit) as error:
+        traceback.print_exception(error.with_traceback(_from_program(error.__traceback__)))
+        print(f"{target} failed", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(1) from error
+
+
+def _from_program(frames: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame that is neither ours nor PyTorch's; all of it if there is none."""
+    found = frames
+    while found is not None:
+        name = found.tb_frame.f_globals.get("__name__", "").partition(".")[0]
+        if name not in ("contextlib", "importlib", "thunder", "thunder_core", "torch"):
+            return found
+        found = found.tb_next
+    return frames
+
+
+def _rows(report: CompileReport, pattern: str | None) -> list[DecisionRow]:
+    from thunder.command_line.explain_rows import matches
+    from thunder_core.report.decision_table import decision_rows
+
+    rows = decision_rows(report.decisions)
+    found = [row for row in rows if pattern is None or matches(row.symbol, pattern)]
+    if not found and rows:
+        names = ", ".join(sorted({row.symbol for row in rows}))
+        raise ThunderError(f"no operation of the program is called {pattern!r}", advice=(f"there are {names}",))
+    return found
+
+
+def _print(target: str, entry: EntryReport, rows: Sequence[DecisionRow]) -> None:
+    from thunder.command_line.explain_rows import operation_table, share_table
+    from thunder_core.report.decisions import shares
+
+    print_lines([f"{target}: compiled in {entry.seconds * 1e3:.0f} ms", ""])
+    print_table(*operation_table(rows))
+    print_lines([""])
+    print_table(*share_table(shares(entry.decisions)))
+    remarks = [] if entry.training is None else list(entry.training.lines())
+    if entry.left_to_autograd is not None:
+        remarks.append(f"PyTorch's autograd differentiates it as a whole: {entry.left_to_autograd}")
+    print_lines(["", *remarks] if remarks else [])
+
+
+def _as_data(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> dict[str, Any]:
+    from thunder_core.report.decisions import shares
+
+    return {
+        "program": target,
+        "operations": [asdict(row) for row in rows],
+        "shares": [asdict(share) for share in shares(report.decisions)],
+        "report": asdict(report),
+    }

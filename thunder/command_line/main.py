@@ -1,0 +1,87 @@
+"""The command ``thunder``: its commands, and how they end."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from thunder._version import __version__
+from thunder.command_line import config, doctor, explain, new, plugins, schema
+from thunder_core.errors import ThunderError
+
+app = typer.Typer(
+    help="Thunder compiles PyTorch programs. See the plugins, check configurations, learn who runs what and why.",
+    epilog="Exit codes: 0 success, 1 what was checked is not right, 2 the command was not understood.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"thunder {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
+app.command("plugins")(plugins.plugins)
+app.command("doctor")(doctor.doctor)
+app.command("schema")(schema.schema)
+app.add_typer(config.app, name="config")
+app.command("explain")(explain.explain)
+app.command("new")(new.new)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        arguments: what stands after ``thunder``; None for those of the process.
+
+    Returns:
+        The exit code: 0 for success; 1 if what was checked is not right, or a `ThunderError` was raised, which is then
+        printed without its traceback; 2 for what is no command. Any other exception is raised.
+    """
+    _never_fail_to_encode()
+    code = _run(arguments)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough, and what is left in the buffer would fail again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        app(None if arguments is None else list(arguments), prog_name="thunder")
+    except SystemExit as stop:  # how Typer ends, in any case
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except ThunderError as error:
+        sys.stdout.flush()
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _never_fail_to_encode() -> None:
+    """Names and reasons may hold any character, whatever the terminal shows."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

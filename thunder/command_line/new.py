@@ -1,0 +1,46 @@
+"""``thunder new``: the beginnings of a plugin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thunder.command_line.output import print_lines
+
+
+def new(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="What the plugin and its package are called: my_kernels.")
+    ],
+    directory: Annotated[
+        Path, typer.Option("--directory", "-d", exists=True, file_okay=False, help="Where to make the folder NAME.")
+    ] = Path(),
+) -> None:
+    """Write a plugin, with a kernel and tests.
+
+    It is a distribution of its own, thunder-plugin-NAME: a kernel, an executor with options that claims an operation
+    for it, tests, and a README. The tests pass as they are; put your kernel in the place of the example.
+    """
+    from thunder.command_line.new_plugin import NewPlugin, name_problem, write_plugin
+
+    name = name.replace("-", "_")
+    problem = name_problem(name)
+    if problem is not None:
+        raise typer.BadParameter(problem, param_hint="NAME")
+    plugin = NewPlugin(name)
+    folder = directory / name
+    if folder.exists():
+        raise typer.BadParameter(f"{folder} exists; choose another name, or another --directory", param_hint="NAME")
+    written = write_plugin(plugin, folder)
+    print_lines(
+        [
+            f"Made {folder}, the distribution {plugin.distribution}:",
+            *(f"  {path.relative_to(folder)}" for path in written),
+            "Next:",
+            f'  pip install --editable "{folder}[test]"',
+            f"  pytest {folder}",
+            f"  thunder explain program.py:model --executors {name}",
+        ]
+    )

@@ -1,0 +1,84 @@
+"""Plugins from templates. The templates are a plugin called my_kernels; the new one's name takes the place of that."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.resources
+import keyword
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from thunder._version import __version__
+from thunder_core.errors import ThunderError
+from thunder_core.plugins import API
+
+_SUFFIX: Final = ".template"
+_LONGEST: Final = 40
+
+
+@dataclass(frozen=True)
+class NewPlugin:
+    """A plugin that is to be written. ``name`` is that of the package, and what configurations call it."""
+
+    name: str
+
+    @property
+    def distribution(self) -> str:
+        """What ``pip install`` calls it."""
+        return f"thunder-plugin-{self.name.replace('_', '-')}"
+
+    def fill(self, text: str) -> str:
+        """A template's text, or its path, as this plugin's."""
+        replaced = text.replace("thunder-plugin-my-kernels", self.distribution).replace("my_kernels", self.name)
+        return replaced.replace("{version}", __version__).replace("{api}", str(API))
+
+
+def name_problem(name: str) -> str | None:
+    """Why no plugin may be called ``name``; None if one may."""
+    if re.fullmatch("[a-z][a-z0-9_]*", name) is None or keyword.iskeyword(name):
+        return f"{name!r} is no name for a package; take lower-case letters, digits and '_', a letter first: my_kernels"
+    if len(name) > _LONGEST:
+        return f"{name!r} has {len(name)} characters; {_LONGEST} are the most"
+    if name in sys.stdlib_module_names:
+        return f"Python has a module {name!r}; choose another name"
+    others = set(importlib.metadata.packages_distributions().get(name, ())) - {NewPlugin(name).distribution}
+    if others or name in ("thunder", "thunder_core"):
+        return f"{', '.join(sorted(others)) or 'thunder-core'} installs a package {name!r}; choose another name"
+    return None
+
+
+def write_plugin(plugin: NewPlugin, folder: Path) -> Sequence[Path]:
+    """Write the plugin to ``folder``, which must not exist.
+
+    Returns:
+        The files, sorted.
+
+    Raises:
+        ThunderError: a file could not be written.
+    """
+    templates = importlib.resources.files("thunder.command_line") / "scaffold"
+    written = []
+    try:
+        for relative, template in _files(templates, PurePosixPath()):
+            path = folder / plugin.fill(str(relative)).removesuffix(_SUFFIX)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(plugin.fill(template.read_text(encoding="utf-8")), encoding="utf-8")
+            written.append(path)
+    except OSError as error:
+        raise ThunderError(
+            f"{folder} could not be written: {error}", advice=("see whether you may write there, or take --directory",)
+        ) from error
+    return sorted(written)
+
+
+def _files(folder: Traversable, inside: PurePosixPath) -> Iterator[tuple[PurePosixPath, Traversable]]:
+    for item in folder.iterdir():
+        if item.is_dir():
+            yield from _files(item, inside / item.name)
+        elif item.name.endswith(_SUFFIX):
+            yield inside / item.name, item

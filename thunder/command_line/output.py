@@ -1,0 +1,80 @@
+"""What commands print: tables that fit a terminal, or lines that `grep` and `awk` understand where there is none.
+
+Rich decides which of the two it is, whether to use colours, and how wide a terminal is. So ``NO_COLOR``,
+``FORCE_COLOR`` and ``COLUMNS`` do what they do elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        title: at its top.
+        right: aligned to the right, as numbers are.
+        styles: colours of cells by what they say.
+    """
+
+    title: str
+    right: bool = False
+    styles: Mapping[str, str] = field(default_factory=dict)
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of text.
+
+    On a terminal the cells are wrapped to its width, and columns without content are left out. Elsewhere a row is one
+    line, however long; the columns are two spaces apart, and an empty cell is ``-``.
+    """
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False)
+    if console.is_terminal:
+        console.print(_rich_table(columns, rows, colours=not console.no_color))
+    else:
+        print_lines(_aligned(columns, rows))
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """Print lines of text as they are."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON. What JSON does not know becomes text."""
+    print_lines([json.dumps(value, indent=2, default=str)])
+
+
+def _rich_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], colours: bool) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold" if colours else "")
+    shown = [index for index in range(len(columns)) if any(row[index] for row in rows)]
+    for column in (columns[index] for index in shown):
+        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(row[index], columns[index].styles.get(row[index], "")) for index in shown))
+    return table
+
+
+def _aligned(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
+    table = [[column.title for column in columns], *([_one_line(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
+    return ["  ".join(map(_pad, columns, row, widths)).rstrip() for row in table]
+
+
+def _one_line(cell: str) -> str:
+    return cell if cell.isprintable() and cell else " ".join(cell.split()) or "-"
+
+
+def _pad(column: Column, cell: str, width: int) -> str:
+    return cell.rjust(width) if column.right else cell.ljust(width)
