@@ -7,7 +7,18 @@ import json
 import time
 from pathlib import Path
 
-from benchmarks import claiming, compile_time, dispatch, imports, machine, memory, overhead, saved_bytes, training
+from benchmarks import (
+    claiming,
+    compile_time,
+    dispatch,
+    imports,
+    machine,
+    memory,
+    overhead,
+    plugin_discovery,
+    saved_bytes,
+    training,
+)
 from benchmarks.row import Row, as_table
 
 BENCHMARKS = {
@@ -19,6 +30,7 @@ BENCHMARKS = {
     "training": training.measure,
     "saved-bytes": saved_bytes.measure,
     "claiming": claiming.measure,
+    "plugin-discovery": plugin_discovery.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from thunder_core.plugins.distributions import CORE, PluginDistribution, core_version, plugin_distributions
+from thunder_core.plugins.distributions import CORE, Installed, PluginDistribution
 from thunder_core.plugins.hookspecs import API
 from thunder_core.plugins.requirements import LIBRARY_EXTRA, Finding, unmet_requirement, upgrade
 from thunder_core.plugins.selection import CORE_PLUGIN, VARIABLE, Selection, selection
@@ -33,16 +33,17 @@ def discover() -> list[Found]:
     Raises:
         PluginError: the environment variable ``THUNDER_PLUGINS`` is not valid.
     """
+    installed = Installed()
     offers: dict[str, list[PluginDistribution]] = defaultdict(list)
-    for distribution in plugin_distributions():
+    for distribution in installed.with_plugins():
         for name in distribution.plugins:
             offers[name].append(distribution)
     selected = selection({CORE_PLUGIN, *offers})
-    core = PluginRecord(CORE_PLUGIN, CORE, core_version(), PluginState.AVAILABLE)
+    core = PluginRecord(CORE_PLUGIN, CORE, installed.version(CORE) or "", PluginState.AVAILABLE)
     found = [Found(core, "thunder_core.plugins.builtin")]
     for name in sorted(offers):
         for distribution in offers[name]:
-            finding = _finding(name, distribution, offers[name], selected)
+            finding = _finding(name, distribution, offers[name], selected, installed)
             record = PluginRecord(
                 name,
                 distribution.name,
@@ -56,14 +57,18 @@ def discover() -> list[Found]:
 
 
 def _finding(
-    name: str, distribution: PluginDistribution, offering: list[PluginDistribution], selected: Selection
+    name: str,
+    distribution: PluginDistribution,
+    offering: list[PluginDistribution],
+    selected: Selection,
+    installed: Installed,
 ) -> Finding | None:
     """Why a plugin cannot be used; the first reason of those that hold."""
     clash = _clash(name, distribution, offering)
     blocked = "" if name == CORE_PLUGIN else selected.why_blocked(name)
     if blocked:
         return Finding(PluginState.BLOCKED, blocked, f"unset {VARIABLE}")
-    return clash or _api_mismatch(name, distribution) or unmet_requirement(distribution)
+    return clash or _api_mismatch(name, distribution) or unmet_requirement(distribution, installed)
 
 
 def _clash(name: str, distribution: PluginDistribution, offering: list[PluginDistribution]) -> Finding | None:

@@ -7,10 +7,9 @@ while here most are put aside because their text does not hold the name of the g
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 from dataclasses import dataclass
-from email.message import Message
-from email.parser import HeaderParser
 from typing import Final
 
 GROUP: Final = "thunder.plugins"
@@ -39,19 +38,38 @@ class PluginDistribution:
     interfaces: dict[str, str]
 
 
-def plugin_distributions() -> list[PluginDistribution]:
-    """All of them. Of a distribution that is found twice (editable and installed) the one that Python imports from.
+class Installed:
+    """The installed distributions.
 
-    A folder without a name in its metadata is no installed distribution, as for pip.
+    Of one that is found twice (editable and installed) the first on the path counts, from which Python imports.
     """
-    found: dict[str, PluginDistribution | None] = {}
-    for candidate in importlib.metadata.distributions():
-        if GROUP not in (candidate.read_text("entry_points.txt") or ""):
-            continue
-        name = _headers(candidate).get("Name")
-        if name and normalized(name) not in found:
-            found[normalized(name)] = _effective(name)
-    return [distribution for distribution in found.values() if distribution is not None and distribution.plugins]
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, importlib.metadata.Distribution] = {}
+        self._versions: dict[str, str] = {}
+        for distribution in importlib.metadata.distributions():
+            name, version = _name_and_version(distribution)
+            if name and name not in self._by_name:
+                self._by_name[name] = distribution
+                self._versions[name] = version
+
+    def version(self, distribution: str) -> str | None:
+        """The version of a distribution; None if there is none of this name."""
+        return self._versions.get(normalized(distribution))
+
+    def with_plugins(self) -> list[PluginDistribution]:
+        """Those that offer plugins, by name.
+
+        A folder whose metadata has another name, or none, is what an interrupted installation left behind.
+        """
+        found = []
+        for name in sorted(self._by_name):
+            groups = _groups(_entry_points(self._by_name[name]))
+            if groups.get(GROUP):
+                plugin = _plugin_distribution(self._by_name[name], groups[GROUP], groups.get(API_GROUP, {}))
+                if normalized(plugin.name) == name:
+                    found.append(plugin)
+        return found
 
 
 def normalized(name: str) -> str:
@@ -59,48 +77,89 @@ def normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def version_of(distribution: str) -> str | None:
-    """The version that is installed; None if there is none."""
+def _name_and_version(distribution: importlib.metadata.Distribution) -> tuple[str, str]:
+    """The normalized name and the version: those in the name of the metadata's folder, where it has both."""
+    stem, kind = os.path.splitext(os.path.basename(_folder(distribution)))
+    name, dash, version = stem.partition("-")
+    if kind == ".dist-info" and dash:
+        return normalized(name), version
+    headers = _Headers.of(distribution)
+    return normalized(headers.first("Name")), headers.first("Version")
+
+
+def _entry_points(distribution: importlib.metadata.Distribution) -> str:
+    """The text of ``entry_points.txt``; empty if no plugin is in it."""
+    folder = _folder(distribution)
     try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+        content = _read(os.path.join(folder, "entry_points.txt")) if folder else None
+    except NotADirectoryError:  # the folder is in an archive
+        content = None
+    if content is None:
+        content = (distribution.read_text("entry_points.txt") or "").encode()
+    return content.decode(errors="replace") if GROUP.encode() in content else ""
 
 
-def core_version() -> str:
-    """The version of the core; empty where it runs from a checkout without being installed."""
-    return version_of(CORE) or ""
-
-
-def _effective(name: str) -> PluginDistribution | None:
-    """The distribution that counts of those with this name: the first on the path, whether it has plugins or not."""
+def _read(path: str) -> bytes:
     try:
-        distribution = importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None  # what an interrupted pip left behind, under another folder name
-    headers = _headers(distribution)
-    groups = _groups(distribution.read_text("entry_points.txt") or "")
+        with open(path, "rb") as file:
+            return file.read()
+    except (FileNotFoundError, PermissionError):
+        return b""
+
+
+def _folder(distribution: importlib.metadata.Distribution) -> str:
+    """The folder of the metadata; empty if it is in none.
+
+    `importlib.metadata` keeps it to itself. With its own functions, which parse the metadata of each distribution or
+    make new paths, discovery among 150 takes 7 ms instead of 5.
+    """
+    return str(getattr(distribution, "_path", ""))
+
+
+def _plugin_distribution(
+    distribution: importlib.metadata.Distribution, plugins: dict[str, str], interfaces: dict[str, str]
+) -> PluginDistribution:
+    headers = _Headers.of(distribution)
     return PluginDistribution(
-        headers["Name"],
-        headers["Version"] or "",
-        _requirements(distribution, headers),
-        frozenset(headers.get_all("Provides-Extra", ())),
-        groups.get(GROUP, {}),
-        groups.get(API_GROUP, {}),
+        headers.first("Name"),
+        headers.first("Version"),
+        tuple(headers.all("Requires-Dist") or distribution.requires or ()),
+        frozenset(headers.all("Provides-Extra")),
+        plugins,
+        interfaces,
     )
 
 
-def _headers(distribution: importlib.metadata.Distribution) -> Message:
-    """The metadata without the description, which is by far the larger part and would be parsed with it."""
-    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-    return HeaderParser().parsestr(text.replace("\r\n", "\n").partition("\n\n")[0])
+class _Headers:
+    """The fields of a distribution's metadata.
 
+    `importlib.metadata` parses the description with them, which takes longer than everything else here together.
+    """
 
-def _requirements(distribution: importlib.metadata.Distribution, headers: Message) -> tuple[str, ...]:
-    lines = headers.get_all("Requires-Dist")
-    if lines is None and distribution.read_text("METADATA") is None:
-        return tuple(distribution.requires or ())  # setuptools' older form keeps them in a file of their own
-    return tuple(lines or ())
+    def __init__(self, text: str) -> None:
+        self._fields: list[list[str]] = []
+        for line in text.replace("\r\n", "\n").partition("\n\n")[0].splitlines():  # the description follows
+            if line[:1].isspace() and self._fields:
+                self._fields[-1][1] += line
+            else:
+                name, _, value = line.partition(":")
+                self._fields.append([name.lower(), value])
+
+    @staticmethod
+    def of(distribution: importlib.metadata.Distribution) -> _Headers:
+        """Those of a distribution; none where its metadata is absent or is not text."""
+        try:
+            return _Headers(distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "")
+        except UnicodeDecodeError:
+            return _Headers("")
+
+    def all(self, name: str) -> list[str]:
+        """The values of a field, which may be there more than once."""
+        return [value.strip() for key, value in self._fields if key == name.lower()]
+
+    def first(self, name: str) -> str:
+        """The value of a field, empty if it is not there."""
+        return next(iter(self.all(name)), "")
 
 
 def _groups(text: str) -> dict[str, dict[str, str]]:

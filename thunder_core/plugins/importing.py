@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import traceback
 from types import TracebackType
 from typing import Any, Final
 
@@ -12,6 +11,10 @@ FAILURES: Final = (Exception, SystemExit)
 """What importing or calling a plugin may raise. A plugin that exits because its library is absent has failed too."""
 
 _TARGET: Final = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*)(:(?P<attribute>[^\W\d]\w*(\.[^\W\d]\w*)*))?")
+
+
+_LONGEST: Final = 300
+"""Characters of an error's text that are repeated; the error itself is the cause of the one that is raised."""
 
 
 def is_target(text: Any) -> bool:
@@ -39,7 +42,10 @@ def imported(target: str) -> Any:
 
 def failure(error: BaseException, target: str) -> str:
     """What went wrong in a plugin and in which of its lines: ``ZeroDivisionError: division by zero, in file.py:3``."""
-    what = " ".join(traceback.format_exception_only(error)[-1].split())
+    text = " ".join(str(error).split())
+    what = f"{type(error).__qualname__}: {text if len(text) <= _LONGEST else text[:_LONGEST] + '...'}".removesuffix(
+        ": "
+    )
     place = _place(error, target.partition(":")[0].partition(".")[0])
     return f"{what}, in {place}" if place else what
 

@@ -79,9 +79,11 @@ def _anywhere(host: Host, kind: type[Spec], name: str) -> Offered[Spec]:
 def _unknown(host: Host, kind: type[Any], name: str, known: list[str]) -> PluginError:
     """The error for a name that nobody offers, with those that could not be asked."""
     plugins = [record.name for record in host.records if record.name != CORE_PLUGIN]
-    silent = [record for record in host.records if record.state is not PluginState.LOADED]
     advice = [f"{WORDS[kind]}s of installed plugins: {', '.join(sorted(set(known))) or 'none'}"]
-    advice += [f"could not be asked: the {record.title}: {record.why}" for record in silent]
+    silent = {record.name: record.state.value for record in host.records if record.state is not PluginState.LOADED}
+    if silent:
+        states = ", ".join(f"{plugin} ({state})" for plugin, state in silent.items())
+        advice.append(f"plugins that could not be asked: {states}; `thunder plugins` says why")
     return PluginError(
         f"there is no {WORDS[kind]} {name!r}{suggestion(name, dict.fromkeys([*known, *plugins]))}", advice=tuple(advice)
     )

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from thunder_core.plugins.distributions import CORE, PluginDistribution, core_version, normalized, version_of
+from thunder_core.plugins.distributions import CORE, Installed, PluginDistribution, normalized
 from thunder_core.plugins.states import PluginState
 
 LIBRARY_EXTRA: Final = "lib"
 """The extra that a plugin declares the vendor's library in."""
+_EXTRA: Final = re.compile(r"""extra\s*==\s*["']([^"']*)["']""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +29,13 @@ class Finding:
     advice: str
 
 
-def unmet_requirement(distribution: PluginDistribution) -> Finding | None:
+def unmet_requirement(distribution: PluginDistribution, installed: Installed) -> Finding | None:
     """What the distribution needs of Thunder or in its extra ``lib`` and does not find; None if there is nothing."""
     try:
-        own = [Requirement(line) for line in distribution.requirements if _may_matter(line)]
+        return _core_conflict(distribution, installed) or _library_problem(distribution, installed)
     except InvalidRequirement as error:
         why = f"its metadata has a requirement that cannot be read: {' '.join(str(error).split())}"
         return Finding(PluginState.FAILED, why, upgrade(distribution.name))
-    return _core_conflict(distribution, own) or _library_problem(distribution, own)
 
 
 def upgrade(distribution: str) -> str:
@@ -41,15 +43,18 @@ def upgrade(distribution: str) -> str:
     return f"pip install --upgrade {distribution}"
 
 
-def _may_matter(line: str) -> bool:
-    """Whether a requirement could be one of an extra, or of Thunder; parsing costs more than asking this."""
-    return "extra" in line or normalized(line).startswith(CORE)
+@cache
+def _parsed(line: str) -> Requirement:
+    return Requirement(line)
 
 
-def _core_conflict(distribution: PluginDistribution, requirements: list[Requirement]) -> Finding | None:
-    version = core_version()
-    for requirement in requirements:
-        if normalized(requirement.name) != CORE or not version or not _applies(requirement, ""):
+def _core_conflict(distribution: PluginDistribution, installed: Installed) -> Finding | None:
+    version = installed.version(CORE)
+    if version is None:  # it runs from a checkout
+        return None
+    for line in distribution.requirements:
+        requirement = _parsed(line) if normalized(line).startswith(CORE) else None
+        if requirement is None or normalized(requirement.name) != CORE or not _applies(requirement, ""):
             continue
         if not requirement.specifier.contains(version, prereleases=True):
             newer = _asks_for_newer(requirement.specifier, Version(version))
@@ -58,11 +63,11 @@ def _core_conflict(distribution: PluginDistribution, requirements: list[Requirem
     return None
 
 
-def _library_problem(distribution: PluginDistribution, requirements: list[Requirement]) -> Finding | None:
+def _library_problem(distribution: PluginDistribution, installed: Installed) -> Finding | None:
     conflicts: list[tuple[Requirement, str]] = []
     missing: list[Requirement] = []
-    for requirement in _of_extra(distribution.name, requirements, LIBRARY_EXTRA, frozenset()):
-        version = version_of(requirement.name)
+    for requirement in _of_extra(distribution, LIBRARY_EXTRA, frozenset()):
+        version = installed.version(requirement.name)
         if version is None:
             missing.append(requirement)
         elif not _fits(requirement.specifier, version):
@@ -78,16 +83,19 @@ def _library_problem(distribution: PluginDistribution, requirements: list[Requir
     return None
 
 
-def _of_extra(own: str, requirements: list[Requirement], extra: str, followed: frozenset[str]) -> Iterator[Requirement]:
+def _of_extra(distribution: PluginDistribution, extra: str, followed: frozenset[str]) -> Iterator[Requirement]:
     """What an extra asks for, with the extras of the same distribution that it refers to."""
-    for requirement in requirements:
-        if not _applies(requirement, extra) or _applies(requirement, ""):
+    for line in distribution.requirements:
+        if extra not in map(normalized, _EXTRA.findall(line)):  # lines of other extras are not worth parsing
             continue
-        if normalized(requirement.name) != normalized(own):
+        requirement = _parsed(line)
+        if not _applies(requirement, extra):
+            continue
+        if normalized(requirement.name) != normalized(distribution.name):
             yield requirement
             continue
-        for other in requirement.extras - followed - {extra}:
-            yield from _of_extra(own, requirements, other, followed | {extra})
+        for other in set(map(normalized, requirement.extras)) - followed - {extra}:
+            yield from _of_extra(distribution, other, followed | {extra})
 
 
 def _applies(requirement: Requirement, extra: str) -> bool:

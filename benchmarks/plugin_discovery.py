@@ -1,0 +1,67 @@
+"""What it costs to find out which plugins are installed."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.process import in_fresh_process
+from benchmarks.row import Row
+
+DISTRIBUTIONS = 150
+PLUGINS = 12
+REPEATS = 11
+DESCRIPTION = "A line of a description, of which metadata has many.\n" * 300
+
+
+def measure(threads: int) -> list[Row]:
+    """The rows of this benchmark."""
+    with tempfile.TemporaryDirectory() as folder:
+        install(Path(folder))
+        runs = [in_fresh_process(seconds_to_discover, threads=threads, folder=folder) for _ in range(REPEATS)]
+    seconds = {name: statistics.median(run[name] for run in runs) for name in ("first", "again")}
+    what = f"plugins among {DISTRIBUTIONS} distributions, {PLUGINS} of which have one"
+    goal = "<= 5 ms"
+    details = {"ms when asked again": 1e3 * seconds["again"], "plugins": runs[0]["plugins"]}
+    value = {"thunder": 1e3 * seconds["first"]}
+    return [Row("plugin discovery", what, "ms", value, {}, goal, seconds["first"] <= 5e-3, details)]
+
+
+def install(folder: Path) -> None:
+    """Metadata of distributions, as pip writes it: a third of them with entry points, some with a plugin."""
+    for index in range(DISTRIBUTIONS):
+        plugin = index % (DISTRIBUTIONS // PLUGINS) == 0 and index // (DISTRIBUTIONS // PLUGINS) < PLUGINS
+        info = folder / f"distribution_{index}-1.0.dist-info"
+        info.mkdir()
+        header = f"Metadata-Version: 2.4\nName: distribution-{index}\nVersion: 1.0\nRequires-Dist: numpy>=2\n"
+        if plugin:
+            library = f"Requires-Dist: distribution-{index + 1}>=0.5; extra == 'lib'\n"
+            header += f"Requires-Dist: thunder-core>=0.1\nProvides-Extra: lib\n{library}"
+        (info / "METADATA").write_text(f"{header}\n{DESCRIPTION}")
+        entry_points = f"[console_scripts]\ncommand_{index} = module_{index}:main\n"
+        if plugin:
+            entry_points += f"\n[thunder.plugins]\nplugin_{index} = module_{index}:plugin\n"
+        if plugin or index % 3 == 0:
+            (info / "entry_points.txt").write_text(entry_points)
+
+
+def seconds_to_discover(folder: str) -> dict[str, object]:
+    """Seconds of looking for plugins for the first time in this process, and again; imports are not counted."""
+    import gc
+    import importlib
+    import time
+
+    from thunder_core.plugins.discovery import discover
+
+    sys.path[:] = [entry for entry in sys.path if "site-packages" not in entry] + [folder]
+    gc.collect()
+    gc.disable()  # as timeit does: when a collection is due depends on what was imported before
+    times = [time.perf_counter()]
+    found = discover()
+    times.append(time.perf_counter())
+    importlib.invalidate_caches()
+    discover()
+    times.append(time.perf_counter())
+    return {"first": times[1] - times[0], "again": times[2] - times[1], "plugins": len(found) - 1}
