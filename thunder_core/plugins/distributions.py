@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from thunder_core.plugins.metadata_text import Headers, entry_point_groups
+
 GROUP: Final = "thunder.plugins"
 API_GROUP: Final = "thunder.plugin_api"
 CORE: Final = "thunder-core"
@@ -64,7 +66,7 @@ class Installed:
         """
         found = []
         for name in sorted(self._by_name):
-            groups = _groups(_entry_points(self._by_name[name]))
+            groups = entry_point_groups(_entry_points(self._by_name[name]))
             if groups.get(GROUP):
                 plugin = _plugin_distribution(self._by_name[name], groups[GROUP], groups.get(API_GROUP, {}))
                 if normalized(plugin.name) == name:
@@ -83,7 +85,7 @@ def _name_and_version(distribution: importlib.metadata.Distribution) -> tuple[st
     name, dash, version = stem.partition("-")
     if kind == ".dist-info" and dash:
         return normalized(name), version
-    headers = _Headers.of(distribution)
+    headers = Headers.of(distribution)
     return normalized(headers.first("Name")), headers.first("Version")
 
 
@@ -119,7 +121,7 @@ def _folder(distribution: importlib.metadata.Distribution) -> str:
 def _plugin_distribution(
     distribution: importlib.metadata.Distribution, plugins: dict[str, str], interfaces: dict[str, str]
 ) -> PluginDistribution:
-    headers = _Headers.of(distribution)
+    headers = Headers.of(distribution)
     return PluginDistribution(
         headers.first("Name"),
         headers.first("Version"),
@@ -128,48 +130,3 @@ def _plugin_distribution(
         plugins,
         interfaces,
     )
-
-
-class _Headers:
-    """The fields of a distribution's metadata.
-
-    `importlib.metadata` parses the description with them, which takes longer than everything else here together.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._fields: list[list[str]] = []
-        for line in text.replace("\r\n", "\n").partition("\n\n")[0].splitlines():  # the description follows
-            if line[:1].isspace() and self._fields:
-                self._fields[-1][1] += line
-            else:
-                name, _, value = line.partition(":")
-                self._fields.append([name.lower(), value])
-
-    @staticmethod
-    def of(distribution: importlib.metadata.Distribution) -> _Headers:
-        """Those of a distribution; none where its metadata is absent or is not text."""
-        try:
-            return _Headers(distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "")
-        except UnicodeDecodeError:
-            return _Headers("")
-
-    def all(self, name: str) -> list[str]:
-        """The values of a field, which may be there more than once."""
-        return [value.strip() for key, value in self._fields if key == name.lower()]
-
-    def first(self, name: str) -> str:
-        """The value of a field, empty if it is not there."""
-        return next(iter(self.all(name)), "")
-
-
-def _groups(text: str) -> dict[str, dict[str, str]]:
-    """The content of ``entry_points.txt``: names and values by group."""
-    groups: dict[str, dict[str, str]] = {}
-    group: dict[str, str] = {}
-    for line in map(str.strip, text.splitlines()):
-        if line.startswith("[") and line.endswith("]"):
-            group = groups.setdefault(line[1:-1].strip(), {})
-        elif line and not line.startswith(("#", ";")):
-            name, _, value = line.partition("=")
-            group[name.strip()] = value.strip()
-    return groups
