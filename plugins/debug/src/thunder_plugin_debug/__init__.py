@@ -1,0 +1,54 @@
+"""Transforms that look at compiled programs line by line. What is here is imported when it is first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thunder_plugin_debug.bisect import Bisect
+    from thunder_plugin_debug.divergence import Divergence
+    from thunder_plugin_debug.errors import DebugWarning, DivergenceError, NonFiniteError
+    from thunder_plugin_debug.finding import Finding
+    from thunder_plugin_debug.line import Line
+    from thunder_plugin_debug.line_callbacks import LineCallbacks
+    from thunder_plugin_debug.line_timing import LineTiming
+    from thunder_plugin_debug.nan_finder import NanFinder
+    from thunder_plugin_debug.nvtx_ranges import NvtxRanges
+    from thunder_plugin_debug.timing_record import TimingRecord
+
+_MODULES = {
+    "Bisect": "bisect",
+    "DebugWarning": "errors",
+    "Divergence": "divergence",
+    "DivergenceError": "errors",
+    "Finding": "finding",
+    "Line": "line",
+    "LineCallbacks": "line_callbacks",
+    "LineTiming": "line_timing",
+    "NanFinder": "nan_finder",
+    "NonFiniteError": "errors",
+    "NvtxRanges": "nvtx_ranges",
+    "TimingRecord": "timing_record",
+}
+
+__all__ = [
+    "Bisect",
+    "DebugWarning",
+    "Divergence",
+    "DivergenceError",
+    "Finding",
+    "Line",
+    "LineCallbacks",
+    "LineTiming",
+    "NanFinder",
+    "NonFiniteError",
+    "NvtxRanges",
+    "TimingRecord",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

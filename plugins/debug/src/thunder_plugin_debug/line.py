@@ -1,0 +1,74 @@
+"""One line of a compiled program, as callbacks, tables and messages know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.symbol import Tag
+from thunder_core.passes.transform import Phase
+from thunder_plugin_debug.kept_arguments import WithArguments
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line.
+
+    Attributes:
+        phase: the program it stands in: "inference", "forward" or "backward".
+        index: its position among the lines of that program, from 0.
+        operation: what it computes, by the name that traces print: the PyTorch function where an executor's function
+            stands for one, the operations of a fused region joined with " + ".
+        function: what it calls.
+        executor: who runs it; "reference" for PyTorch itself.
+        location: the user's line; None if there is none.
+        inputs, outputs: names of the values that it takes and gives.
+    """
+
+    phase: str
+    index: int
+    operation: str
+    function: str
+    executor: str
+    location: SourceLocation | None
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @staticmethod
+    def of(bound: BoundSymbol, index: int, phase: Phase) -> Line:
+        """The line ``bound``, which no transform of this package has wrapped yet."""
+        return Line(
+            phase.value,
+            index,
+            _operation(bound),
+            _function(bound),
+            bound.symbol.executor or "reference",
+            bound.location,
+            tuple(dict.fromkeys([proxy.name for proxy in bound.inputs()])),
+            tuple([proxy.name for proxy in bound.outputs()]),
+        )
+
+    def describe(self) -> str:
+        """What it computes, who runs it and where it stands, without the user's line."""
+        return f"{self.operation}, run by {self.executor} in {self.phase}"
+
+    @property
+    def place(self) -> str:
+        """The user's line as ``file:line in function``; empty if there is none."""
+        return "" if self.location is None else self.location.place()
+
+
+def _function(bound: BoundSymbol) -> str:
+    target = bound.symbol.target
+    return target.name if isinstance(target, WithArguments) else bound.symbol.name
+
+
+def _operation(bound: BoundSymbol) -> str:
+    symbol = bound.symbol
+    if symbol.reference is not None:
+        name = symbol.reference.name
+        return f"the gradient of {name}" if Tag.BACKWARD in symbol.tags else name
+    if symbol.executor is not None and bound.parts:
+        return " + ".join([part.symbol.name for part in bound.parts])
+    return symbol.name

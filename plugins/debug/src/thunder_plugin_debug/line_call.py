@@ -1,0 +1,81 @@
+"""Put something of our own in the place of what lines call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.symbol import CallStyle, Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.transform import TransformContext
+from thunder_plugin_debug.line import Line
+from thunder_plugin_debug.plain_name import plain_name
+
+
+class LineCall:
+    """Called in the place of ``function`` by the line ``line``, with the same arguments; returns what that returns."""
+
+    __slots__ = ("function", "line")
+
+    def __init__(self, line: Line, function: Callable[..., Any]) -> None:
+        self.line = line
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function; for those derived from this to do more."""
+        return self.function(*args, **kwargs)
+
+
+MakeCall = Callable[[Line, BoundSymbol], LineCall | None]
+"""From a line, and the same as it stands in the trace, to what is called in its place; None leaves it as it is."""
+
+
+def innermost(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What the line called before anything was put in its place."""
+    while isinstance(function, LineCall):
+        function = function.function
+    return function
+
+
+def with_calls(
+    trace: Trace,
+    context: TransformContext,
+    name: str,
+    make: MakeCall,
+    include: tuple[str, ...] = (),
+    exclude: tuple[str, ...] = (),
+) -> Trace:
+    """The program with the calls that ``make`` gives in the place of its lines' own.
+
+    Executor, reference, tags, effects, context and location of the lines stay, so that others may wrap them again.
+
+    Args:
+        name: of the transform; calls are printed with it.
+        make: makes the calls.
+        include, exclude: patterns of operations; the other lines stay as they are.
+    """
+    lines = []
+    for index, bound in enumerate(trace.symbols):
+        target = bound.symbol.target
+        line = target.line if isinstance(target, LineCall) else Line.of(bound, index, context.phase)
+        call = make(line, bound) if selected(line, include, exclude) else None
+        lines.append(bound if call is None else _calling(bound, call, name))
+    return trace.with_symbols(lines, name)
+
+
+def _calling(bound: BoundSymbol, call: LineCall, name: str) -> BoundSymbol:
+    printed = f"{name}_{plain_name(bound.symbol.name)}"
+    tags = bound.symbol.tags | {Tag.LOCAL}
+    symbol = replace(bound.symbol, name=printed, target=call, style=CallStyle.FUNCTION, tags=tags)
+    return replace(bound, symbol=symbol)
+
+
+def selected(line: Line, include: tuple[str, ...], exclude: tuple[str, ...]) -> bool:
+    """Whether the patterns let a line through, by what it computes or by what it calls."""
+    names = (line.function, line.operation)
+    if any(fnmatchcase(name, pattern) for name in names for pattern in exclude):
+        return False
+    return not include or any(fnmatchcase(name, pattern) for name in names for pattern in include)

@@ -1,0 +1,81 @@
+"""Name the first line that makes a NaN, or an infinity."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_plugin_debug.debug_transform import DebugTransform
+from thunder_plugin_debug.errors import DebugWarning, NonFiniteError
+from thunder_plugin_debug.finding import Finding
+from thunder_plugin_debug.line import Line
+from thunder_plugin_debug.line_call import LineCall, MakeCall
+from thunder_plugin_debug.nan_check import CheckedCall, Given, leaves_memory_as_it_is
+from thunder_plugin_debug.non_finite import INFINITY, NAN
+from thunder_plugin_debug.options import NanFinderOptions
+
+
+@dataclass(frozen=True, eq=False)
+class NanFinder(DebugTransform):
+    """Checks the floating-point and complex results of each line.
+
+    A line is named when it gives a NaN and takes none; or when it takes one that the program was given. Nothing is
+    said of lines that pass one on, that are given one as a number (``masked_fill(mask, nan)``), or that leave memory
+    as it is (`torch.empty`). With ``inf`` the same holds for infinities, except for those that the program is given.
+
+    Attributes:
+        inf: look for infinities as well.
+        inputs: check what the program is given, infinities with ``inf`` included, where a line first takes it.
+        action: raise `NonFiniteError` at the first finding, or warn about each line once and go on.
+    """
+
+    name: ClassVar[str] = "nan_finder"
+    before: ClassVar[tuple[str, ...]] = ("line_callbacks", "bisect")
+    after: ClassVar[tuple[str, ...]] = ("line_timing", "nvtx_ranges")
+
+    inf: bool = False
+    inputs: bool = False
+    action: Literal["error", "warn"] = "error"
+
+    def __post_init__(self) -> None:
+        self.check_choice("action", ("error", "warn"))
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found so far, the first for each line."""
+        return tuple(self._findings.values())
+
+    @cached_property
+    def _findings(self) -> dict[tuple[Line, str, bool], Finding]:
+        return {}
+
+    def calls(self, trace: Trace) -> MakeCall:
+        """Each line with its results checked."""
+        given = Given(trace)
+        kinds = (NAN, INFINITY) if self.inf else (NAN,)
+
+        def make(line: Line, bound: BoundSymbol) -> LineCall | None:
+            if leaves_memory_as_it_is(bound):
+                return None
+            checked = given.first_at(bound) if self.inputs else frozenset[str]()
+            return CheckedCall(line, bound, given.at(bound), checked, kinds, self._report)
+
+        return make
+
+    def _report(self, finding: Finding) -> None:
+        key = (finding.line, finding.kind, finding.came_in)
+        known = self._findings.setdefault(key, finding)
+        error = NonFiniteError(finding)
+        if self.action == "error":
+            raise error
+        if known is finding:
+            warnings.warn(str(error), DebugWarning, stacklevel=4)
+
+
+def from_options(options: NanFinderOptions) -> NanFinder:
+    """The transform that a configuration asks for."""
+    return NanFinder(options.include, options.exclude, options.inf, options.inputs, options.action)

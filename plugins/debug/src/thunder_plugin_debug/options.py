@@ -1,0 +1,64 @@
+"""The options of the transforms, as configurations give them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveInt
+
+from thunder_core.plugins import TransformOptions
+
+_CALLABLE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$"
+
+
+class LineOptions(TransformOptions):
+    """What all of them take: which lines they look at."""
+
+    include: tuple[str, ...] = ()
+    """Patterns (`*`, `?`) of the operations to look at, by the names that traces print; empty: all of them."""
+    exclude: tuple[str, ...] = ()
+    """Patterns of the operations to leave alone."""
+
+
+class LineCallbacksOptions(LineOptions):
+    """Of the transform ``line_callbacks``. One of the two must be there."""
+
+    before_line: str | None = Field(default=None, pattern=_CALLABLE)
+    """What is called with `(line, args, kwargs)` before each line: `package.module:function`."""
+    after_line: str | None = Field(default=None, pattern=_CALLABLE)
+    """What is called with `(line, args, kwargs, result)` after each line."""
+
+
+class LineTimingOptions(LineOptions):
+    """Of the transform ``line_timing``."""
+
+    report: Literal["exit", "none"] = "exit"
+    """Write the table to the standard error when Python exits, or not at all."""
+    rows: PositiveInt = 30
+    """How many lines of the program that table shows."""
+
+
+class NanFinderOptions(LineOptions):
+    """Of the transform ``nan_finder``."""
+
+    inf: bool = False
+    """Look for infinities as well."""
+    inputs: bool = False
+    """Check what goes into a line, too, before it runs."""
+    action: Literal["error", "warn"] = "error"
+    """Raise `NonFiniteError` at the first one, or warn about each line once and go on."""
+
+
+class NvtxRangesOptions(LineOptions):
+    """Of the transform ``nvtx_ranges``."""
+
+
+class BisectOptions(LineOptions):
+    """Of the transform ``bisect``."""
+
+    rtol: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Relative tolerance of values; absent: by dtype."""
+    atol: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Absolute tolerance of values; absent: the smallest normal number of the dtype."""
+    action: Literal["error", "warn"] = "error"
+    """Raise `DivergenceError` at the first line that differs, or warn about each line once and go on."""

@@ -1,0 +1,39 @@
+"""Run something twice with the same random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tree import iterate_leaves
+
+
+class RandomState:
+    """The states of random generators at one moment."""
+
+    def __init__(self, generators: Iterable[torch.Generator]) -> None:
+        self._states = [(generator, generator.get_state()) for generator in generators]
+
+    def restore(self) -> None:
+        """Make them what they were at that moment."""
+        for generator, state in self._states:
+            generator.set_state(state)
+
+    def again(self) -> RandomState:
+        """The states of the same generators now."""
+        return RandomState([generator for generator, _ in self._states])
+
+
+def generators_of(bound: BoundSymbol, arguments: Any) -> list[torch.Generator]:
+    """Those that a line may draw from: PyTorch's own for its devices, and those among its arguments."""
+    found = [leaf for leaf in iterate_leaves(arguments) if isinstance(leaf, torch.Generator)]
+    devices = {proxy.device for proxy in (*bound.inputs(), *bound.outputs()) if isinstance(proxy, TensorProxy)}
+    for device in devices:
+        if device.type == "cuda":
+            index = torch.cuda.current_device() if device.index is None else device.index
+            found.append(torch.cuda.default_generators[index])
+    return [torch.default_generator, *found]

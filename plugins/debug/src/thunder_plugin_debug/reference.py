@@ -1,0 +1,39 @@
+"""What a line of an executor should do, in PyTorch's own functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.program import compile_trace
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes.delete_last_use import DeleteLastUse
+from thunder_plugin_debug.kept_arguments import WithArguments
+from thunder_plugin_debug.line_call import innermost
+
+_WITH_FUNCTIONS = frozenset({Tag.HOOK, Tag.HIGHER_ORDER, Tag.AUTOGRAD})
+
+
+def why_not_compared(bound: BoundSymbol) -> str | None:
+    """Why this line of an executor cannot be run by the reference as well; None if it can."""
+    symbol, target = bound.symbol, innermost(bound.symbol.target)
+    if bound.effects.mutates or bound.effects.external:
+        return "it has effects, which must happen once"
+    if symbol.tags & _WITH_FUNCTIONS:
+        return "it calls functions of the program's, or autograd"
+    if symbol.reference is None and not bound.parts:
+        return "there is no reference: nothing says what it computes"
+    if Tag.BACKWARD in symbol.tags:
+        return target.why_not if isinstance(target, WithArguments) else "the arguments of its forward are not at hand"
+    return None
+
+
+def reference_of(bound: BoundSymbol, trace: Trace) -> Callable[..., Any]:
+    """What is called with the line's arguments and returns its result; of the forward of a pair its outputs alone."""
+    if bound.symbol.reference is not None:
+        return bound.symbol.reference.target
+    context = bound.context or trace.context
+    program = Trace("reference", bound.args, bound.parts, bound.output, Stage.EXECUTABLE, "bisect", context)
+    return compile_trace(DeleteLastUse().run(program), title="reference of a region")

@@ -1,0 +1,144 @@
+"""Measure the calls of one line, on the CPU or by CUDA events."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, Final
+
+import torch
+
+from thunder_plugin_debug.line import Line
+from thunder_plugin_debug.line_call import LineCall
+
+_LOCK: Final = threading.Lock()  # one for all: it is held for the length of an addition
+_PENDING: Final = 256  # measurements of a device that wait to be read; with more, those that are over are read
+
+Events = tuple[torch.cuda.Event, torch.cuda.Event]
+
+
+class Tally:
+    """What was measured of one line. It outlives the program, so it holds nothing of it.
+
+    Attributes:
+        line: which.
+        clock: "cpu", or the device that measures.
+    """
+
+    def __init__(self, line: Line, clock: str = "cpu") -> None:
+        self.line = line
+        self.clock = clock
+        self._calls = 0
+        self._nanoseconds = 0.0
+
+    def add(self, nanoseconds: float) -> None:
+        """One more call."""
+        with _LOCK:
+            self._calls += 1
+            self._nanoseconds += nanoseconds
+
+    def read(self) -> tuple[int, float]:
+        """The number of calls, and their time in seconds."""
+        with _LOCK:
+            return self._calls, self._nanoseconds / 1e9
+
+    def reset(self) -> None:
+        """Forget the calls so far."""
+        with _LOCK:
+            self._calls = 0
+            self._nanoseconds = 0.0
+
+
+class CudaTally(Tally):
+    """Of a line on a CUDA device, by pairs of events. Only `read` and `reset` wait for the device."""
+
+    def __init__(self, line: Line, device: torch.device) -> None:
+        super().__init__(line, str(device))
+        self._pending: deque[Events] = deque()
+        self._free: list[Events] = []
+
+    def events(self) -> Events:
+        """Two events for the next call."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def recorded(self, events: Events) -> None:
+        """The device is going to reach these events."""
+        self._pending.append(events)
+        if len(self._pending) > _PENDING:
+            self._collect(wait=False)
+
+    def read(self) -> tuple[int, float]:
+        """As of any tally, once the device has come so far."""
+        self._collect(wait=True)
+        return super().read()
+
+    def reset(self) -> None:
+        """As of any tally, once the device has come so far."""
+        self._collect(wait=True)
+        super().reset()
+
+    def _collect(self, *, wait: bool) -> None:
+        """Add what the device has measured: of all calls, or of the oldest that are over."""
+        while True:
+            try:
+                start, end = self._pending.popleft()
+            except IndexError:
+                return
+            if wait:
+                end.synchronize()
+            elif not end.query():
+                self._pending.appendleft((start, end))
+                return
+            self.add(start.elapsed_time(end) * 1e6)
+            self._free.append((start, end))
+
+
+class TimedCall(LineCall):
+    """Measures by the clock of the CPU, from right before the call to right after it."""
+
+    __slots__ = ("tally",)
+
+    def __init__(self, function: Callable[..., Any], tally: Tally) -> None:
+        super().__init__(tally.line, function)
+        self.tally = tally
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        start = perf_counter_ns()
+        result = self.function(*args, **kwargs)
+        end = perf_counter_ns()
+        self.tally.add(end - start)
+        return result
+
+
+class CudaTimedCall(LineCall):
+    """Measures by events in the stream that is current. Calls that a CUDA graph captures are not measured."""
+
+    __slots__ = ("device", "tally")
+
+    def __init__(self, function: Callable[..., Any], tally: CudaTally, device: torch.device) -> None:
+        super().__init__(tally.line, function)
+        self.tally = tally
+        self.device = device
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.cuda.is_current_stream_capturing():
+            return self.function(*args, **kwargs)
+        events = self.tally.events()
+        stream = torch.cuda.current_stream(self.device)
+        events[0].record(stream)
+        result = self.function(*args, **kwargs)
+        events[1].record(stream)
+        self.tally.recorded(events)
+        return result
+
+
+def timed_call(line: Line, function: Callable[..., Any], device: torch.device | None) -> TimedCall | CudaTimedCall:
+    """For a line that works on this device; None for one without tensors."""
+    if device is not None and device.type == "cuda":
+        return CudaTimedCall(function, CudaTally(line, device), device)
+    return TimedCall(function, Tally(line))
