@@ -46,9 +46,7 @@ def layer_of(document: Document) -> Layer:
     problems = list(document.problems)
     for name in [name for name, value in values.items() if value is None and name in ThunderConfig.model_fields]:
         del values[name]
-        line = document.line((name,))
-        if line is None or line not in [problem.line for problem in problems]:  # a refused alias has no value either
-            problems.append(document.problem((name,), "has no value; leave the line out for the default"))
+        problems.append(document.problem((name,), "has no value; leave the line out for the default"))
     for name in [name for name in values if not isinstance(name, str)]:
         del values[name]
         problems.append(document.problem((), f"the name of an option must be text, not {name!r}"))
@@ -98,6 +96,9 @@ def _base(layer: Layer, documents: list[Document]) -> Document | Problem:
         base = document_of(layer.config.extends, document.folder)
     except ConfigError as error:
         return document.problem(("extends",), error.problem, error.advice)
+    unread = [problem for problem in base.problems if problem.line is None]
+    if unread:
+        return document.problem(("extends",), f"{unread[0].file}: {unread[0].text}")
     known = [document.identity for document in documents]
     if base.identity in known:
         circle = [document.file or "" for document in documents[known.index(base.identity) :]]

@@ -65,7 +65,7 @@ def _made(offered: Offered[Any], part: Part) -> Any:
 
 def _make(offered: Offered[Any], part: Part) -> Any:
     spec = offered.spec
-    kind = Executor if isinstance(spec, ExecutorSpec) else Transform
+    kind, one = (Executor, "an Executor") if isinstance(spec, ExecutorSpec) else (Transform, "a Transform")
     what = f"the {kind.__name__.lower()} {spec.name!r} of the {offered.plugin.title}"
     factory = import_object(offered)
     try:
@@ -73,7 +73,7 @@ def _make(offered: Offered[Any], part: Part) -> Any:
     except FAILURES as error:
         raise _not_made(what, spec.load, error) from error
     if not isinstance(made, kind):
-        raise PluginError(f"{what} is of the type {type(made).__name__}; {spec.load} must return a {kind.__name__}")
+        raise PluginError(f"{what} is of the type {type(made).__name__}; {spec.load} must return {one}")
     if made.name != spec.name:
         raise PluginError(f"{what} calls itself {made.name!r}; both names must be the same")
     return made

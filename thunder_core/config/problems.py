@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from thunder_core.errors import ConfigError
-from thunder_core.plugins.nearest import suggestion
 
 Trail = tuple[str | int, ...]
 """The way to a value from the top of a configuration: names, and indices of lists."""
@@ -60,9 +58,3 @@ def refuse(problems: Iterable[Problem]) -> None:
     if found:
         advice = dict.fromkeys(item for problem in found for item in problem.advice)
         raise ConfigError("\n".join(map(str, found)), advice=tuple(advice))
-
-
-def one_of(value: Any, allowed: Sequence[str]) -> str:
-    """The sentence about a value that is none of those that are allowed."""
-    hint = suggestion(value, allowed) if isinstance(value, str) else ""
-    return f"{value!r} is not accepted{hint or '; it is one of ' + ', '.join(map(repr, allowed))}"

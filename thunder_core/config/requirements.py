@@ -7,8 +7,6 @@ import importlib.metadata
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion
 
-from thunder_core.plugins.distributions import version_of
-
 
 def unmet(text: str) -> str | None:
     """What is missing for a requirement (PEP 508), and the command that repairs it; None if nothing is.
@@ -23,13 +21,14 @@ def unmet(text: str) -> str | None:
 
 
 def _missing(requirement: Requirement) -> str | None:
-    version = version_of(requirement.name)
-    if version is None:
+    try:
+        version = importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
         return f"{requirement.name} is not installed"
     try:
         fits = requirement.specifier.contains(version, prereleases=True)
     except InvalidVersion:
-        return f"{requirement.name} {version} is installed, whose version cannot be compared"
+        fits = False
     return None if fits else f"{requirement.name} {version} is installed, not {requirement.specifier}"
 
 

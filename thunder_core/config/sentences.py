@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from thunder_core.config.problems import Trail, one_of
+from thunder_core.config.problems import Trail
 from thunder_core.plugins.nearest import suggestion
 
 _EXPECTED: Final = {
@@ -65,15 +65,23 @@ def _sentence(item: Any, model: type[BaseModel], trail: Trail) -> str:
     if kind == "missing":
         return "is missing"
     if kind in ("literal_error", "enum"):
-        return one_of(value, re.findall(r"'([^']*)'", context["expected"]))
+        return _one_of(value, re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]])
     if kind in _EXPECTED:
         return f"must be {_EXPECTED[kind]}, not {describe(value)}{_hint(kind, value)}"
     if kind in _BOUNDS:
-        return f"must be {_BOUNDS[kind].format(**context)}, not {value}"
+        bound = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in context.items()}
+        return f"must be {_BOUNDS[kind].format(**bound)}, not {value}"
     if kind == "value_error":
         return str(context["error"])
     message: str = item["msg"]
     return message if kind == "config" else f"{message[:1].lower()}{message[1:]}, not {describe(value)}"
+
+
+def _one_of(value: Any, allowed: list[str]) -> str:
+    hint = suggestion(value, allowed) if isinstance(value, str) else ""
+    named = repr(value) if isinstance(value, str) else describe(value)
+    choice = f"; only {allowed[0]!r} is" if len(allowed) == 1 else f"; it is one of {', '.join(map(repr, allowed))}"
+    return f"{named} is not accepted{hint or choice}"
 
 
 def describe(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.resources
 import os
 from collections.abc import Mapping
@@ -11,11 +12,10 @@ from typing import Any, Final
 
 from thunder_core.config.document import Document
 from thunder_core.config.lookup import find
-from thunder_core.config.problems import Problem
+from thunder_core.config.problems import Problem, Trail
 from thunder_core.config.sentences import describe
 from thunder_core.config.yaml_reader import read_text
 from thunder_core.errors import ConfigError, PluginError
-from thunder_core.plugins.nearest import suggestion
 from thunder_core.plugins.specs import Preset
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -50,48 +50,48 @@ def _from_preset(name: str) -> Document:
         advice = ("a file is given by its path, which ends with .yaml, .yml or .json",)
         raise ConfigError(error.problem, advice=error.advice + advice) from error
     folder = importlib.resources.files(spec.package)
-    return _read(folder / spec.file, f"{spec.package}/{spec.file}", folder, f"preset {spec.package}/{spec.file}")
+    return _read(folder / spec.file, f"{spec.package}/{spec.file}", folder)
 
 
 def _from_file(path: str, folder: Path | Traversable) -> Document:
     file = folder / os.path.expanduser(path)
-    if not isinstance(file, Path):
-        return _read(file, path, folder, f"preset {path}")
-    return _read(file, os.fspath(file), file.parent, os.path.realpath(file))
+    return _read(file, os.fspath(file), file.parent) if isinstance(file, Path) else _read(file, path, folder)
 
 
-def _read(file: Path | Traversable, name: str, folder: Path | Traversable, identity: str) -> Document:
+def _read(file: Path | Traversable, name: str, folder: Path | Traversable) -> Document:
     try:
         with file.open("rb") as stream:
             content = stream.read(_LIMIT + 1)
     except (OSError, ValueError) as error:  # ValueError: a character that no path has
-        return _unread(name, _why_not(file, error), folder, identity)
+        return Document({}, name, problems=(Problem(name, None, "", _why_not(file, error)),))
+    identity = os.path.realpath(file) if isinstance(file, Path) else name
+    value, lines, problems = _parsed(content, name)
+    return Document(value, name, lines, folder, identity, tuple(problems))
+
+
+def _parsed(content: bytes, name: str) -> tuple[dict[str, Any], dict[Trail, int], list[Problem]]:
     if len(content) > _LIMIT:
-        return _unread(name, f"is larger than {_LIMIT >> 20} MiB", folder, identity)
+        return {}, {}, [Problem(name, None, "", f"is larger than {_LIMIT >> 20} MiB")]
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        problem = Problem(name, line, "", f"is not UTF-8: the byte {content[error.start]:#04x} does not belong there")
-        return Document({}, name, {}, folder, identity, (problem,))
+        byte = f"{content[error.start]:#04x}"
+        return {}, {}, [Problem(name, line, "", f"is not UTF-8: the byte {byte} does not belong there")]
     value, lines, problems = read_text(text, name, as_json=name.endswith(".json"))
-    if value is not None and not isinstance(value, dict):
-        problems = [
-            *problems,
-            Problem(name, lines[()], "", f"must be a mapping, `option: value`, not {describe(value)}"),
-        ]
-        value = None
-    return Document(value or {}, name, lines, folder, identity, tuple(problems))
-
-
-def _unread(name: str, why: str, folder: Path | Traversable, identity: str) -> Document:
-    return Document({}, name, {}, folder, identity, (Problem(name, None, "", why),))
+    if value is None:
+        return {}, lines, problems
+    if not isinstance(value, dict):
+        problem = Problem(name, lines[()], "", f"must be a mapping, `option: value`, not {describe(value)}")
+        return {}, lines, [*problems, problem]
+    return value, lines, problems
 
 
 def _why_not(file: Path | Traversable, error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and isinstance(file, Path):
         siblings = [sibling.name for sibling in file.parent.glob("*") if sibling.suffix in SUFFIXES]
-        return f"there is no such file{suggestion(file.name, siblings)}"
+        near = difflib.get_close_matches(file.name, siblings, 1, cutoff=0.8)  # all of them have the same ending
+        return f"there is no such file; did you mean {near[0]!r}?" if near else "there is no such file"
     if isinstance(error, IsADirectoryError):
         return "is a directory; give the path of a file in it"
     return f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"

@@ -18,6 +18,8 @@ from thunder_core.config.problems import Problem, Trail, written
 _DEPTH: Final = 32
 """How far mappings and lists may be nested; more is a mistake or an attack."""
 
+_TAG: Final = "tag:yaml.org,2002:"
+
 RESOLVERS: Final = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
@@ -35,6 +37,7 @@ _TRANSLATIONS: Final = {
     "mapping values are not allowed here": (
         "a `: ` is not expected here; indent this line like its neighbours, or put text that has a `: ` in quotes"
     ),
+    "but found another document": "a second document begins here, and a configuration is one",
     "could not find expected ':'": "expected `name: value`; there is no `: ` here",
 }
 
@@ -52,18 +55,24 @@ class _Reader(yaml.SafeLoader):
         self.problems: list[Problem] = []
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """A node; what is refused becomes nothing."""
+        """A node; what is refused becomes text, as which it was perhaps meant."""
         event: Any = self.peek_event()
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
             self.get_event()
-            self.note(line, (), f"the alias *{event.anchor} is not accepted; write the value again")
-            return yaml.ScalarNode("tag:yaml.org,2002:null", "", event.start_mark, event.end_mark)
+            text = f"*{event.anchor}"
+            self.note(line, (), f"{text} is an alias, which is not accepted; put text that begins with `*` in quotes")
+            return yaml.ScalarNode(f"{_TAG}str", text, event.start_mark, event.end_mark)
         if event.anchor is not None:
-            self.note(line, (), f"the anchor &{event.anchor} is not accepted; write the value where it is needed")
+            self.note(
+                line,
+                (),
+                f"&{event.anchor} is an anchor, which is not accepted; put text that begins with `&` in quotes",
+            )
             event.anchor = None
         if event.tag is not None:
-            self.note(line, (), f"the tag {event.tag} is not accepted; values are plain data")
+            tag = event.tag.replace(_TAG, "!!")
+            self.note(line, (), f"the tag {tag} is not accepted; put text that begins with `!` in quotes")
             event.tag = None
         self.depth += 1
         if self.depth > _DEPTH:
@@ -92,12 +101,13 @@ class _Reader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 self.note(line, trail, "a name must be text, not a list or a mapping")
                 continue
-            inner = (*trail, key.value)
-            if key.value in values:
+            name = _whole(key.value)
+            inner = (*trail, name)
+            if name in values:
                 self.note(line, inner, f"is there twice; line {self.lines[inner]} has it already")
                 continue
             self.lines[inner] = line
-            values[key.value] = self.plain(value, inner)
+            values[name] = self.plain(value, inner)
         return values
 
     def _scalar(self, node: Any, trail: Trail) -> Any:
@@ -109,17 +119,29 @@ class _Reader(yaml.SafeLoader):
         if kind == "float":
             return float(re.sub(r"\.(inf|nan)", r"\1", text, flags=re.IGNORECASE))
         if kind != "int":
-            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # JSON writes characters as pairs
+            return _whole(text)
         if len(text) > 400:
             self.note(node.start_mark.line + 1, trail, f"a number of {len(text)} digits is not accepted")
-            return None
+            return text
         return int(text, 8 if text.startswith("0o") else 16 if text.startswith("0x") else 10)
+
+
+class _JsonReader(_Reader):
+    """For JSON, where names may be of any length, and their colon on another line."""
+
+    def stale_possible_simple_keys(self) -> None:
+        """None of them is too long ago to be a name."""
+
+
+def _whole(text: str) -> str:
+    """The text with pairs of surrogates, as which JSON writes characters, put together."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def add_resolvers(user: type[yaml.SafeLoader] | type[yaml.SafeDumper]) -> None:
     """Let a reader or a writer know what `RESOLVERS` say."""
     for kind, pattern, first in RESOLVERS:
-        user.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"), first)
+        user.add_implicit_resolver(f"{_TAG}{kind}", re.compile(rf"(?:{pattern})\Z"), first)
 
 
 add_resolvers(_Reader)
@@ -136,7 +158,7 @@ def read_text(text: str, file: str, *, as_json: bool = False) -> tuple[Any, dict
             return None, {}, [problem]
         text = text.replace("\t", " ")  # in JSON they stand between values only; PyYAML does not take them there
     try:
-        reader = _Reader(text, file)
+        reader = (_JsonReader if as_json else _Reader)(text, file)
         node = reader.get_single_node()
     except yaml.YAMLError as error:
         return None, {}, [_yaml_problem(error, text, file)]
@@ -152,8 +174,13 @@ def _yaml_problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
         return Problem(file, 1, "", f"cannot be read: {error}")
     line = error.problem_mark.line + 1
     problem = str(error.problem)
-    sentence = _TRANSLATIONS.get(problem) or f"cannot be read: {problem}"
-    if error.context_mark is not None and error.context_mark.line + 1 != line:
+    if problem in _TRANSLATIONS:
+        return Problem(file, line, "", _TRANSLATIONS[problem])
+    sentence = f"cannot be read: {problem}"
+    quoted = re.fullmatch(r"found character '(.)' that cannot start any token", problem)
+    if quoted is not None or error.context == "while scanning an alias":
+        sentence = f"text that begins with `{'*' if quoted is None else quoted[1]}` must be in quotes"
+    elif error.context_mark is not None and error.context_mark.line + 1 != line:
         sentence += f" ({error.context}, which begins in line {error.context_mark.line + 1})"
     return Problem(file, line, "", sentence)
 

@@ -22,8 +22,14 @@ class _Writer(yaml.SafeDumper):
         """Lists are indented below their name."""
         super().increase_indent(flow, indentless=False)
 
+    def text(self, value: str) -> Any:
+        """In quotes that hide line breaks of Unicode, which PyYAML reads as others than it writes."""
+        style = '"' if any(character in value for character in "\x85\u2028\u2029") else None
+        return self.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
 
 add_resolvers(_Writer)
+_Writer.add_representer(str, _Writer.text)
 
 
 _OFFER: Final = ("offer it from a plugin, and name it",)
