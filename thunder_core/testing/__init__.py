@@ -1,6 +1,51 @@
-"""Helpers to test compiled programs, executors and transforms against eager PyTorch; usable outside this project."""
+"""Helpers to test compiled programs, executors and transforms against eager PyTorch; usable outside this project.
 
-from thunder_core.testing.compare import Arguments, BehaviourMismatch, assert_same_behaviour
-from thunder_core.testing.difference import Comparison
+What is offered here is imported when it is first used: pytest imports a module of this package in every run.
+"""
 
-__all__ = ["Arguments", "BehaviourMismatch", "Comparison", "assert_same_behaviour"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thunder_core.testing.compare import Arguments as Arguments
+    from thunder_core.testing.compare import BehaviourMismatch as BehaviourMismatch
+    from thunder_core.testing.compare import assert_same_behaviour as assert_same_behaviour
+    from thunder_core.testing.conformance.failure import ConformanceError as ConformanceError
+    from thunder_core.testing.conformance.failure import ConformanceFailure as ConformanceFailure
+    from thunder_core.testing.conformance.suite import executor_suite as executor_suite
+    from thunder_core.testing.conformance.transform_suite import transform_suite as transform_suite
+    from thunder_core.testing.difference import Comparison as Comparison
+
+_WHERE = {
+    "Arguments": "compare",
+    "BehaviourMismatch": "compare",
+    "Comparison": "difference",
+    "ConformanceError": "conformance.failure",
+    "ConformanceFailure": "conformance.failure",
+    "assert_same_behaviour": "compare",
+    "executor_suite": "conformance.suite",
+    "transform_suite": "conformance.transform_suite",
+}
+
+__all__ = [
+    "Arguments",
+    "BehaviourMismatch",
+    "Comparison",
+    "ConformanceError",
+    "ConformanceFailure",
+    "assert_same_behaviour",
+    "executor_suite",
+    "transform_suite",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

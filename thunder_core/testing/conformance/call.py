@@ -1,0 +1,105 @@
+"""The arguments of one call of what is tested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.testing.copying import copy_together
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """Arguments, and where they come from.
+
+    Attributes:
+        what: for people: "sample 3 of OpInfo's softmax, transposed".
+        args, kwargs: nested containers of tensors and other values. Nobody writes to these tensors: tests use copies.
+    """
+
+    what: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def tensors(self) -> list[torch.Tensor]:
+        """The tensors, each once, in order."""
+        found = {id(leaf): leaf for leaf in iterate_leaves((self.args, self.kwargs)) if isinstance(leaf, torch.Tensor)}
+        return list(found.values())
+
+    def differentiable(self) -> list[int]:
+        """Positions among `tensors` of those that can require grad."""
+        return [index for index, tensor in enumerate(self.tensors()) if can_require_grad(tensor)]
+
+    def map_tensors(self, function: Callable[[torch.Tensor], torch.Tensor], what: str = "") -> Call:
+        """The call with each tensor replaced, equal objects by equal ones; ``what`` is added to the description."""
+        made: dict[int, torch.Tensor] = {}
+
+        def value(leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            if id(leaf) not in made:
+                made[id(leaf)] = function(leaf)
+            return made[id(leaf)]
+
+        return self._with(map_leaves(value, self.args), map_leaves(value, self.kwargs), what)
+
+    def with_tensors(self, tensors: list[torch.Tensor], what: str = "") -> Call:
+        """The call with these in the places of `tensors`."""
+        new = {id(old): tensor for old, tensor in zip(self.tensors(), tensors, strict=True)}
+        return self.map_tensors(lambda tensor: new[id(tensor)], what)
+
+    def copy(self, requiring: Iterator[int] | tuple[int, ...] = ()) -> Call:
+        """A call with equal tensors in memory of their own: same strides, offsets and sharing.
+
+        Args:
+            requiring: positions among `tensors` of those that then are leaves that require grad; no others do.
+        """
+        args, kwargs = copy_together(self.args, self.kwargs)
+        wanted = frozenset(requiring)
+        copied = replace(self, args=args, kwargs=kwargs)
+        for index, tensor in enumerate(copied.tensors()):
+            tensor.requires_grad_(index in wanted)
+        return copied
+
+    def _with(self, args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Call:
+        return Call(f"{self.what}, {what}" if what else self.what, args, kwargs)
+
+
+def can_require_grad(tensor: torch.Tensor) -> bool:
+    """Whether it is of a floating-point or complex type."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def describe(value: Any) -> str:
+    """A value in a few words: ``f32[3, 4] strides[1, 3]`` for tensors, the others as they print."""
+    if isinstance(value, torch.Tensor):
+        return describe_tensor(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(describe, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(describe, value))}]"
+    return repr(value)
+
+
+def describe_tensor(tensor: torch.Tensor) -> str:
+    """Type and shape; strides and offset unless it is contiguous, and whether it requires grad."""
+    text = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+    if tensor.layout is not torch.strided:
+        text += f" {str(tensor.layout).removeprefix('torch.')}"
+    elif not tensor.is_contiguous() or tensor.storage_offset():
+        text += f" strides{list(tensor.stride())} offset {tensor.storage_offset()}"
+    return (
+        text
+        + (" on " + str(tensor.device) if tensor.device.type != "cpu" else "")
+        + (" requires grad" if tensor.requires_grad else "")
+    )
+
+
+def describe_call(call: Call) -> str:
+    """The arguments as between the parentheses of a call."""
+    named = [f"{name}={describe(value)}" for name, value in call.kwargs.items()]
+    return ", ".join([*map(describe, call.args), *named])

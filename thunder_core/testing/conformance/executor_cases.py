@@ -1,0 +1,87 @@
+"""The tests of an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from thunder_core.testing.conformance.call import Call, describe_call
+from thunder_core.testing.conformance.case import Case
+from thunder_core.testing.conformance.claims import check_any_claim, check_claims
+from thunder_core.testing.conformance.failure import Breach, ConformanceFailure
+from thunder_core.testing.conformance.plan import CHECKS, Plan
+from thunder_core.testing.conformance.snippet import snippet
+from thunder_core.testing.conformance.subject import Subject
+
+
+@dataclass(frozen=True, eq=False)
+class ExecutorCases:
+    """Makes the tests.
+
+    Attributes:
+        plan: which checks are made.
+        subjects: what the executor is tested with.
+        table: whether these are what the executor's table names, so that each must be claimed for some sample.
+    """
+
+    plan: Plan
+    subjects: Sequence[Subject]
+    table: bool
+
+    def __iter__(self) -> Iterator[Case]:
+        if not self.table:
+            yield Case("all-claims", self._any_claim)
+        for subject in self.subjects:
+            if subject.symbols:
+                yield Case(f"{subject.name}-claims", partial(self._claims, subject))
+            for word, device, dtype, number in self.plan.tests(subject):
+                place = "" if self.plan.devices == ("cpu",) else f"{device}-"
+                name = f"{subject.name}-{word}-{place}{str(dtype).removeprefix('torch.')}-{number}"
+                yield Case(name, partial(self._check, subject, word, device, dtype, number))
+
+    def _check(self, subject: Subject, word: str, device: str, dtype: torch.dtype, number: int) -> None:
+        __tracebackhide__ = True
+        kind, check = CHECKS[word]
+        found = self.plan.calls(subject, kind, device, dtype)
+        others = [*found[:number], *found[number + 1 :]]
+        self._run(subject, word, found[number], partial(check, self.plan.tested, subject, found[number], others))
+
+    def _claims(self, subject: Subject) -> None:
+        __tracebackhide__ = True
+        found = self.plan.base(subject)
+        first = found[0] if found else Call("no sample", ())
+        check = partial(check_claims, self.plan.tested, subject, found, each=self.table)
+        self._run(subject, "claims", first, check)
+
+    def _any_claim(self) -> None:
+        __tracebackhide__ = True
+        found = [(subject, self.plan.base(subject)[:1]) for subject in self.subjects]
+        try:
+            check_any_claim(self.plan.tested, found)
+        except Breach as breach:
+            name = self.plan.tested.executor.name
+            raise ConformanceFailure(f"{name}: the rule of {breach.rule} is broken\n  {breach.problem}") from None
+
+    def _run(self, subject: Subject, word: str, call: Call, check: Callable[[], None]) -> None:
+        __tracebackhide__ = True
+        try:
+            check()
+        except Breach as breach:
+            text = self._message(subject, word, breach.call or call, breach)
+            raise ConformanceFailure(text) from breach.__cause__
+
+    def _message(self, subject: Subject, word: str, call: Call, breach: Breach) -> str:
+        tested = self.plan.tested
+        code = snippet(subject, call, breach.cotangents, tested.spelled)
+        lines = [
+            f"{tested.executor.name}, {subject.name}, {word}: the rule of {breach.rule} is broken",
+            f"  {breach.problem}",
+            f"  call: {subject.name}({describe_call(call)})",
+            f"  from: {call.what}",
+            "To see it again:",
+            *[f"    {line}" for line in code.splitlines()],
+        ]
+        return "\n".join(lines)

@@ -1,0 +1,45 @@
+"""How the suites say that something is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from thunder_core.errors import ThunderError
+
+if TYPE_CHECKING:
+    import torch
+
+    from thunder_core.testing.conformance.call import Call
+
+
+class ConformanceError(ThunderError):
+    """A suite cannot be made: something is missing that its tests need."""
+
+
+class ConformanceFailure(AssertionError):
+    """What is tested breaks a rule. The message says which one, for which call, and how to see it again."""
+
+
+class NotApplicable(Exception):
+    """There is nothing to test for this call: the test is skipped with this reason."""
+
+
+class Breach(Exception):
+    """A rule is broken. Becomes a `ConformanceFailure` with the call that it happened at.
+
+    Args:
+        rule: a few words, like "strides"; tests and people look for them.
+        problem: what was seen, and what was expected.
+        call: the very call, where it differs from the one that the test is named after.
+        cotangents: of a backward that followed.
+    """
+
+    def __init__(
+        self, rule: str, problem: str, *, call: Call | None = None, cotangents: Sequence[torch.Tensor | None] = ()
+    ) -> None:
+        super().__init__(f"{rule}: {problem}")
+        self.rule = rule
+        self.problem = problem
+        self.call = call
+        self.cotangents = tuple(cotangents)

@@ -1,0 +1,149 @@
+"""Memory that notices writes next to it: tensors in the middle of larger buffers that hold a pattern."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.failure import Breach
+
+MARGIN: Final = 4096
+"""Bytes before and behind each tensor: a block of most kernels."""
+
+PATTERNS: Final = (0xFF, 0x00)
+"""NaN for floating-point types, then zero: what depends on these bytes differs between them."""
+
+_FACTORIES: Final = frozenset(
+    f"{stem}{kind}"
+    for kind in ("empty", "zeros", "ones", "full")
+    for stem in ("aten::", "aten::new_")
+) | {"aten::empty_strided", "aten::new_empty_strided", "aten::empty_permuted"} | frozenset(
+    f"aten::{kind}_like" for kind in ("empty", "zeros", "ones", "full")
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Buffer:
+    """One tensor's memory.
+
+    Attributes:
+        owner: for people: whose it is.
+        memory: all of its bytes.
+        original: what they were, where none may change; None where the tensor itself may be written.
+        stop: position of the byte behind the tensor.
+        own: whether a byte belongs to an element of the tensor.
+    """
+
+    owner: str
+    memory: torch.Tensor
+    original: torch.Tensor | None
+    stop: int
+    own: torch.Tensor
+
+
+class GuardedMemory:
+    """Makes tensors in guarded memory and checks it.
+
+    Args:
+        pattern: the byte around the tensors, and in memory that nobody has written yet.
+    """
+
+    def __init__(self, pattern: int) -> None:
+        self.pattern = pattern
+        self._buffers: list[_Buffer] = []
+
+    def place(self, call: Call, requiring: tuple[int, ...], *, written: bool) -> Call:
+        """The call with its tensors in guarded memory: same values, shapes and strides.
+
+        Args:
+            requiring: positions of the tensors that then require grad.
+            written: whether eager PyTorch writes to arguments, so that they may change.
+        """
+        placed: list[torch.Tensor] = []
+        for index, tensor in enumerate(call.tensors()):
+            owner = f"tensor {index} among the arguments"
+            made = self._placed(tensor, owner, copied=True, fixed=not written)
+            placed.append(made.requires_grad_(index in requiring))
+        return call.with_tensors(placed)
+
+    def allocations(self) -> TorchDispatchMode:
+        """A context in which `torch.empty` and its like, called from Python, give guarded memory."""
+        return _Allocations(self)
+
+    def allocate(self, tensor: torch.Tensor, *, written: bool) -> torch.Tensor:
+        """A guarded tensor in place of one that was made just now; ``written`` if it has values already."""
+        return self._placed(tensor, "memory that the executor allocated", copied=written, fixed=False)
+
+    def check(self) -> None:
+        """Raise `Breach` if a byte changed that must not."""
+        for buffer in self._buffers:
+            before = torch.full_like(buffer.memory, self.pattern) if buffer.original is None else buffer.original
+            changed = buffer.memory != before
+            if buffer.original is None:
+                changed &= ~buffer.own
+            if bool(changed.any()):
+                self._refuse(buffer, changed)
+
+    def _refuse(self, buffer: _Buffer, changed: torch.Tensor) -> None:
+        count, first = int(changed.sum()), int(changed.nonzero()[0])
+        outside = changed & ~buffer.own
+        if not bool(outside.any()):
+            raise Breach("arguments unchanged", f"{count} bytes of {buffer.owner} were written")
+        first = int(outside.nonzero()[0])
+        if first < MARGIN:
+            place = f"{MARGIN - first} bytes before"
+        elif first >= buffer.stop:
+            place = f"{first - buffer.stop} bytes behind the end of"
+        else:
+            place = "between the elements of"
+        raise Breach(
+            "memory bounds", f"{int(outside.sum())} bytes were written outside, the first {place} {buffer.owner}"
+        )
+
+    def _placed(self, tensor: torch.Tensor, owner: str, *, copied: bool, fixed: bool) -> torch.Tensor:
+        if tensor.layout is not torch.strided or tensor.device.type == "meta":
+            return tensor.detach().clone() if copied else tensor
+        plain = tensor.detach().resolve_conj().resolve_neg()
+        shape, stride, size = plain.shape, plain.stride(), plain.element_size()
+        span = 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if plain.numel() else 0
+        stop = MARGIN + span * size
+        memory = torch.full((stop + MARGIN,), self.pattern, dtype=torch.uint8, device=plain.device)
+        own = torch.zeros_like(memory, dtype=torch.bool)
+        made = _view(memory, plain.dtype, shape, stride)
+        if plain.numel():
+            bytes_of = _view(own, torch.bool, (*shape, size), (*[s * size for s in stride], 1))
+            _distinct(bytes_of).fill_(True)
+        if copied and plain.numel():
+            _distinct(made).copy_(_distinct(plain))
+        self._buffers.append(_Buffer(owner, memory, memory.clone() if fixed else None, stop, own))
+        return made
+
+
+def _view(memory: torch.Tensor, dtype: torch.dtype, shape: Any, stride: Any) -> torch.Tensor:
+    made = torch.empty(0, dtype=dtype, device=memory.device)
+    return made.set_(memory.untyped_storage(), MARGIN // made.element_size(), shape, stride)
+
+
+def _distinct(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without the repetitions of expanded dimensions."""
+    for dimension, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[dimension] > 1:
+            tensor = tensor.narrow(dimension, 0, 1)
+    return tensor
+
+
+class _Allocations(TorchDispatchMode):
+    def __init__(self, guard: GuardedMemory) -> None:
+        super().__init__()
+        self._guard = guard
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name
+        if name in _FACTORIES and isinstance(result, torch.Tensor):
+            return self._guard.allocate(result, written="empty" not in name)
+        return result

@@ -1,0 +1,71 @@
+"""Checks of a derivative that an executor gives: its two calls, made as compiled programs make them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from thunder_core.executors import Claimed, DerivativePair
+from thunder_core.executors.states import Stateful
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.passes.proxies import tensor_inputs_of
+from thunder_core.testing.conformance.asking import ask, watched
+from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.failure import Breach, NotApplicable
+from thunder_core.testing.conformance.gradient import LAYOUTS, differentiates
+from thunder_core.testing.conformance.pair_backward import PairBackward
+from thunder_core.testing.conformance.pair_forward import PairForward, compare_with_fake
+from thunder_core.testing.conformance.subject import Subject
+from thunder_core.testing.conformance.tested import Tested
+from thunder_core.testing.conformance.tolerance import same_bits
+
+
+def check_pair(tested: Tested, subject: Subject, call: Call, others: Sequence[Call] = ()) -> None:
+    """Forward and backward keep the contract of `DerivativePair`."""
+    positions = tuple(call.differentiable())
+    if not positions or not differentiates(subject, call):
+        raise NotApplicable("eager PyTorch has no gradients for this call")
+    for asked in ask(tested.executor, subject, call.copy(positions)):
+        if not isinstance(asked.answer, Claimed) or asked.answer.rewrite is not None:
+            continue
+        pair = watched("derivative", tested.executor.derivative, asked.line)
+        if pair is not None:
+            forward = PairForward(_with_own_state(pair, asked.line), asked)
+            inputs = [asked.positions[proxy.name] for proxy in tensor_inputs_of(asked.line)]
+            _check(tested, subject, call, forward, inputs)
+            return
+    raise NotApplicable("the executor has no derivative of its own for this call")
+
+
+def _with_own_state(pair: DerivativePair, line: BoundSymbol) -> DerivativePair:
+    """A pair that needs a state for each line, with one."""
+    if not isinstance(pair.forward, Stateful):
+        return pair
+    function, state = pair.forward.function, pair.forward.make(line)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return function(state, *args, **kwargs)
+
+    return replace(pair, forward=forward)
+
+
+def _check(tested: Tested, subject: Subject, call: Call, forward: PairForward, inputs: list[int]) -> None:
+    arguments = call.copy().tensors()
+    originals = [tensor.clone() for tensor in arguments]
+    real = forward.run(arguments)
+    mode = FakeTensorMode()
+    fakes = [mode.from_tensor(tensor) for tensor in arguments]
+    with mode:
+        fake = forward.run(fakes, fake=True)
+    compare_with_fake(real, arguments, fake, fakes)
+    possible = call.differentiable()
+    alone = [tuple([index == one for index in inputs]) for one in possible]
+    for wanted in dict.fromkeys([tuple([index in possible for index in inputs]), *alone]):
+        for layout in LAYOUTS:
+            backward = PairBackward(tested, subject, call, forward, inputs, wanted, layout)
+            backward.check(arguments, real, fake, mode)
+    if not all(map(same_bits, arguments, originals)):
+        raise Breach("arguments unchanged", "forward or backward of the pair writes to an argument")

@@ -1,0 +1,154 @@
+"""Which checks are made of what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+from thunder_core.testing.conformance.asking import is_claimed
+from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.coverage import covering
+from thunder_core.testing.conformance.forward import check_determinism, check_forward, check_memory
+from thunder_core.testing.conformance.gradient import check_gradient, check_gradients_of, differentiates
+from thunder_core.testing.conformance.pair import check_pair
+from thunder_core.testing.conformance.samples import accepts, calls, dtypes_of
+from thunder_core.testing.conformance.subject import Subject
+from thunder_core.testing.conformance.tested import Tested
+from thunder_core.testing.conformance.variants import as_matrices, layouts, shapes
+
+Check = Callable[[Tested, Subject, Call, Sequence[Call]], None]
+"""The last argument: other calls of the same operation."""
+
+
+def check_variant(tested: Tested, subject: Subject, call: Call, others: Sequence[Call] = ()) -> None:
+    """Result and gradients of a call made from another: with other strides, or of other shapes."""
+    check_forward(tested, subject, call)
+    if differentiates(subject, call):
+        check_gradients_of(tested, subject, call, tuple(call.differentiable()))
+
+
+CHECKS: Final[Mapping[str, tuple[str, Check]]] = {
+    "forward": ("base", check_forward),
+    "gradient": ("base", check_gradient),
+    "pair": ("base", check_pair),
+    "layouts": ("layouts", check_variant),
+    "shapes": ("shapes", check_variant),
+    "memory": ("base", check_memory),
+    "determinism": ("base", check_determinism),
+}
+"""By the word in test ids: which calls, and what is checked."""
+
+_EVERYTHING: Final = tuple(CHECKS)
+_VALUES: Final = ("forward", "gradient", "pair")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The checks of one executor.
+
+    Of an operation that an executor claims, all are made for the dtypes that are given; else for the first two of
+    floating point and the first other one among those of which a sample is claimed. For further ones, forward and
+    gradients are enough; for those that are always declined, forward. A fusion executor is tested in all ways with
+    programs in the first dtype, since its compiler may be slow; with single operations, one sample each.
+
+    Attributes:
+        tested: the executor.
+        devices: to test on.
+        dtypes: to test with; None: those that the samples know.
+        limit: number of samples of each operation, device and dtype.
+    """
+
+    tested: Tested
+    devices: tuple[str, ...]
+    dtypes: tuple[torch.dtype, ...] | None
+    limit: int
+    _calls: dict[tuple[Subject, str, str, torch.dtype], list[Call]] = field(default_factory=dict, repr=False)
+
+    def tests(self, subject: Subject) -> Iterator[tuple[str, str, torch.dtype, int]]:
+        """``(word, device, dtype, number of the call)`` of each test."""
+        for device in self.devices:
+            for dtype, words in self.words(subject, device).items():
+                for word in words:
+                    for number in range(len(self.calls(subject, CHECKS[word][0], device, dtype))):
+                        yield word, device, dtype, number
+
+    def base(self, subject: Subject) -> list[Call]:
+        """The samples of all devices and dtypes."""
+        return [
+            call
+            for device in self.devices
+            for dtype in self.words(subject, device)
+            for call in self.calls(subject, "base", device, dtype)
+        ]
+
+    def words(self, subject: Subject, device: str) -> dict[torch.dtype, tuple[str, ...]]:
+        """The checks that are made, by dtype."""
+        dtypes = self.dtypes or dtypes_of(subject, device)
+        if self.tested.executor.fusion is not None:
+            found = {dtype: self._of_fusion(subject, index) for index, dtype in enumerate(dtypes)}
+        elif self.dtypes is not None:
+            found = dict.fromkeys(dtypes, _EVERYTHING)
+        else:
+            found = self._by_claims(subject, device, dtypes)
+        return {dtype: self._possible(subject, dtype, words) for dtype, words in found.items() if words}
+
+    def calls(self, subject: Subject, kind: str, device: str, dtype: torch.dtype) -> list[Call]:
+        """The calls of a kind: ``base``, those with other ``layouts``, or with other ``shapes``."""
+        key = (subject, kind, device, dtype)
+        if key not in self._calls:
+            self._calls[key] = self._make(subject, kind, device, dtype)
+        return self._calls[key]
+
+    def _make(self, subject: Subject, kind: str, device: str, dtype: torch.dtype) -> list[Call]:
+        if kind == "base":
+            single = self.tested.executor.fusion is not None
+            found = _with_matrices(subject, calls(subject, device, dtype))
+            return covering(found, 1 if single else self.limit)
+        base = self.calls(subject, "base", device, dtype)
+        if kind == "layouts":
+            return [call for call in layouts(base) if accepts(subject, call)]
+        return list(shapes(base, lambda call: accepts(subject, call)))
+
+    def _of_fusion(self, subject: Subject, index: int) -> tuple[str, ...]:
+        if subject.calls is None:
+            return _VALUES if index == 0 or self.dtypes is not None else ()
+        return _EVERYTHING if index == 0 else _VALUES
+
+    def _by_claims(
+        self, subject: Subject, device: str, dtypes: Sequence[torch.dtype]
+    ) -> dict[torch.dtype, tuple[str, ...]]:
+        left = {True: 2, False: 1}
+        found: dict[torch.dtype, tuple[str, ...]] = {}
+        for dtype in dtypes:
+            kind = dtype.is_floating_point
+            words: tuple[str, ...] = ("forward",)
+            if self.is_claimed(subject, device, dtype):
+                words = _EVERYTHING if left[kind] else _VALUES
+                left[kind] -= bool(left[kind])
+            found[dtype] = words
+        return found
+
+    def is_claimed(self, subject: Subject, device: str, dtype: torch.dtype) -> bool:
+        """Whether a sample is claimed, with gradients or without."""
+        return any(
+            is_claimed(self.tested.executor, subject, variant)
+            for call in self.calls(subject, "base", device, dtype)
+            for variant in (call, call.copy(tuple(call.differentiable())))
+        )
+
+    def _possible(self, subject: Subject, dtype: torch.dtype, words: Sequence[str]) -> tuple[str, ...]:
+        impossible = set() if dtype.is_floating_point or dtype.is_complex else {"gradient", "pair"}
+        without_pair = all(claim.derivative is None for claim in subject.claims)
+        if self.tested.executor.fusion is not None or (subject.claims and without_pair):
+            impossible.add("pair")
+        return tuple([word for word in words if word not in impossible])
+
+
+def _with_matrices(subject: Subject, found: Sequence[Call]) -> list[Call]:
+    """The calls; with some of two dimensions if there are none, since layouts differ from there on."""
+    if any(tensor.ndim > 1 and tensor.numel() > 1 for call in found for tensor in call.tensors()):
+        return list(found)
+    return [*found, *[call for call in map(as_matrices, found) if accepts(subject, call)]]

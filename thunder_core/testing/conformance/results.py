@@ -1,0 +1,164 @@
+"""Compare what a compiled program did with what eager PyTorch does, property by property."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from thunder_core.testing.conformance.call import Call, can_require_grad
+from thunder_core.testing.conformance.failure import Breach
+from thunder_core.testing.conformance.tolerance import same_bits
+from thunder_core.testing.snapshot import storage_key
+
+ValueCheck = Callable[[str, int, torch.Tensor, torch.Tensor], None]
+"""Takes the name of a result, its position among the tensors, ours and eager's; raises `Breach`."""
+
+
+@contextmanager
+def quietly(seed: int = 0) -> Iterator[None]:
+    """Runs under a fixed seed and without warnings, and leaves the random generators as they were."""
+    python_state = random.getstate()
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(seed)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One call and what it gave.
+
+    Attributes:
+        call: its arguments, after the call.
+        result: as returned.
+    """
+
+    call: Call
+    result: Any
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Those in the result, in order."""
+        return [leaf for leaf in pytree.tree_leaves(self.result) if isinstance(leaf, torch.Tensor)]
+
+    def differentiable(self) -> list[torch.Tensor]:
+        """Those in the result that require grad."""
+        return [tensor for tensor in self.tensors() if tensor.requires_grad]
+
+
+def run(function: Callable[..., Any], call: Call) -> Run:
+    """Call ``function`` with these very tensors."""
+    with quietly():
+        return Run(call, function(*call.args, **call.kwargs))
+
+
+def compare(expected: Run, actual: Run, check_values: ValueCheck) -> None:
+    """Raise `Breach` for the first difference: structure, metadata, memory, arguments, values, in this order."""
+    ours, our_structure = pytree.tree_flatten(actual.result)
+    theirs, their_structure = pytree.tree_flatten(expected.result)
+    if our_structure != their_structure:
+        raise Breach("structure", f"the result is {our_structure}; eager PyTorch returns {their_structure}")
+    names = _names(len(theirs))
+    for name, one, other in zip(names, ours, theirs, strict=True):
+        _compare_kind(name, one, other)
+    _compare_memory(names, Run(actual.call, ours), Run(expected.call, theirs))
+    compare_arguments(actual.call, expected.call)
+    position = 0
+    for name, one, other in zip(names, ours, theirs, strict=True):
+        if isinstance(other, torch.Tensor):
+            check_values(name, position, one, other)
+            position += 1
+
+
+def compare_arguments(actual: Call, expected: Call, when: str = "the call") -> None:
+    """Raise `Breach` if a tensor among the arguments is not what eager made of it."""
+    for index, (one, other) in enumerate(zip(actual.tensors(), expected.tensors(), strict=True)):
+        if not same_bits(one, other):
+            raise Breach("arguments unchanged", f"tensor {index} among the arguments has other values after {when}")
+
+
+def compare_metadata(name: str, actual: torch.Tensor, expected: torch.Tensor, *, strides: bool = True) -> None:
+    """Raise `Breach` for the first property of a tensor in which the two differ."""
+    for rule in ("shape", "dtype", "device", "layout"):
+        _must_be(rule, name, getattr(actual, rule), getattr(expected, rule))
+    if strides and expected.layout is torch.strided and strides_that_matter(actual) != strides_that_matter(expected):
+        _must_be("strides", name, actual.stride(), expected.stride())
+
+
+def strides_that_matter(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The strides of dimensions with several elements: those that decide which memory is read."""
+    if not tensor.numel():
+        return ()
+    return tuple([stride for size, stride in zip(tensor.shape, tensor.stride()) if size > 1])
+
+
+def _compare_kind(name: str, actual: Any, expected: Any) -> None:
+    if isinstance(expected, torch.Tensor) != isinstance(actual, torch.Tensor):
+        raise Breach("type", f"{name} is a {type(actual).__name__}; eager PyTorch returns a {type(expected).__name__}")
+    if isinstance(expected, torch.Tensor):
+        compare_metadata(name, actual, expected)
+        _must_be("requires_grad", name, actual.requires_grad, expected.requires_grad)
+    elif actual != expected and not (actual != actual and expected != expected):
+        raise Breach("values", f"{name} is {actual!r}; eager PyTorch returns {expected!r}")
+
+
+def _must_be(rule: str, name: str, actual: object, expected: object) -> None:
+    if actual != expected:
+        raise Breach(rule, f"{name} has the {rule} {_plain(actual)}; eager PyTorch's has {_plain(expected)}")
+
+
+def _plain(value: object) -> str:
+    return str(tuple(value)) if isinstance(value, torch.Size) else str(value)
+
+
+def _compare_memory(names: Sequence[str], actual: Run, expected: Run) -> None:
+    ours, theirs = _sharing(names, actual), _sharing(names, expected)
+    for name in names:
+        if ours.get(name) != theirs.get(name):
+            raise Breach(
+                "memory sharing",
+                f"{name} shares memory with {ours.get(name) or 'nothing'}; "
+                f"eager PyTorch's with {theirs.get(name) or 'nothing'}",
+            )
+
+
+def _sharing(names: Sequence[str], run: Run) -> dict[str, str | None]:
+    """For each result the first of the arguments and results before it that has the same memory."""
+    owners: dict[int, str] = {}
+    for index, tensor in enumerate(run.call.tensors()):
+        if (key := storage_key(tensor)) is not None:
+            owners.setdefault(key, f"tensor {index} among the arguments")
+    shared: dict[str, str | None] = {}
+    for name, leaf in zip(names, run.result, strict=True):
+        key = storage_key(leaf) if isinstance(leaf, torch.Tensor) else None
+        shared[name] = owners.get(key) if key is not None else None
+        if key is not None:
+            owners.setdefault(key, name)
+    return shared
+
+
+def _names(count: int) -> list[str]:
+    return ["the result"] if count == 1 else [f"result {index}" for index in range(count)]
+
+
+def in_double(call: Call) -> Call:
+    """A copy of the call in double precision; the same tensors require grad."""
+
+    def widened(tensor: torch.Tensor) -> torch.Tensor:
+        if not can_require_grad(tensor):
+            return tensor.clone()
+        wide = torch.complex128 if tensor.is_complex() else torch.float64
+        return tensor.detach().to(wide, copy=True).requires_grad_(tensor.requires_grad)
+
+    return call.map_tensors(widened)

@@ -1,0 +1,120 @@
+"""Calls to test an operation with: from PyTorch's OpInfo database, and from the author of the executor."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.symbols.registry import registry
+from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.failure import ConformanceError
+from thunder_core.testing.conformance.results import quietly, run
+from thunder_core.testing.conformance.subject import Subject
+
+if TYPE_CHECKING:
+    from torch.testing._internal.opinfo.core import OpInfo
+
+DTYPES = (
+    torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.int64, torch.bool,
+)  # fmt: skip
+"""What is tested by default, of what OpInfo knows the operation to take."""
+
+OWN_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+"""The same for operations that OpInfo does not know."""
+
+PROGRAM_DTYPES = (torch.float32, torch.bfloat16)
+"""The same for programs of the suite."""
+
+
+def dtypes_of(subject: Subject, device: str) -> tuple[torch.dtype, ...]:
+    """Those to test the operation with, where the suite does not say."""
+    if subject.calls is not None:
+        return PROGRAM_DTYPES
+    operators = opinfos(subject)
+    if not operators:
+        return OWN_DTYPES
+    kind = torch.device(device).type
+    supported = {dtype for operator in operators for dtype in operator.supported_dtypes(kind)}
+    return tuple([dtype for dtype in DTYPES if dtype in supported])
+
+
+def calls(subject: Subject, device: str, dtype: torch.dtype) -> list[Call]:
+    """All calls that there are, of which eager PyTorch accepts each; the author's first. The same whenever asked."""
+    if subject.calls is not None:
+        return subject.calls(device, dtype)
+    with quietly():
+        found = [*_given(subject, device, dtype), *_from_opinfo(subject, device, dtype)]
+    return [call for call in found if accepts(subject, call)]
+
+
+def accepts(subject: Subject, call: Call) -> bool:
+    """Whether eager PyTorch runs it."""
+    try:
+        run(subject.function, call.copy())
+    except Exception:  # noqa: BLE001 - whatever eager refuses is no case
+        return False
+    return True
+
+
+def opinfos(subject: Subject) -> list[OpInfo]:
+    """The entries of the database for an operation, perhaps none."""
+    found = {id(operator): operator for symbol in subject.symbols for operator in _index().get(symbol, ())}
+    return list(found.values())
+
+
+def _given(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[Call]:
+    if subject.samples is not None:
+        for number, (args, kwargs) in enumerate(subject.samples(device, dtype)):
+            yield Call(f"sample {number} of those given", tuple(args), dict(kwargs))
+
+
+def _from_opinfo(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[Call]:
+    for operator in opinfos(subject):
+        if dtype not in operator.supported_dtypes(torch.device(device).type):
+            continue
+        torch.manual_seed(0)
+        random.seed(0)
+        for number, sample in enumerate(operator.sample_inputs(device, dtype, requires_grad=False)):
+            what = f"sample {number} of OpInfo's {operator.full_name!r}"
+            yield Call(what, (sample.input, *sample.args), dict(sample.kwargs))
+
+
+@cache
+def _index() -> dict[Symbol, list[OpInfo]]:
+    """The database by the symbols that its entries may become, whatever the spelling."""
+    found: dict[Symbol, list[OpInfo]] = {}
+    for operator in _database():
+        for symbol in _symbols(operator):
+            found.setdefault(symbol, []).append(operator)
+    return found
+
+
+def _symbols(operator: OpInfo) -> set[Symbol]:
+    variants = (operator.op, operator.method_variant, operator.inplace_variant, operator.operator_variant)
+    symbols = {registry.symbol_of(variant) for variant in variants if variant is not None}
+    packet = getattr(torch.ops.aten, (operator.aten_name or operator.name).rpartition(".")[2], None)
+    if packet is not None:
+        overloads = [getattr(packet, name) for name in packet.overloads()]
+        symbols.update(registry.symbol_of(function) for function in (packet, *overloads))
+    for name in (f"torch.{operator.name}", *[f"torch.{alias.name}" for alias in operator.aliases]):
+        try:
+            symbols.add(registry.symbol_named(name))
+        except LookupError:  # an entry of the database that is no function of torch
+            continue
+    return {symbol for symbol in symbols if Tag.LOCAL not in symbol.tags}
+
+
+def _database() -> Any:
+    try:
+        from torch.testing._internal.common_methods_invocations import op_db
+    except ImportError as error:
+        raise ConformanceError(
+            f"PyTorch's OpInfo database, where samples come from, cannot be imported: {error}",
+            advice=("pip install expecttest numpy",),
+        ) from error
+    return op_db

@@ -1,0 +1,135 @@
+"""A program that shows a failure again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from thunder_core.errors import TraceError
+from thunder_core.ir.import_paths import import_path
+from thunder_core.ir.literals import Speller
+from thunder_core.ir.symbol import CallStyle
+from thunder_core.ir.tree import map_leaves
+from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.subject import Subject
+
+_MOST_VALUES: Final = 128
+"""Of larger tensors the snippet has random values instead."""
+
+_DIGITS: Final = {torch.float32: 9, torch.float16: 5, torch.bfloat16: 4}
+"""With which numbers of these types can be told apart."""
+
+
+def snippet(subject: Subject, call: Call, cotangents: Sequence[torch.Tensor | None], executors: str) -> str:
+    """Python that makes the call with eager PyTorch and compiled, and prints both."""
+    speller = Speller()
+    lines: list[str] = []
+    names: dict[int, str] = {}
+    for index, tensor in enumerate(call.tensors()):
+        names[id(tensor)] = f"x{index}"
+        lines.append(f"x{index} = {_tensor(tensor)}")
+    arguments = _arguments(speller, call, names)
+    called = _called(speller, subject, arguments)
+    given = ", ".join(names.values())
+    lines += ["", f"def program({given}):", f"    return {called}", ""]
+    lines += [f"compiled = thunder.jit(program, executors={executors})", "for run in (program, compiled):"]
+    lines.append("    torch.manual_seed(0)")
+    wanted = [name for name, tensor in zip(names.values(), call.tensors()) if tensor.requires_grad]
+    if wanted:
+        lines += _gradient(given, wanted, cotangents)
+    else:
+        lines.append(f"    print(run({given}))")
+    imports = [f"import {module}" for module in sorted({*speller.modules, "torch", "thunder"})]
+    imports += [f"from math import {name}" for name in sorted({*speller.constants, *_constants(lines)})]
+    return "\n".join([*imports, "", *lines])
+
+
+def _gradient(given: str, wanted: Sequence[str], cotangents: Sequence[torch.Tensor | None]) -> list[str]:
+    made = [f"    result = run({given})", "    print(result)"]
+    if not cotangents:
+        return made
+    vectors = ", ".join(_tensor(cotangent) for cotangent in cotangents if cotangent is not None)
+    return [
+        *made,
+        "    leaves = torch.utils._pytree.tree_leaves(result)",
+        "    results = [leaf for leaf in leaves if torch.is_tensor(leaf) and leaf.requires_grad]",
+        f"    cotangents = [{vectors}]",
+        f"    print(torch.autograd.grad(results, [{', '.join(wanted)}], cotangents, allow_unused=True))",
+    ]
+
+
+def _called(speller: Speller, subject: Subject, arguments: str) -> str:
+    symbol = subject.symbol
+    if symbol is None:
+        path = import_path(subject.function)
+        if path is None:
+            return f"function({arguments})  # the function {subject.name!r} that the suite was given"
+        speller.modules.add(path[0])
+        return f"{path[0]}.{path[1]}({arguments})"
+    if symbol.style is CallStyle.ATTRIBUTE:
+        return f"{arguments}.{symbol.name}"
+    if symbol.style is CallStyle.METHOD:
+        return f"torch.Tensor.{symbol.name}({arguments})"
+    if symbol.style is CallStyle.GETITEM:
+        speller.modules.add("operator")
+        return f"operator.getitem({arguments})"
+    return f"{speller.callee(symbol)}({arguments})"
+
+
+class _Name:
+    """Prints as a name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _arguments(speller: Speller, call: Call, names: dict[int, str]) -> str:
+    def spelled(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return _Name(names[id(leaf)])
+        try:
+            return _Name(speller.spell(leaf))
+        except TraceError:  # nothing that can be written down
+            return _Name(repr(leaf))
+
+    args = [repr(item) for item in map_leaves(spelled, call.args)]
+    kwargs = [f"{name}={item!r}" for name, item in map_leaves(spelled, call.kwargs).items()]
+    return ", ".join([*args, *kwargs])
+
+
+def _tensor(tensor: torch.Tensor) -> str:
+    """An expression that makes an equal tensor with the same strides and offset."""
+    plain = tensor.detach()
+    end = ".requires_grad_()" if tensor.requires_grad else ""
+    options = f"dtype={plain.dtype}" + ("" if tensor.device.type == "cpu" else f', device="{tensor.device}"')
+    if plain.layout is not torch.strided or plain.is_conj() or plain.is_neg():
+        return f"torch.tensor({_values(plain.to_dense().resolve_conj().resolve_neg())}, {options}){end}"
+    shape, stride, offset = tuple(plain.shape), plain.stride(), plain.storage_offset()
+    if not plain.numel():
+        return f"torch.empty_strided({shape}, {stride}, {options}){end}"
+    span = offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride))
+    if span <= _MOST_VALUES:
+        memory = f"torch.tensor({_values(plain.as_strided((span,), (1,), 0))}, {options})"
+    elif plain.is_floating_point() or plain.is_complex():
+        memory = f"torch.linspace(-3, 3, {span}, {options})"
+    else:
+        memory = f"torch.zeros({span}, {options})"
+    if plain.is_contiguous() and not offset:
+        return memory + (f".reshape({shape})" if len(shape) != 1 else "") + end
+    return f"{memory}.as_strided({shape}, {stride}, {offset}){end}"
+
+
+def _values(tensor: torch.Tensor) -> str:
+    digits = _DIGITS.get(tensor.dtype)
+    values = tensor.tolist()
+    return str(values) if digits is None or tensor.ndim != 1 else f"[{', '.join(f'{v:.{digits}g}' for v in values)}]"
+
+
+def _constants(lines: Sequence[str]) -> list[str]:
+    text = "\n".join(lines)
+    return [name for name in ("inf", "nan") if any(f"{before}{name}" in text for before in (" ", "[", "-", "("))]

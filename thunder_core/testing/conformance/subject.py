@@ -1,0 +1,117 @@
+"""What is tested: the operations that an executor claims, and small programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.executors import Claim, OperatorExecutor
+from thunder_core.executors.claim_index import index_claims
+from thunder_core.ir.symbol import CallStyle, Symbol
+from thunder_core.symbols.registry import registry
+from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.failure import ConformanceError
+
+Samples = Callable[[str, torch.dtype], Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]]]
+"""``samples(device, dtype)`` yields ``(args, kwargs)``; nothing for a dtype that the operation does not take."""
+
+_UNINITIALISED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """One operation, or one program.
+
+    Attributes:
+        name: in test ids and in messages.
+        function: what is called.
+        symbols: the lines that are claimed; those of an operation. Empty for a program: any line of it.
+        claims: the rows of the executor's table for them, in order; empty for other executors.
+        samples: the user's.
+        calls: for a program, its own calls for a device and a dtype.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    symbols: frozenset[Symbol] = frozenset()
+    claims: tuple[Claim, ...] = ()
+    samples: Samples | None = None
+    calls: Callable[[str, torch.dtype], list[Call]] | None = None
+
+    @property
+    def symbol(self) -> Symbol | None:
+        """The symbol that ``function`` is the target of; None for a program."""
+        return next((symbol for symbol in self.symbols if symbol.target is self.function), None)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether a claim keeps something between calls, so that results may differ from call to call."""
+        return any(claim.state is not None for claim in self.claims)
+
+    @property
+    def is_uninitialised(self) -> bool:
+        """Whether results hold memory that nobody wrote."""
+        return any(symbol.name.rpartition(".")[2] in _UNINITIALISED for symbol in self.symbols)
+
+
+def subjects_of(executor: OperatorExecutor, samples: Mapping[Any, Samples]) -> list[Subject]:
+    """One for each operation that the executor's table names.
+
+    Raises:
+        ExecutorError: a claim names an operation that there is none of.
+        ConformanceError: samples are for something that the executor does not claim.
+    """
+    given = {symbol_of(key): value for key, value in samples.items()}
+    rows: dict[frozenset[Symbol], list[Claim]] = {}
+    for claim in executor.claims:
+        rows.setdefault(frozenset(index_claims(executor.name, (claim,))), []).append(claim)
+    subjects = [_subject(symbols, claims, given) for symbols, claims in rows.items()]
+    known = frozenset(symbol for symbols in rows for symbol in symbols)
+    refuse_unknown(executor.name, [symbol for symbol in given if symbol not in known], known)
+    return subjects
+
+
+def operation(given: Callable[..., Any] | str, samples: Mapping[Symbol, Samples]) -> Subject:
+    """The operation that a name or a function stands for, whoever runs it."""
+    return _subject(frozenset({symbol_of(given)}), (), samples)
+
+
+def symbol_of(given: Callable[..., Any] | str) -> Symbol:
+    """The symbol of a torch function, or of the name that traces print; methods as ``"torch.Tensor.view"``.
+
+    Raises:
+        ConformanceError: there is no such operation.
+    """
+    if not isinstance(given, str):
+        return registry.symbol_of(given)
+    method = given.removeprefix("torch.Tensor.")
+    try:
+        return registry.symbol_named(method, CallStyle.FUNCTION if method == given else CallStyle.METHOD)
+    except LookupError as error:
+        raise ConformanceError(
+            f"there is no operation {given!r} with PyTorch {torch.__version__}",
+            advice=("use the name that thunder.last_traces(...)[0] prints, or the function itself",),
+        ) from error
+
+
+def refuse_unknown(executor: str, unknown: Sequence[Symbol], known: Iterable[Symbol]) -> None:
+    """Raise `ConformanceError` if samples are given for operations that are not tested."""
+    if unknown:
+        names = ", ".join(sorted(map(printed, unknown)))
+        claimed = ", ".join(sorted(map(printed, known)))
+        raise ConformanceError(f"samples are given for {names}, but {executor} is tested with {claimed}")
+
+
+def printed(symbol: Symbol) -> str:
+    """The name of a symbol; methods and attributes with their class."""
+    plain = symbol.style in (CallStyle.FUNCTION, CallStyle.GETITEM)
+    return symbol.name if plain else f"torch.Tensor.{symbol.name}"
+
+
+def _subject(symbols: frozenset[Symbol], claims: Sequence[Claim], samples: Mapping[Symbol, Samples]) -> Subject:
+    first = min(symbols, key=lambda symbol: len(symbol.name))  # of an operator of torch.ops: the packet
+    own = [samples[symbol] for symbol in symbols if symbol in samples]
+    return Subject(printed(first), first.target, symbols, tuple(claims), own[0] if own else None)

@@ -1,0 +1,120 @@
+"""`executor_suite`: the tests of an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.config.resolve import settings_of
+from thunder_core.executors import Executor, OperatorExecutor
+from thunder_core.executors.configured import ConfiguredExecutor
+from thunder_core.testing.conformance.case import Case, as_test, with_skips
+from thunder_core.testing.conformance.executor_cases import ExecutorCases
+from thunder_core.testing.conformance.failure import ConformanceError
+from thunder_core.testing.conformance.fused_programs import OPERATIONS, program_subjects
+from thunder_core.testing.conformance.plan import Plan
+from thunder_core.testing.conformance.subject import Samples, Subject, operation, refuse_unknown, subjects_of, symbol_of
+from thunder_core.testing.conformance.tested import Tested
+from thunder_core.testing.conformance.tolerance import Tolerance, Tolerances
+
+
+def executor_suite(
+    executor: str | Executor,
+    *,
+    options: Mapping[str, Any] | None = None,
+    devices: Sequence[str] = ("cpu",),
+    dtypes: Sequence[torch.dtype] | None = None,
+    tolerances: Mapping[Any, Tolerance] | None = None,
+    samples: Mapping[Any, Samples] | None = None,
+    operations: Iterable[Callable[..., Any] | str] = (),
+    skip: Mapping[str, str] | None = None,
+    limit: int = 8,
+) -> Callable[..., None]:
+    """The tests of an executor, for a module that pytest collects: ``test_conformance = executor_suite("my_kernels")``.
+
+    ``docs/conformance.md`` says what is tested.
+
+    Args:
+        executor: its name, as in a configuration, or the executor itself.
+        options: the options of an executor that is given by name.
+        devices: to test on, as `torch.device` takes them.
+        dtypes: to test in all ways. None: those that the samples know, the first that are claimed in all ways.
+        tolerances: ``(rtol, atol)`` by the name of a symbol, by dtype, or by a pair of both; the defaults are those of
+            `torch.testing.assert_close`.
+        samples: by operation, a callable ``(device, dtype)`` that yields pairs ``(args, kwargs)``. For operations that
+            PyTorch's OpInfo database does not know, and for further samples of others.
+        operations: for executors that are no tables of claims: what to test them with besides the usual.
+        skip: reasons by pattern of test ids: ``{"*-gradient-bfloat16-*": "sums in bfloat16"}``.
+        limit: number of samples of each operation, device and dtype; they are chosen so that they differ.
+
+    Returns:
+        A function that pytest runs once for each test, with ids like ``torch.nn.functional.silu-forward-float32-0``.
+
+    Raises:
+        PluginError, ConfigError: the executor cannot be used.
+        ConformanceError: the suite cannot be made.
+    """
+    cases = executor_cases(
+        executor, options=options, devices=devices, dtypes=dtypes, tolerances=tolerances, samples=samples,
+        operations=operations, skip=skip, limit=limit,
+    )  # fmt: skip
+    return as_test(cases, f"Conformance of {executor if isinstance(executor, str) else executor.name}.")
+
+
+def executor_cases(
+    executor: str | Executor,
+    *,
+    options: Mapping[str, Any] | None = None,
+    devices: Sequence[str] = ("cpu",),
+    dtypes: Sequence[torch.dtype] | None = None,
+    tolerances: Mapping[Any, Tolerance] | None = None,
+    samples: Mapping[Any, Samples] | None = None,
+    operations: Iterable[Callable[..., Any] | str] = (),
+    skip: Mapping[str, str] | None = None,
+    limit: int = 8,
+) -> list[Case]:
+    """The tests of `executor_suite`, one by one."""
+    tested = _tested(executor, options, Tolerances(tolerances or {}))
+    plan = Plan(tested, tuple(devices), None if dtypes is None else tuple(dtypes), limit)
+    plain = tested.plain
+    if isinstance(plain, OperatorExecutor):
+        cases = ExecutorCases(plan, subjects_of(plain, samples or {}), table=True)
+    else:
+        cases = ExecutorCases(plan, _subjects(plan, samples or {}, operations), table=False)
+    return with_skips(list(cases), skip or {})
+
+
+def _tested(executor: str | Executor, options: Mapping[str, Any] | None, tolerances: Tolerances) -> Tested:
+    if options and isinstance(executor, Executor):
+        raise ConformanceError(
+            f"options={dict(options)!r} are for executors that are given by name",
+            advice=("give the options to the executor itself",),
+        )
+    entry: Any = {executor: dict(options)} if options else executor
+    settings = settings_of(executors=[entry])
+    if len(settings.executors) != 1:
+        raise ConformanceError(f"{entry!r} stands for {len(settings.executors)} executors, and a suite tests one")
+    found = settings.executors[0]
+    plain = found.executor if isinstance(found, ConfiguredExecutor) else found
+    spelled = "[executor]  # the one that the suite was given" if isinstance(executor, Executor) else repr([entry])
+    return Tested(found, plain, settings, spelled, tolerances)
+
+
+def _subjects(plan: Plan, samples: Mapping[Any, Samples], operations: Iterable[Any]) -> list[Subject]:
+    """What executors without a table are tested with: the operations of which they claim a sample, and programs."""
+    given = {symbol_of(key): value for key, value in samples.items()}
+    names = [*dict.fromkeys([*map(symbol_of, operations), *given, *map(symbol_of, OPERATIONS)])]
+    subjects = [operation(symbol.target, given) for symbol in names]
+    refuse_unknown(plan.tested.executor.name, [symbol for symbol in given if symbol not in names], names)
+    if plan.tested.executor.fusion is not None:  # it may run parts of what it does not claim
+        return [*subjects, *program_subjects()]
+    claimed = [
+        subject for subject in subjects if any(plan.is_claimed(subject, *kind) for kind in _kinds(plan, subject))
+    ]
+    return [*claimed, *program_subjects()]
+
+
+def _kinds(plan: Plan, subject: Subject) -> list[tuple[str, torch.dtype]]:
+    return [(device, dtype) for device in plan.devices for dtype in plan.words(subject, device)]

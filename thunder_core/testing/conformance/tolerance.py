@@ -1,0 +1,129 @@
+"""How close values must be to eager PyTorch's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+Tolerance = tuple[float, float]
+"""``(rtol, atol)``."""
+
+EXACT: Final[Tolerance] = (0.0, 0.0)
+
+DEFAULT: Final[dict[torch.dtype, Tolerance]] = {
+    torch.float16: (1e-3, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.float64: (1e-7, 1e-7),
+    torch.complex32: (1e-3, 1e-5),
+    torch.complex64: (1.3e-6, 1e-5),
+    torch.complex128: (1e-7, 1e-7),
+}
+"""Those of `torch.testing.assert_close`. Values of all other types must be equal."""
+
+EAGER_ERRORS: Final = 2.0
+"""How many times eager's own error may be made."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tolerances:
+    """`DEFAULT`, and what a suite says instead.
+
+    Attributes:
+        given: by symbol name, by dtype, or by a pair of both, which comes first; the name comes before the dtype.
+    """
+
+    given: Mapping[Any, Tolerance] = field(default_factory=dict)
+
+    def of(self, symbol: str, dtype: torch.dtype) -> Tolerance:
+        """For a result of that dtype."""
+        for key in ((symbol, dtype), symbol, dtype):
+            if key in self.given:
+                return self.given[key]
+        return DEFAULT.get(dtype, EXACT)
+
+
+def value_problem(
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    tolerance: Tolerance,
+    reference: Callable[[], torch.Tensor | None],
+) -> str | None:
+    """Where and how ``actual`` is further from ``expected`` than it may be; None if it is not.
+
+    An element is right if it is as near to eager's as the tolerance says. Where one is not, ``reference`` is asked for
+    the result in double precision, and it is still right if its distance from that, in units of the tolerance, is at
+    most one more than twice the largest such distance of eager's own result. NaN is equal to NaN.
+
+    Args:
+        actual, expected: of equal shape and dtype; expected is eager's.
+        reference: the same by eager PyTorch from inputs in double precision; None where there is no such thing.
+    """
+    ours, theirs = _wide(actual), _wide(expected)
+    wrong = ~_equal(ours, theirs) & ~(_distance(ours, theirs) <= _allowed(theirs, tolerance))
+    if not bool(wrong.any()):
+        return None
+    if tolerance != EXACT and (exact := reference()) is not None and exact.shape == expected.shape:
+        wrong &= ~_as_good_as_eager(ours, theirs, _wide(exact), tolerance)
+    return _worst(wrong, ours, theirs, tolerance) if bool(wrong.any()) else None
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the tensors have the same bits in every element; NaN counts as any NaN of the same bits."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not one.numel():
+        return True
+    return torch.equal(_bytes(one), _bytes(other))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    dense = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()
+    # A copy, since `contiguous` leaves any stride to a dimension of size one, which `view` then refuses.
+    packed = dense.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+    return packed.reshape(-1).view(torch.uint8)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    dense = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()
+    dense = dense.resolve_conj().resolve_neg().cpu()
+    if dense.is_complex():
+        return dense.to(torch.complex128)
+    return dense.to(torch.float64) if dense.is_floating_point() else dense.to(torch.int64)
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return (one == other) | (one.isnan() & other.isnan())
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return (one - other).abs().to(torch.float64)
+
+
+def _allowed(expected: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
+    rtol, atol = tolerance
+    size = expected.abs().to(torch.float64)
+    return torch.where(size.isfinite(), atol + rtol * size, torch.zeros_like(size))
+
+
+def _as_good_as_eager(
+    ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance
+) -> torch.Tensor:
+    allowed = _allowed(exact, tolerance)
+    eager = _distance(theirs, exact) / allowed
+    largest = max(eager[eager.isfinite()].tolist(), default=0.0)
+    return _equal(ours, exact) | (_distance(ours, exact) / allowed <= EAGER_ERRORS * largest + 1)
+
+
+def _worst(wrong: torch.Tensor, ours: torch.Tensor, theirs: torch.Tensor, tolerance: Tolerance) -> str:
+    distance = torch.where(wrong, _distance(ours, theirs).nan_to_num(math.inf, math.inf), -1.0)
+    position = tuple(int(index) for index in torch.unravel_index(distance.argmax(), distance.shape))
+    expected, actual = theirs[position].item(), ours[position].item()
+    allowed = float(_allowed(theirs, tolerance)[position])
+    place = f"at {list(position)} " if position else ""
+    count = f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, the worst " if wrong.numel() > 1 else ""
+    return f"{count}{place}is {actual!r}; eager PyTorch gives {expected!r} (allowed difference: {allowed:.3g})"

@@ -1,0 +1,148 @@
+"""Checks of a transform: programs do the same with it and without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from thunder_core.config.settings import Settings
+from thunder_core.testing.compare import Arguments, BehaviourMismatch, assert_same_behaviour
+from thunder_core.testing.conformance.failure import Breach, NotApplicable
+from thunder_core.testing.conformance.results import quietly
+from thunder_core.testing.conformance.transform_programs import TransformProgram
+from thunder_core.testing.conformance.transform_run import (
+    TestedTransform,
+    arguments_of,
+    called,
+    changed_lines,
+    compiled,
+    difference,
+    state_of,
+    text_of,
+    verified,
+)
+from thunder_core.testing.difference import Comparison
+
+
+def check_inference(tested: TestedTransform, program: TransformProgram) -> None:
+    """Without gradients: results, what is written to arguments and buffers, random numbers."""
+    with torch.no_grad():
+        _compare(tested, program, replace(tested.comparison, gradients=False))
+
+
+def check_training(tested: TestedTransform, program: TransformProgram) -> None:
+    """The same with gradients, of arguments that can have them and of parameters."""
+    _compare(tested, program, replace(tested.comparison, gradients=True), training=True)
+
+
+def check_optimizer(tested: TestedTransform, program: TransformProgram) -> None:
+    """Three steps of training give the same losses and parameters."""
+    expected = _train(program, lambda module: module)
+    actual = _train(program, lambda module: compiled(module, tested.settings))
+    for step, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
+        for name, value in theirs.items():
+            _must_be_close(tested, f"{name} after step {step + 1}", ours[name], value)
+
+
+def check_state_dict(tested: TestedTransform, program: TransformProgram) -> None:
+    """What ``state_dict()`` of a compiled module gives, another takes; so does it the module's own."""
+    source = compiled(program.make(), tested.settings)
+    _disturb(source._original)
+    with quietly(), torch.no_grad():
+        source(*arguments_of(program).args)  # some transforms need a call
+    own = source._original.state_dict()
+    kept = {name: value.clone() for name, value in own.items() if isinstance(value, torch.Tensor)}
+    given = dict(source.state_dict())
+    for name, value in kept.items():
+        _must_be_close(tested, f"{name} after state_dict()", source._original.state_dict()[name], value)
+    target = compiled(program.make(), tested.settings)
+    target.load_state_dict(given)
+    loaded = target._original.state_dict()
+    if loaded.keys() != own.keys():
+        raise Breach("state dict", f"after loading, the module has {sorted(loaded)} instead of {sorted(own)}")
+    for name, value in kept.items():
+        _must_be_close(tested, f"{name} after load_state_dict(state_dict())", loaded[name], value)
+
+
+def check_repeatable(tested: TestedTransform, program: TransformProgram) -> None:
+    """Compiling a program again gives the same program."""
+    first, second = (text_of(called(program, tested.settings)) for _ in range(2))
+    if first != second:
+        raise Breach("repeatable", f"compiled twice, the program differs:\n{difference(first, second)}")
+
+
+def changes(tested: TestedTransform, program: TransformProgram) -> bool:
+    """Whether the transform makes any difference to the compiled program or to the module's state."""
+    ours, theirs = (called(program, settings) for settings in (tested.settings, tested.without))
+    return text_of(ours) != text_of(theirs) or state_of(ours) != state_of(theirs)
+
+
+def _compare(
+    tested: TestedTransform, program: TransformProgram, comparison: Comparison, *, training: bool = False
+) -> None:
+    problem = _problem(program, tested.settings, comparison, training)
+    if problem is None:
+        return
+    if _problem(program, tested.without, comparison, training) is not None:
+        raise NotApplicable(f"the program does not work without the transform either: {problem}")
+    mismatch = isinstance(problem, BehaviourMismatch)
+    rule, text = ("same behaviour", str(problem)) if mismatch else ("runs", f"{type(problem).__name__}: {problem}")
+    raise Breach(rule, f"{text}\n{changed_lines(tested, program)}") from problem
+
+
+def _problem(program: TransformProgram, settings: Settings, comparison: Comparison, training: bool) -> Exception | None:
+    def make() -> Callable[..., Any]:
+        made = program.make()
+        return made.train(training) if isinstance(made, nn.Module) else made
+
+    def arguments() -> Arguments:
+        given = arguments_of(program)
+        leaves = [value for value in given.args if isinstance(value, torch.Tensor)] if training else []
+        for value in leaves:
+            value.requires_grad_(value.is_floating_point())
+        return given
+
+    try:
+        with quietly(), verified():
+            assert_same_behaviour(make(), arguments, lambda copy: compiled(copy, settings), comparison=comparison)
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong is what is looked for
+        return error
+    return None
+
+
+def _train(program: TransformProgram, compile: Callable[[Any], Any]) -> list[dict[str, torch.Tensor]]:
+    """Losses and parameters after each of three steps."""
+    with quietly(), verified():
+        module: Any = program.make()
+        model = compile(module)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        seen = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            results = torch.utils._pytree.tree_leaves(model(*arguments_of(program).args))
+            loss = torch.stack([leaf.square().mean() for leaf in results if leaf.requires_grad]).sum()
+            loss.backward()
+            optimizer.step()
+            state = {name: value.detach().clone() for name, value in module.state_dict().items()}
+            seen.append({"the loss": loss.detach(), **state})
+    return seen
+
+
+def _must_be_close(tested: TestedTransform, name: str, actual: torch.Tensor, expected: torch.Tensor) -> None:
+    how = tested.comparison
+    rtol, atol = max(how.rtol, how.gradient_rtol), max(how.atol, how.gradient_atol)
+    try:
+        torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
+    except AssertionError as error:
+        raise Breach("same behaviour", f"{name}: {' '.join(str(error).split())}") from None
+
+
+def _disturb(module: nn.Module) -> None:
+    """Other values than a new module has."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(1.5).add_(0.25)

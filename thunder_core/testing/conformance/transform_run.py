@@ -1,0 +1,108 @@
+"""Compile programs with a transform and without."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from thunder_core.config.settings import Settings
+from thunder_core.passes.transform import Transform
+from thunder_core.runtime.compiled import Compiled
+from thunder_core.runtime.function import ThunderFunction
+from thunder_core.runtime.module import ThunderModule
+from thunder_core.testing.compare import Arguments
+from thunder_core.testing.conformance.results import quietly
+from thunder_core.testing.conformance.transform_programs import TransformProgram
+from thunder_core.testing.difference import Comparison
+
+
+@dataclass(frozen=True, eq=False)
+class TestedTransform:
+    """A transform, as the tests use it.
+
+    Attributes:
+        transform: the transform itself.
+        settings: how programs are compiled with it.
+        without: the same but for the transform.
+        comparison: how values are compared.
+    """
+
+    transform: Transform
+    settings: Settings
+    without: Settings
+    comparison: Comparison
+
+
+def compiled(program: Callable[..., Any], settings: Settings) -> Any:
+    """The program as `thunder.jit` makes it."""
+    if not isinstance(program, nn.Module):
+        return ThunderFunction(program, settings)
+    for transform in settings.transforms:
+        transform.on_module(program)
+    return ThunderModule(program, settings)
+
+
+@contextmanager
+def verified() -> Iterator[None]:
+    """Every trace is checked between passes (``THUNDER_VERIFY=1``)."""
+    before = os.environ.get("THUNDER_VERIFY")
+    os.environ["THUNDER_VERIFY"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["THUNDER_VERIFY"]
+        else:
+            os.environ["THUNDER_VERIFY"] = before
+
+
+def arguments_of(program: TransformProgram) -> Arguments:
+    """Arguments for one call."""
+    given = program.arguments()
+    return given if isinstance(given, Arguments) else Arguments(*given)
+
+
+def called(program: TransformProgram, settings: Settings) -> Any:
+    """The compiled program after one call with gradients."""
+    with quietly():
+        made = compiled(program.make(), settings)
+        given = arguments_of(program)
+        made(*given.args, **given.kwargs)
+    return made
+
+
+def text_of(made: Any) -> str:
+    """The compiled program as Python: what runs, forward and backward."""
+    inner: Compiled = made._compiled if isinstance(made, ThunderModule) else made
+    if inner.last is None:
+        return ""
+    traces = [inner.last.traces[-1], *inner.last.backward_traces[-1:]]
+    return "\n".join(trace.python() for trace in traces)
+
+
+def state_of(made: Any) -> str:
+    """The metadata of a module's state dict; empty for a function."""
+    if not isinstance(made, nn.Module):
+        return ""
+    return str({name: (value.shape, value.dtype) for name, value in made.state_dict().items()})
+
+
+def difference(one: str, other: str) -> str:
+    """The lines in which two programs differ."""
+    lines = list(difflib.unified_diff(one.splitlines(), other.splitlines(), "without", "with", n=1, lineterm=""))
+    return "\n".join(f"    {line}" for line in lines[:60]) or "    none"
+
+
+def changed_lines(tested: TestedTransform, program: TransformProgram) -> str:
+    """What the transform changes in the program that runs, as far as it can be compiled."""
+    try:
+        texts = [text_of(called(program, settings)) for settings in (tested.without, tested.settings)]
+    except Exception as error:  # noqa: BLE001 - the failure that is being reported is what matters
+        return f"  The program with the transform cannot be shown: {type(error).__name__}: {error}"
+    return f"  What the transform changes in the program that runs:\n{difference(*texts)}"

@@ -1,0 +1,135 @@
+"""`transform_suite`: the tests of a transform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from thunder_core.config.resolve import settings_of
+from thunder_core.passes.transform import Transform
+from thunder_core.testing.conformance.case import Case, as_test, with_skips
+from thunder_core.testing.conformance.failure import Breach, ConformanceError, ConformanceFailure
+from thunder_core.testing.conformance.tolerance import Tolerance
+from thunder_core.testing.conformance.transform_checks import (
+    changes,
+    check_inference,
+    check_optimizer,
+    check_repeatable,
+    check_state_dict,
+    check_training,
+)
+from thunder_core.testing.conformance.transform_programs import TransformProgram, transform_programs
+from thunder_core.testing.conformance.transform_run import TestedTransform
+from thunder_core.testing.difference import Comparison
+
+Check = Callable[[TestedTransform, TransformProgram], None]
+
+_CHECKS: Final[Mapping[str, Check]] = {
+    "inference": check_inference,
+    "training": check_training,
+    "repeatable": check_repeatable,
+}
+_MODULE_CHECKS: Final[Mapping[str, Check]] = {
+    "optimizer": check_optimizer,
+    "state_dict": check_state_dict,
+}
+
+
+def transform_suite(
+    transform: str | Transform,
+    *,
+    options: Mapping[str, Any] | None = None,
+    beside: Sequence[Any] = (),
+    tolerance: Tolerance = (1.3e-6, 1e-5),
+    gradient_tolerance: Tolerance = (1e-4, 1e-5),
+    programs: Sequence[TransformProgram] = (),
+    skip: Mapping[str, str] | None = None,
+) -> Callable[..., None]:
+    """The tests of a transform, for a module that pytest collects: ``test_conformance = transform_suite("my_pass")``.
+
+    ``docs/conformance.md`` says what is tested.
+
+    Args:
+        transform: its name, as in a configuration, or the transform itself.
+        options: the options of a transform that is given by name.
+        beside: other transforms, which are there with it and without: those that it requires.
+        tolerance: ``(rtol, atol)`` of values; ``(0, 0)`` for equal ones.
+        gradient_tolerance: the same of gradients, parameters and losses of training.
+        programs: what to test with besides the programs of the suite.
+        skip: reasons by pattern of test ids: ``{"dropping-*": "it draws other random numbers"}``.
+
+    Returns:
+        A function that pytest runs once for each test, with ids like ``attention-training``.
+
+    Raises:
+        PluginError, ConfigError, TransformError: the transform cannot be used.
+        ConformanceError: the suite cannot be made.
+    """
+    cases = transform_cases(
+        transform, options=options, beside=beside, tolerance=tolerance, gradient_tolerance=gradient_tolerance,
+        programs=programs, skip=skip,
+    )  # fmt: skip
+    return as_test(cases, f"Conformance of {transform if isinstance(transform, str) else transform.name}.")
+
+
+def transform_cases(
+    transform: str | Transform,
+    *,
+    options: Mapping[str, Any] | None = None,
+    beside: Sequence[Any] = (),
+    tolerance: Tolerance = (1.3e-6, 1e-5),
+    gradient_tolerance: Tolerance = (1e-4, 1e-5),
+    programs: Sequence[TransformProgram] = (),
+    skip: Mapping[str, str] | None = None,
+) -> list[Case]:
+    """The tests of `transform_suite`, one by one."""
+    how = Comparison(*tolerance, gradient_rtol=gradient_tolerance[0], gradient_atol=gradient_tolerance[1])
+    tested = _tested(transform, options, beside, how)
+    return with_skips(list(_cases(tested, [*transform_programs(), *programs])), skip or {})
+
+
+def _tested(
+    transform: str | Transform, options: Mapping[str, Any] | None, beside: Sequence[Any], how: Comparison
+) -> TestedTransform:
+    if options and isinstance(transform, Transform):
+        raise ConformanceError(
+            f"options={dict(options)!r} are for transforms that are given by name",
+            advice=("give the options to the transform itself",),
+        )
+    entry: Any = {transform: dict(options)} if options else transform
+    settings = settings_of(executors=[], transforms=[*beside, entry])
+    name = transform.name if isinstance(transform, Transform) else transform.rpartition(".")[2]
+    found = [item for item in settings.transforms if item is transform or item.name == name]
+    if len(found) != 1:
+        there = ", ".join(item.name for item in settings.transforms)
+        raise ConformanceError(f"there is no transform {name!r} in the configuration with {entry!r}, but {there}")
+    without = replace(settings, transforms=tuple([item for item in settings.transforms if item is not found[0]]))
+    return TestedTransform(found[0], settings, without, how)
+
+
+def _cases(tested: TestedTransform, programs: Sequence[TransformProgram]) -> Iterator[Case]:
+    yield Case("all-changes", partial(_check_changes, tested, programs))
+    for program in programs:
+        checks = {**_CHECKS, **_MODULE_CHECKS} if program.is_module else _CHECKS
+        for word, check in checks.items():
+            yield Case(f"{program.name}-{word}", partial(_check, tested, program, word, check))
+
+
+def _check(tested: TestedTransform, program: TransformProgram, word: str, check: Check) -> None:
+    __tracebackhide__ = True
+    try:
+        check(tested, program)
+    except Breach as breach:
+        head = f"{tested.transform.name}, {program.name}, {word}: the rule of {breach.rule} is broken"
+        raise ConformanceFailure(f"{head}\n  {breach.problem}") from breach.__cause__
+
+
+def _check_changes(tested: TestedTransform, programs: Sequence[TransformProgram]) -> None:
+    __tracebackhide__ = True
+    if not any(changes(tested, program) for program in programs):
+        raise ConformanceFailure(
+            f"{tested.transform.name} changes none of the {len(programs)} programs of the suite, so nothing was "
+            "tested; give it programs=[TransformProgram(...)] that it changes"
+        )
