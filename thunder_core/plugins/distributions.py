@@ -67,10 +67,9 @@ class Installed:
         found = []
         for name in sorted(self._by_name):
             groups = entry_point_groups(_entry_points(self._by_name[name]))
-            if groups.get(GROUP):
-                plugin = _plugin_distribution(self._by_name[name], groups[GROUP], groups.get(API_GROUP, {}))
-                if normalized(plugin.name) == name:
-                    found.append(plugin)
+            headers = Headers.of(self._by_name[name]) if groups.get(GROUP) else None
+            if headers is not None and normalized(headers.first("Name")) == name:
+                found.append(_plugin_distribution(self._by_name[name], headers, groups))
         return found
 
 
@@ -119,14 +118,13 @@ def _folder(distribution: importlib.metadata.Distribution) -> str:
 
 
 def _plugin_distribution(
-    distribution: importlib.metadata.Distribution, plugins: dict[str, str], interfaces: dict[str, str]
+    distribution: importlib.metadata.Distribution, headers: Headers, groups: dict[str, dict[str, str]]
 ) -> PluginDistribution:
-    headers = Headers.of(distribution)
     return PluginDistribution(
         headers.first("Name"),
         headers.first("Version"),
         tuple(headers.all("Requires-Dist") or distribution.requires or ()),
         frozenset(headers.all("Provides-Extra")),
-        plugins,
-        interfaces,
+        groups[GROUP],
+        groups.get(API_GROUP, {}),
     )

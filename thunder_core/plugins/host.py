@@ -7,7 +7,7 @@ as all plugins are loaded.
 
 from __future__ import annotations
 
-from functools import cache
+import threading
 from typing import Any
 
 import pluggy
@@ -122,12 +122,22 @@ class Host:
         return tuple(Offered(loaded.plugin, spec) for loaded in self._table.loaded() for spec in loaded.of(kind))
 
 
-@cache
+class _Process:
+    """What a process has one of."""
+
+    lock = threading.Lock()
+    host: Host | None = None
+
+
 def host() -> Host:
     """The host of this process, made when it is first asked for."""
-    return Host()
+    with _Process.lock:
+        if _Process.host is None:
+            _Process.host = Host()
+        return _Process.host
 
 
 def reset_host() -> None:
     """Forget the host, so that the next one looks for plugins anew. Modules that were imported stay imported."""
-    host.cache_clear()
+    with _Process.lock:
+        _Process.host = None

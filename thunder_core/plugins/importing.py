@@ -29,7 +29,8 @@ def imported(target: str) -> Any:
         ImportError: it has another form, or the module has no such attribute.
         BaseException: whatever the module raises.
     """
-    match = _TARGET.fullmatch(target.partition("[")[0].strip().replace(" ", ""))
+    # Entry points may have spaces around the colon, and extras after it.
+    match = _TARGET.fullmatch(":".join(map(str.strip, target.partition("[")[0].split(":"))))
     if match is None:
         raise ImportError(f"{target!r} is not of the form package.module:attribute")
     value: Any = importlib.import_module(match["module"])

@@ -1,0 +1,3 @@
+"""Raises when it is imported."""
+
+LIMIT = 1 / 0
