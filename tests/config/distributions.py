@@ -52,7 +52,12 @@ def thunder_executors():
 
 @hookimpl
 def thunder_presets():
-    return [Preset("fused", "nvfuser_presets", "fused.yaml"), Preset("fused_more", "nvfuser_presets", "more.yaml")]
+    return [
+        Preset("fused", "nvfuser_presets", "fused.yaml"),
+        Preset("fused_more", "nvfuser_presets", "more.yaml"),
+        Preset("lost", "nvfuser_presets", "lost.yaml"),
+        Preset("nowhere", "nvfuser_absent", "nowhere.yaml"),
+    ]
 '''
 
 NVFUSER_EXECUTOR = """

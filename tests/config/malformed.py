@@ -122,8 +122,8 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
     "options not indented": (
         "executors:\n  - fast\n  - nvfuser:\n    cache: true\n",
         [
-            "3: executors[1]: 'cache' stands beside 'nvfuser': indent options further than the name that they "
-            "belong to, and begin each entry with `- `"
+            "3: executors[1]: 'cache' stands beside 'nvfuser', not below it; "
+            "indent options further than the name before them"
         ],
     ),
     "two names in one entry": (

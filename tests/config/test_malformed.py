@@ -70,7 +70,9 @@ def test_advice_says_what_repairs_it() -> None:
     assert [problem.place for problem in check_config("c.yaml")] == ["executors[0]", "cache"]
 
 
-ODD = st.text(st.sampled_from("\n\n  -:{}[]'\"*&!?|>%@`#,\tabx01.~\x85\u2028\\\x00é") | st.characters(), max_size=60)
+ODD = st.text(
+    st.sampled_from("\n\n  -:{}[]'\"*&!?|>%@`#,\tabx01.~\x85\u2028\\\x00é") | st.characters(codec="utf-8"), max_size=60
+)
 
 
 @given(ODD, st.sampled_from(["c.yaml", "c.json"]))

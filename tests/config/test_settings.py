@@ -19,6 +19,7 @@ from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.passes.constant_folding import ConstantFolding
 from thunder_core.passes.transform import Place, Transform
 from thunder_core.plugins import ExecutorOptions
+from thunder_core.plugins.host import reset_host
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,18 @@ def test_what_a_factory_returns_is_checked() -> None:
         settings_of(executors=["nothing"])
     with pytest.raises(PluginError, match=r"'renamed' of the plugin 'kernels' .* calls itself 'fast'"):
         settings_of(executors=["renamed"])
+
+
+def test_defects_of_others_are_errors_as_well_once_an_optional_entry_has_to_be_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("THUNDER_STRICT", "1")
+    with pytest.raises(ConfigError, match="1 installed plugins have defects:\n  plugin 'broken'"):
+        settings_of(executors=[{"nowhere": {"optional": True}}])
+    monkeypatch.setenv("THUNDER_PLUGINS", "-broken")
+    reset_host()
+    settings = settings_of(executors=[{"nowhere": {"optional": True}}, {"vendor": {"optional": True}}])
+    assert [name for name, _ in settings.left_out] == ["nowhere", "vendor"]
 
 
 # --- transforms

@@ -137,6 +137,16 @@ def test_presets_of_plugins() -> None:
     assert resolve_config({"extends": "fused_more"}) == config
 
 
+def test_presets_that_are_not_where_their_plugin_says() -> None:
+    assert problems("lost") == ["nvfuser_presets/lost.yaml: there is no such file"]
+    assert problems({"extends": "lost"}) == ["extends: nvfuser_presets/lost.yaml: there is no such file"]
+    (told,) = problems({"extends": "nowhere"})
+    assert told.startswith(
+        "extends: the preset 'nowhere' of the plugin 'nvfuser' (thunder-plugin-nvfuser 0.3) cannot be read: "
+        "nvfuser_absent cannot be imported: ModuleNotFoundError"
+    )
+
+
 def test_the_preset_reference_runs_as_little_as_possible() -> None:
     settings = settings_of("reference")
     assert (settings.executors, settings.transforms, settings.policy) == ((), (), "none")
@@ -200,7 +210,7 @@ def test_arguments_override_the_configuration_and_it_the_environment(monkeypatch
     monkeypatch.setenv("THUNDER_CONFIG", "fused")
     assert names(resolve_config()) == ["nvfuser", "fast"]
     monkeypatch.setenv("THUNDER_CONFIG", "")
-    assert names(resolve_config()) == []
+    assert resolve_config() == resolve_config("default")
 
 
 @pytest.mark.parametrize("name", ["absent.yaml", "absent", "wrong.yaml"])

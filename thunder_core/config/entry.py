@@ -139,10 +139,7 @@ def _no_entry(value: Any, kind: type) -> str:
     if isinstance(value, Mapping) and value:
         first, second = list(value)[:2]
         if value[first] is None:
-            return (
-                f"{second!r} stands beside {first!r}: indent options further than the name that they belong to, "
-                "and begin each entry with `- `"
-            )
+            return f"{second!r} stands beside {first!r}, not below it; indent options further than the name before them"
         return f"has two names, {first!r} and {second!r}; begin each entry with `- ` on a line of its own"
     if isinstance(value, type) and issubclass(value, kind):
         return f"must be an instance of {value.__name__}, not the class; write {value.__name__}()"

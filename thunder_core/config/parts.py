@@ -15,9 +15,11 @@ from thunder_core.config.model import ThunderConfig, parse
 from thunder_core.config.problems import Problem, Trail
 from thunder_core.config.requirements import unmet
 from thunder_core.config.sentences import sentences
-from thunder_core.errors import PluginError
+from thunder_core.errors import PluginError, is_strict
+from thunder_core.plugins.host import host
 from thunder_core.plugins.importing import FAILURES, failure
 from thunder_core.plugins.loaded import Offered
+from thunder_core.plugins.refusal import defects
 from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, TransformSpec
 
 Spec = TypeVar("Spec", ExecutorSpec, TransformSpec)
@@ -114,7 +116,7 @@ class _Finder:
             if part is None:
                 continue
             first = seen.setdefault(part.name, entry.name)
-            if first is entry.name:
+            if first == entry.name:
                 yield part
             else:
                 self.problem((name, index), f"{entry.name!r} is there twice: as {first!r} before")
@@ -123,7 +125,7 @@ class _Finder:
         try:
             offered = find(kind, entry.name)
         except PluginError as error:
-            if entry.options.get("optional") is True:
+            if entry.options.get("optional") is True and not (is_strict() and defects(host().records)):
                 return Part(entry, left_out=error.problem)
             self.problem(trail, error.problem, error.advice)
             return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from thunder_core.config.document import Document
@@ -66,7 +67,7 @@ def read_config(path: str | os.PathLike[str]) -> ThunderConfig:
     Raises:
         ConfigError: something in it is not accepted. Names and options of plugins are not looked at.
     """
-    layer = layer_of(document_of(os.fspath(path) if isinstance(path, os.PathLike) else path))
+    layer = layer_of(document_of(Path(path)))
     refuse(layer.problems)
     return layer.config
 
@@ -124,10 +125,8 @@ def _arguments(values: Mapping[str, Any]) -> Layer:
     known = [name for name in ThunderConfig.model_fields if name != "extends"]
     unknown = [name for name in values if name not in known]
     layer = layer_of(Document({name: value for name, value in values.items() if name in known}))
+    advice = (f"one of {', '.join(known)}",)
     problems = [
-        Problem(
-            None, None, name, f"unknown option{suggestion(name, [*known, 'config'])}", (f"one of {', '.join(known)}",)
-        )
-        for name in unknown
+        Problem(None, None, name, f"unknown option{suggestion(name, [*known, 'config'])}", advice) for name in unknown
     ]
     return replace(layer, problems=(*problems, *layer.problems))

@@ -16,6 +16,7 @@ from thunder_core.config.problems import Problem, Trail
 from thunder_core.config.sentences import describe
 from thunder_core.config.yaml_reader import read_text
 from thunder_core.errors import ConfigError, PluginError
+from thunder_core.plugins.importing import FAILURES, failure
 from thunder_core.plugins.specs import Preset
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -45,12 +46,17 @@ def document_of(config: Any, folder: Path | Traversable = Path()) -> Document:
 
 def _from_preset(name: str) -> Document:
     try:
-        spec = find(Preset, name).spec
+        offered = find(Preset, name)
     except PluginError as error:
         advice = ("a file is given by its path, which ends with .yaml, .yml or .json",)
         raise ConfigError(error.problem, advice=error.advice + advice) from error
-    folder = importlib.resources.files(spec.package)
-    return _read(folder / spec.file, f"{spec.package}/{spec.file}", folder)
+    package, file = offered.spec.package, offered.spec.file
+    try:
+        folder = importlib.resources.files(package)
+    except FAILURES as error:
+        why = f"{package} cannot be imported: {failure(error, package)}"
+        raise ConfigError(f"the preset {name!r} of the {offered.plugin.title} cannot be read: {why}") from error
+    return _read(folder / file, f"{package}/{file}", folder)
 
 
 def _from_file(path: str, folder: Path | Traversable) -> Document:
