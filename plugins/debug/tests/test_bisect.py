@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from thunder_plugin_debug import Bisect, DebugWarning, Divergence, DivergenceError
 from torch.utils.checkpoint import checkpoint
 
 import thunder
 from thunder_core.executors import Claim, DerivativePair, Executor, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
+from thunder_plugin_debug import Bisect, DebugWarning, Divergence, DivergenceError
 
 
 def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from thunder_plugin_debug import Line, LineCallbacks
 
 import thunder
+from thunder_plugin_debug import Line, LineCallbacks
 
 
 def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from thunder_plugin_debug import LineCallbacks, LineTiming, TimingRecord
-from thunder_plugin_debug.timing_record import format_table
 
 import thunder
 from thunder_core.executors import Claim, OperatorExecutor
+from thunder_plugin_debug import LineCallbacks, LineTiming, TimingRecord
+from thunder_plugin_debug.timing_record import format_table
 
 
 def slow_gelu(x: torch.Tensor) -> torch.Tensor:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from thunder_plugin_debug import DebugWarning, Finding, NanFinder, NonFiniteError
 from torch import nn
 
 import thunder
 from thunder_core.executors import Claim, OperatorExecutor
+from thunder_plugin_debug import DebugWarning, Finding, NanFinder, NonFiniteError
 
 
 def found(function: Callable[..., Any], *arguments: Any, **options: Any) -> Finding:

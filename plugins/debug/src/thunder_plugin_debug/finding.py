@@ -47,7 +47,10 @@ class Finding:
             return ("look at what follows the compiled program, or at what forward saved",)
         if self.came_in:
             return ("look at the arguments, parameters and buffers of the program",)
-        ways = [f"if it is meant to be there, give nan_finder the option exclude: [{self.line.operation!r}]"]
+        ways = []
+        if self.kind == "NaN" and any(text.endswith("infinity") for text in self.ranges):
+            ways.append("it takes infinities; nan_finder with the option inf: true says where they were made")
         if self.line.executor != "reference":
-            ways.insert(0, f"compare {self.line.executor} with PyTorch by the transform bisect")
+            ways.append(f"compare {self.line.executor} with PyTorch by the transform bisect")
+        ways.append(f"if it is meant to be there, give nan_finder the option exclude: [{self.line.operation!r}]")
         return tuple(ways)

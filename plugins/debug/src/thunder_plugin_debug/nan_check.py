@@ -56,7 +56,7 @@ class Given:
 
 
 class CheckedCall(LineCall):
-    """Calls a line, and reports what is not finite in its results though it was in its arguments.
+    """Calls a line, and reports what is not finite in its results though its arguments do not account for that.
 
     Attributes:
         given: names of arguments that the program was given.
@@ -94,8 +94,8 @@ class CheckedCall(LineCall):
         for name, value in made:
             if can_be_non_finite(value):
                 for kind in self.kinds:
-                    if count := kind.count(value):
-                        self._judge(kind, name, count, value, (args, kwargs), before)
+                    if kind.occurs(value):
+                        self._judge(kind, name, value, (args, kwargs), before)
         return result
 
     def _before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Before:
@@ -105,17 +105,16 @@ class CheckedCall(LineCall):
             if name not in self.checked and name not in self.written:
                 continue
             for kind in (NAN, INFINITY) if can_be_non_finite(value) else ():
-                if count := kind.count(value):
+                if kind.occurs(value):
                     found.add((name, kind))
                     if name in self.checked and kind in self.kinds:
-                        self.report(self._finding(kind, name, True, count, value, (args, kwargs)))
+                        self.report(self._finding(kind, name, True, value, (args, kwargs)))
         return frozenset(found)
 
     def _judge(
         self,
         kind: Kind,
         name: str,
-        count: int,
         value: torch.Tensor,
         arguments: Any,
         before: Before,
@@ -126,20 +125,18 @@ class CheckedCall(LineCall):
         found = [
             (source, tensor)
             for source, tensor in taken
-            if any((source, cause) in before if source in self.written else cause.count(tensor) for cause in causes)
+            if any((source, cause) in before if source in self.written else cause.occurs(tensor) for cause in causes)
         ]
         came_in = [(source, tensor) for source, tensor in found if source in self.given and source not in self.checked]
         if came_in and kind is NAN:
             source, tensor = came_in[0]
-            self.report(self._finding(kind, source, True, kind.count(tensor), tensor, arguments))
+            self.report(self._finding(kind, source, True, tensor, arguments))
         elif not found and not any(cause.among_literals(arguments) for cause in causes):
-            self.report(self._finding(kind, name, False, count, value, arguments))
+            self.report(self._finding(kind, name, False, value, arguments))
 
     def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
         return named_tensors((self.bound.args, self.bound.kwargs), (args, kwargs))
 
-    def _finding(
-        self, kind: Kind, name: str, came_in: bool, count: int, value: torch.Tensor, arguments: Any
-    ) -> Finding:
+    def _finding(self, kind: Kind, name: str, came_in: bool, value: torch.Tensor, arguments: Any) -> Finding:
         ranges = tuple([describe_range(*item) for item in dict(self._taken(*arguments)).items()])
-        return Finding(self.line, kind.name, name, came_in, count, value.numel(), ranges)
+        return Finding(self.line, kind.name, name, came_in, kind.count(value), value.numel(), ranges)

@@ -26,6 +26,10 @@ class Kind:
     of_tensor: Callable[[torch.Tensor], torch.Tensor]
     of_number: Callable[[complex], bool]
 
+    def occurs(self, tensor: torch.Tensor) -> bool:
+        """Whether an element of a tensor is such."""
+        return bool(self.of_tensor(_elements(tensor)).any())
+
     def count(self, tensor: torch.Tensor) -> int:
         """How many elements of a tensor are such."""
         return int(self.of_tensor(_elements(tensor)).sum())

@@ -44,7 +44,7 @@ class NanFinderOptions(LineOptions):
     inf: bool = False
     """Look for infinities as well."""
     inputs: bool = False
-    """Check what goes into a line, too, before it runs."""
+    """Tell of what arguments and parameters have, too, where no line passes it on."""
     action: Literal["error", "warn"] = "error"
     """Raise `NonFiniteError` at the first one, or warn about each line once and go on."""
 
