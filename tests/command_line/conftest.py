@@ -56,7 +56,7 @@ def command(tmp_path, monkeypatch, capfd) -> Callable[..., Ended]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     modules = set(sys.modules)
-    for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "THUNDER_PLUGINS", "THUNDER_STRICT"):
+    for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "THUNDER_CONFIG", "THUNDER_PLUGINS", "THUNDER_STRICT"):
         monkeypatch.delenv(name, raising=False)
 
     def run(*arguments: str) -> Ended:

@@ -27,12 +27,13 @@ class Environment:
 
     folder: Path
 
-    def run(self, line: str, directory: Path) -> subprocess.CompletedProcess[str]:
-        """Run a line of a shell; both streams of its output are in ``stdout``."""
+    def run(self, line: str, directory: Path, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a line of a shell, with ``more`` environment variables; ``stdout`` has both streams of its output."""
         path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("THUNDER_", "PYTEST_"))}
         variables |= {"PATH": path, "COLUMNS": "120", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         variables.pop("PYTHONPATH", None)
+        variables |= more
         return subprocess.run(
             ["bash", "-c", line],
             cwd=directory,

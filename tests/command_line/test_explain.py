@@ -106,6 +106,16 @@ def test_configuration_and_names_are_used(command, program, tmp_path):
     assert "common_subexpression" not in stages
 
 
+def test_compiled_program_keeps_its_options_unless_others_are_given(command, write):
+    name = write("import thunder\nf = thunder.jit(torch.relu, cache='same input')\ninputs = torch.ones(2)")
+    kept, replaced = (
+        json.loads(command("explain", f"{name}:f", "--json", *more).out)["report"]["options"]
+        for more in ([], ["--executors", "reference"])
+    )
+    assert kept["cache"] == "same input"
+    assert replaced.get("cache", "constant values") == "constant values"
+
+
 @pytest.mark.parametrize("option", ["--executors", "--transforms"])
 def test_name_that_nothing_has(command, program, option):
     ended = command("explain", "program.py:model", option, "reference,absent" if "ex" in option else "absent")

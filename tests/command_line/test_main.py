@@ -90,10 +90,11 @@ def test_what_is_no_command_is_a_usage_error(command, arguments, message):
     assert "Usage: thunder" in ended.err
 
 
-def test_no_command_shows_the_help(command):
-    ended = command()
-    assert ended.code == 2
-    assert "Commands:" in ended.out + ended.err
+@pytest.mark.parametrize("arguments", [[], ["config"]], ids=["thunder", "thunder config"])
+def test_no_command_shows_the_help_as_an_error(command, arguments):
+    ended = command(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == command(*arguments, "--help").out
 
 
 def test_errors_of_thunder_have_no_traceback(command, monkeypatch):

@@ -9,12 +9,15 @@ import typer
 
 from thunder.command_line.output import print_lines
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 
 @app.callback()
-def _config() -> None:
+def _config(context: typer.Context) -> None:
     """Look at configurations."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
 
 
 @app.command()

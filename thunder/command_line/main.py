@@ -17,7 +17,7 @@ from thunder_core.errors import ThunderError
 app = typer.Typer(
     help="Thunder compiles PyTorch programs. See the plugins, check configurations, learn who runs what and why.",
     epilog="Exit codes: 0 success, 1 what was checked is not right, 2 the command was not understood.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -33,11 +33,15 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Options of the command itself."""
+    """Without a command, the help is shown, and the exit code says that there is something missing."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
 
 
 app.command("plugins")(plugins.plugins)
