@@ -241,7 +241,7 @@ def test_strict(site: Site, monkeypatch: pytest.MonkeyPatch, value: str) -> None
     site.plugin("beta", interfaces={"beta": "99"})
     site.plugin("gamma")
     monkeypatch.setenv("THUNDER_STRICT", value)
-    with pytest.raises(PluginError, match="THUNDER_STRICT is set, and 2 installed plugins have defects") as raised:
+    with pytest.raises(PluginError, match="THUNDER_STRICT is set, and installed plugins have defects") as raised:
         host().load_all()
     assert "'alpha' (plugin-alpha 1.0): it cannot be imported: ZeroDivisionError" in raised.value.problem
     assert raised.value.advice == ("pip install --upgrade plugin-alpha", "pip install --upgrade thunder-core")

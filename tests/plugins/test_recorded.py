@@ -93,6 +93,41 @@ def test_random_numbers_are_drawn_at_each_call() -> None:
     assert torch.equal(second, operations.shifted_noise(x))
 
 
+def _autocast(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return operations.projection(x, weight)
+
+
+def _checkpoint(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    result = torch.utils.checkpoint.checkpoint(operations.projection, x, weight, use_reentrant=False)
+    assert isinstance(result, torch.Tensor)
+    return result
+
+
+def _vmap(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    result = torch.func.vmap(operations.swish)(x) @ weight
+    return result + torch.func.grad(lambda y: operations.swish(y).sum())(x)
+
+
+@pytest.mark.parametrize("program", [_autocast, _checkpoint, _vmap])
+def test_among_pytorchs_own_transformations(program: Callable[..., torch.Tensor]) -> None:
+    inputs = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+    compiled = thunder.jit(program)
+    expected, found = program(*inputs), compiled(*inputs)
+    assert found.dtype is expected.dtype
+    torch.testing.assert_close(found, expected)
+    gradients = torch.autograd.grad(found.float().sum(), inputs)
+    torch.testing.assert_close(gradients, torch.autograd.grad(expected.float().sum(), inputs))
+
+
+def test_it_has_second_derivatives() -> None:
+    compiled, x = thunder.jit(lambda x: operations.swish(x).sum()), torch.randn(4, requires_grad=True)
+    (first,) = torch.autograd.grad(compiled(x), x, create_graph=True)
+    (plain,) = torch.autograd.grad(operations.plain(x).sum(), x, create_graph=True)
+    torch.testing.assert_close(first, plain)
+    torch.testing.assert_close(torch.autograd.grad(first.sum(), x), torch.autograd.grad(plain.sum(), x))
+
+
 def test_executors_claim_it() -> None:
     calls = []
 

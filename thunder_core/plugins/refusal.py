@@ -40,6 +40,6 @@ def defects(records: Sequence[PluginRecord]) -> PluginError | None:
         return None
     lines = "".join(f"\n  {record.title}: {record.why}" for record in broken)
     return PluginError(
-        f"THUNDER_STRICT is set, and {len(broken)} installed plugins have defects:{lines}",
+        f"THUNDER_STRICT is set, and installed plugins have defects:{lines}",
         advice=tuple(dict.fromkeys(record.advice for record in broken)),
     )

@@ -54,7 +54,8 @@ class SymbolsSpec:
     Attributes:
         load: of an iterable of `thunder_core.symbols.row.Row`: what there is to know about functions that the plugin
             defines, with `torch.library` or with `thunder_core.symbols.recorded`. They are added when the plugin is
-            used for the first time, and must not be about functions that have a row already.
+            used for the first time, and must not be about functions that have a row already. A row about an operator of
+            `torch.library` names its overload as well: ``row("torch.ops.mine.f(x)", "torch.ops.mine.f.default")``.
     """
 
     load: str
