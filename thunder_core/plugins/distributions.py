@@ -112,7 +112,7 @@ def _folder(distribution: importlib.metadata.Distribution) -> str:
     """The folder of the metadata; empty if it is in none.
 
     `importlib.metadata` keeps it to itself. With its own functions, which parse the metadata of each distribution or
-    make new paths, discovery among 150 takes 7 ms instead of 5.
+    make new paths, discovery among 150 takes 6 ms instead of 4.
     """
     return str(getattr(distribution, "_path", ""))
 
