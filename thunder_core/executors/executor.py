@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from thunder_core.executors.decision import Claimed, Decision, Declined
@@ -55,7 +55,7 @@ class FusionExecutor(Executor):
         """True, or why this line cannot be in a region. A pure query."""
 
     @abstractmethod
-    def fuse(self, region: Trace) -> Callable[..., tuple[Any, ...]] | str:
+    def fuse(self, region: Trace) -> Callable[..., Sequence[Any]] | str:
         """Compile a region, or say why not.
 
         Args:
@@ -64,8 +64,9 @@ class FusionExecutor(Executor):
                 line what it may be lowered to.
 
         Returns:
-            What is called with the inputs, in order, and returns that tuple: the same shapes, strides, dtypes and
-            devices as the region's lines. Or a reason; the lines are then offered to the executors after this one.
+            What is called with the inputs, in order, and returns those values in a tuple or a list, with the shapes,
+            strides, dtypes and devices that the region says. Or a reason; the lines are then offered to the executors
+            after this one.
         """
 
     def claim(self, bound: BoundSymbol) -> Decision:

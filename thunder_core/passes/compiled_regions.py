@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 from thunder_core.executors.executor import FusionExecutor
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.region_key import region_key
 
-Compiled = Callable[..., tuple[Any, ...]]
+Compiled = Callable[..., Sequence[Any]]
 
 _CACHE_SIZE: Final = 1024
 _cache: OrderedDict[tuple[FusionExecutor, Hashable], Compiled | str] = OrderedDict()

@@ -61,18 +61,22 @@ class CompileReport:
 
     Attributes:
         name: the program.
-        options: how it is compiled.
+        options: how it is compiled: the complete configuration.
+        changed: names of the options that differ from the default.
         cache_hits, cache_misses: counters of its calls.
         entries: its compilations, oldest first.
         fallbacks: calls run by eager PyTorch, with the reason and how often.
+        left_out: optional executors and transforms of the configuration that could not be used, with the reason.
     """
 
     name: str
     options: dict[str, object]
+    changed: tuple[str, ...]
     cache_hits: int
     cache_misses: int
     entries: tuple[EntryReport, ...]
     fallbacks: dict[str, int]
+    left_out: tuple[tuple[str, str], ...] = ()
 
     @property
     def miss_reasons(self) -> tuple[str, ...]:
@@ -91,8 +95,9 @@ class CompileReport:
     def __str__(self) -> str:
         lines = [
             f"{self.name}: {self.cache_hits} cache hits, {self.cache_misses} misses, {len(self.entries)} compilations",
-            "options: " + (", ".join(f"{name}={value!r}" for name, value in self.options.items()) or "defaults"),
+            "options: " + (", ".join(f"{name}={self.options[name]!r}" for name in self.changed) or "defaults"),
         ]
+        lines.extend(f"left out: {name}, because {reason}" for name, reason in self.left_out)
         for reason, count in self.fallbacks.items():
             lines.append(f"run by eager PyTorch {count} times: {reason}")
         for number, entry in enumerate(self.entries):

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.active import active_recorder
+from thunder_core.config.resolve import resolve_config
 from thunder_core.config.settings import Settings
 from thunder_core.errors import RecompileWarning, ThunderError, UncacheableError, UncacheableWarning
 from thunder_core.executors.states import States
@@ -139,5 +140,9 @@ class Compiled:
     def report(self) -> CompileReport:
         """Everything about the compilations so far."""
         entries = tuple(entry.report for entry in self.entries) or ((self.last.report,) if self.last else ())
-        options = self.settings.config.model_dump(exclude_defaults=True)
-        return CompileReport(self.name, options, self.hits, self.misses, entries, dict(self.fallbacks))
+        options, default = self.settings.config.model_dump(), resolve_config({}).model_dump()
+        changed = tuple([name for name, value in options.items() if value != default[name]])
+        left_out = self.settings.left_out
+        return CompileReport(
+            self.name, options, changed, self.hits, self.misses, entries, dict(self.fallbacks), left_out
+        )
