@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import site
 import subprocess
 import sys
 import venv
@@ -24,7 +23,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
     (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "outer.pth").write_text("".join(f"{path}\n" for path in site.getsitepackages()))
+    outer = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    (packages / "outer.pth").write_text("".join(f"{path}\n" for path in outer))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "--python", str(python), "install"]
     # What the outer environment has is not replaced.
     options = ["--ignore-installed", "--no-deps", "--no-build-isolation", "--no-index"]
