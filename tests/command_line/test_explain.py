@@ -39,6 +39,34 @@ def test_operations_with_count_executor_and_place(command, program):
     assert ended.out.splitlines()[-1].split() == ["reference", "6", "100%", "100%", "100%"]
 
 
+def test_places_are_short_and_none_of_ours(command, tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "helper.py").write_text("def double(x): return x + x\n")
+    (tmp_path / "program.py").write_text(
+        "import sys\nimport torch\nsys.path.insert(0, 'src')\n"
+        "from helper import double\nmodel = torch.nn.Sequential(torch.nn.ReLU())\ninputs = torch.ones(2)\n"
+    )
+    assert [row[4] for row in _rows(command("explain", "program.py:model").out)] == ["-"]
+    assert [row[4] for row in _rows(command("explain", "program.py:double").out)] == ["src/helper.py:1"]
+
+
+def test_place_in_a_library_is_told_from_where_python_found_it(command, install, tmp_path):
+    install("library", "def double(x): return x + x\n")
+    (tmp_path / "program.py").write_text("import torch\nfrom library import double\ninputs = torch.ones(2)\n")
+    assert [row[4] for row in _rows(command("explain", "program.py:double").out)] == ["library.py:1"]
+
+
+def test_equal_functions_of_two_files_have_places_of_their_own(command, tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / f"{name}.py").write_text("def double(x): return x + x\n")
+    (tmp_path / "program.py").write_text(
+        "import torch\nimport one, other\ndef f(x): return one.double(x) * other.double(-x)\ninputs = torch.ones(2)\n"
+    )
+    report = json.loads(command("explain", "program.py:f", "--json").out)["report"]
+    places = [line["location"].partition(" in ")[0] for line in report["entries"][0]["decisions"]]
+    assert places == [f"{tmp_path}/{place}" for place in ("one.py:1", "program.py:3", "other.py:1", "program.py:3")]
+
+
 def test_json(command, program):
     ended = command("explain", "program.py:model", "--json")
     found = json.loads(ended.out)

@@ -11,7 +11,12 @@ import pytest
 from tests.command_line.conftest import ROOT
 from thunder.command_line.output import Column, print_json, print_table
 
-COLUMNS = [Column("COUNT", right=True), Column("NAME"), Column("STATE", styles={"ok": "green"}), Column("WHY")]
+COLUMNS = [
+    Column("COUNT", right=True),
+    Column("NAME"),
+    Column("STATE", styles={"ok": "green"}),
+    Column("WHY", wraps=True),
+]
 LONG = "because " * 40
 ROWS = [["1", "one", "ok", ""], ["10", "[two]", "failed", LONG + "\nof this"]]
 
@@ -55,6 +60,20 @@ def test_terminal_gets_all_of_the_text_in_its_width(capsys, monkeypatch):
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 50
     assert text.count("because") == 40
+
+
+@pytest.mark.parametrize(("width", "whole"), [(60, True), (30, False)])
+def test_names_stay_in_one_piece_unless_the_terminal_is_narrow(capsys, monkeypatch, width, whole):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    name = "torch.nn.functional.rms_norm"
+    print_table([Column("NAME"), Column("WHY", wraps=True)], [[name, LONG]])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[1].startswith(name) is whole
+    assert "".join(lines).count("because") == 40
+    assert "".join(line.split()[0] for line in lines[1:] if not line.startswith(" ")) == name
 
 
 def test_terminal_does_not_show_empty_columns(capsys, monkeypatch):

@@ -98,7 +98,8 @@ def _finding(name: str, plugin: str, check: Callable[[], CheckResult]) -> Findin
 
 
 def _table(findings: Sequence[Finding]) -> tuple[list[Column], list[list[str]]]:
-    columns = [Column("CHECK"), Column("BY"), Column("RESULT", styles=RESULTS), Column("FOUND"), Column("WHAT TO DO")]
+    columns = [Column("CHECK"), Column("BY"), Column("RESULT", styles=RESULTS)]
+    columns += [Column("FOUND", wraps=True), Column("WHAT TO DO", wraps=True)]
     rows = [
         [item.check, item.plugin, "ok" if item.ok else "failed", item.text, "" if item.ok else item.advice]
         for item in findings

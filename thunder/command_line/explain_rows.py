@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,6 +13,7 @@ from thunder.command_line.output import Column
 from thunder_core.report.decision_table import DecisionRow
 from thunder_core.report.decisions import Share
 
+_HERE: Final = Path(__file__).parent
 _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+) in ")
 
 
@@ -22,8 +24,8 @@ def matches(symbol: str, pattern: str) -> bool:
 
 def operation_table(rows: Sequence[DecisionRow]) -> tuple[list[Column], list[list[str]]]:
     """Columns and rows. What a line was taken apart into follows it, indented."""
-    titles = ("PHASE", "OPERATION", "EXECUTOR", "WHERE", "DECLINED BY")
-    columns = [Column("COUNT", right=True), *map(Column, titles)]
+    columns = [Column("COUNT", right=True), *map(Column, ("PHASE", "OPERATION", "EXECUTOR"))]
+    columns += [Column("WHERE", wraps=True), Column("DECLINED BY", wraps=True)]
     cells = [
         [
             str(row.lines),
@@ -57,9 +59,12 @@ def share_table(shares: Sequence[Share]) -> tuple[list[Column], list[list[str]]]
 
 
 def _short(location: str) -> str:
-    """``file:line``, from the working directory if the file is in it."""
+    """``file:line``; the file from the working directory, else from where Python found it. Empty for our own."""
     match = _PLACE.match(location)
     if match is None:
         return location
-    path, here = Path(match["file"]), Path.cwd()
-    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{match['line']}"
+    path = Path(match["file"])
+    if path.is_relative_to(_HERE):  # no line of the program: it consists of PyTorch's modules
+        return ""
+    holders = [folder for folder in (Path.cwd(), *map(Path, filter(None, sys.path))) if path.is_relative_to(folder)]
+    return f"{path.relative_to(holders[0]) if holders else path}:{match['line']}"

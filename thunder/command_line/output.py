@@ -10,7 +10,13 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_SENTENCE: Final = 16  # characters of a line that a column of sentences can be read with
 
 
 @dataclass(frozen=True)
@@ -20,11 +26,13 @@ class Column:
     Attributes:
         title: at its top.
         right: aligned to the right, as numbers are.
+        wraps: holds sentences, which go to several lines before other columns do.
         styles: colours of cells by what they say.
     """
 
     title: str
     right: bool = False
+    wraps: bool = False
     styles: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -38,7 +46,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
 
     console = Console(markup=False, highlight=False)
     if console.is_terminal:
-        console.print(_rich_table(columns, rows, colours=not console.no_color))
+        console.print(_rich_table(columns, rows, console))
     else:
         print_lines(_aligned(columns, rows))
 
@@ -53,14 +61,19 @@ def print_json(value: Any) -> None:
     print_lines([json.dumps(value, indent=2, default=str)])
 
 
-def _rich_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], colours: bool) -> Any:
+def _rich_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], console: Console) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold" if colours else "")
+    table = Table(box=None, pad_edge=False, header_style="" if console.no_color else "bold")
     shown = [index for index in range(len(columns)) if any(row[index] for row in rows)]
-    for column in (columns[index] for index in shown):
-        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+    lengths = {index: max(len(row[index]) for row in (*rows, [column.title for column in columns])) for index in shown}
+    # What identifies a row stays in one piece, if that leaves some width to the sentences.
+    needed = sum(_SENTENCE if columns[index].wraps else length + 2 for index, length in lengths.items())
+    for index in shown:
+        justify: Literal["left", "right"] = "right" if columns[index].right else "left"
+        rigid = needed <= console.width and not columns[index].wraps
+        table.add_column(columns[index].title, justify=justify, overflow="fold", no_wrap=rigid)
     for row in rows:
         table.add_row(*(Text(row[index], columns[index].styles.get(row[index], "")) for index in shown))
     return table

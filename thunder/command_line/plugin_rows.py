@@ -38,7 +38,12 @@ def load_all(plugins: Host) -> PluginError | None:
 def plugin_table(plugins: Host) -> tuple[list[Column], list[list[str]]]:
     """Columns and rows, a row for each installed plugin."""
     titles = ("PLUGIN", "DISTRIBUTION", "VERSION")
-    columns = [*map(Column, titles), Column("STATE", styles=_STYLES), Column("PROVIDES"), Column("WHY NOT")]
+    columns = [
+        *map(Column, titles),
+        Column("STATE", styles=_STYLES),
+        Column("PROVIDES", wraps=True),
+        Column("WHY NOT", wraps=True),
+    ]
     rows = [
         [
             plugin["name"],

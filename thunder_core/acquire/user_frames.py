@@ -12,20 +12,20 @@ import thunder_core
 from thunder_core.ir.location import SourceLocation
 
 _INTERNAL = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in (torch.__file__, thunder_core.__file__))
-_is_internal: dict[CodeType, bool] = {}
-_locations: dict[tuple[CodeType, int], SourceLocation] = {}
+# By file: code objects of different files are equal if all but the file is.
+_is_internal: dict[str, bool] = {}
+_locations: dict[tuple[str, CodeType, int], SourceLocation] = {}
 _LIMIT = 100_000  # locations remembered; programs that generate code endlessly must not leak
 
 
 def is_internal(code: CodeType) -> bool:
     """Whether a code object belongs to PyTorch or to Thunder."""
-    known = _is_internal.get(code)
+    filename = code.co_filename
+    known = _is_internal.get(filename)
     if known is None:
         if len(_is_internal) > _LIMIT:
             _is_internal.clear()
-        filename = code.co_filename
-        known = filename.startswith((*_INTERNAL, "<frozen", "<thunder"))
-        _is_internal[code] = known
+        known = _is_internal[filename] = filename.startswith((*_INTERNAL, "<frozen", "<thunder"))
     return known
 
 
@@ -46,7 +46,7 @@ def user_location(depth: int = 2) -> SourceLocation | None:
         frame = frame.f_back
     if frame is None:
         return None
-    key = (frame.f_code, frame.f_lineno)
+    key = (frame.f_code.co_filename, frame.f_code, frame.f_lineno)
     location = _locations.get(key)
     if location is None:
         if len(_locations) > _LIMIT:
