@@ -40,7 +40,8 @@ def test_an_unchanged_environment_is_reused(tmp_path):
     environment = tmp_path / "environment"
     (environment / "bin").mkdir(parents=True)
     _program(environment / "bin" / "python", "exit 1\n")
-    content = (ROOT / "pyproject.toml").read_text() + (ROOT / "constraints.txt").read_text()
+    plugins = sorted((ROOT / "plugins").glob("*/pyproject.toml"))
+    content = "".join([path.read_text() for path in (ROOT / "pyproject.toml", *plugins, ROOT / "constraints.txt")])
     version = os.environ.get("THUNDER_TORCH", "2.13.0")
     (environment / ".thunder-examples").write_text(f"{content}{ROOT} {version}\n")
     done = _run(tmp_path, sys.executable)

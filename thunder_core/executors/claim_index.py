@@ -44,7 +44,7 @@ def _named(executor: str, name: str) -> Symbol:
         return registry.symbol_named(method, style)
     except LookupError as error:
         raise ExecutorError(
-            f"the executor {executor!r} claims {name!r}, and there is no such operation with PyTorch {torch.__version__}",
+            f"the executor {executor!r} claims {name!r}, and there is no such operation (PyTorch {torch.__version__})",
             advice=(
                 "use the name that thunder.last_traces(...)[0] prints, with its module: torch.nn.functional.gelu",
                 "or claim the function itself, which fails where it is absent",

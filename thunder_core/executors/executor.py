@@ -28,7 +28,7 @@ class Executor(ABC):
 
     @abstractmethod
     def claim(self, bound: BoundSymbol) -> Decision:
-        """Whether this executor runs ``bound``. A pure query: it changes nothing, and may be asked any number of times."""
+        """Whether this executor runs ``bound``. A pure query: it changes nothing, and may be asked again and again."""
 
     def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
         """The pair for a line that this executor claims. A pure query, asked once for equal lines.

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from thunder_core.report.decisions import LineDecisions, share_lines
 from thunder_core.report.decision_table import decision_table
+from thunder_core.report.decisions import LineDecisions, share_lines
 from thunder_core.report.training_report import TrainingReport
 
 

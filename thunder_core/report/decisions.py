@@ -11,8 +11,8 @@ class LineDecisions:
     """What the executors said to one line.
 
     Attributes:
-        phase: the program it stands in: "inference", "forward" or "backward"; "joint" for a line as it was before it was
-            differentiated, when executors are asked for its derivative.
+        phase: the program it stands in: "inference", "forward" or "backward"; "joint" for a line as it was before it
+            was differentiated, when executors are asked for its derivative.
         symbol: what it calls.
         outputs: names of its results.
         location: the user's line; None if there is none.

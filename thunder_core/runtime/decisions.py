@@ -21,8 +21,8 @@ Assignments = Mapping[Phase, tuple[Assignment, ...]]
 def decisions_of(assignments: Assignments) -> tuple[LineDecisions, ...]:
     """What the executors said, line by line, in the order of the programs.
 
-    Of the lines as they were before differentiation, those are told whose derivative is an executor's, and those that an
-    executor declined and that do not stand in forward as they were.
+    Of the lines as they were before differentiation, those are told whose derivative is an executor's, and those that
+    an executor declined and that do not stand in forward as they were.
     """
     kept = {(leaf.bound.symbol, _results(leaf.bound)) for leaf in assignments.get(Phase.FORWARD, ())}
     return tuple(

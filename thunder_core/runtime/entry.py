@@ -50,7 +50,7 @@ class Entry:
 
     @cached_property
     def report(self) -> EntryReport:
-        """How it was made, and who runs which line. Counting what the lines do takes a while, so it is done when asked."""
+        """How it was made, and who runs which line. Counting what lines do takes a while: it waits to be asked for."""
         return replace(self.made, decisions=decisions_of(self.assignments))
 
 

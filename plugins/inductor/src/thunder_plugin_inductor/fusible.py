@@ -1,0 +1,64 @@
+"""Which lines Inductor makes kernels of: that is asked of their core-ATen operators."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch._inductor import lowering as inductor_lowering
+from torch._inductor.decomposition import select_decomp_table
+from torch.utils.flop_counter import flop_registry
+
+from thunder_core.errors import LoweringError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.symbols.lowering import lowered_form
+from thunder_plugin_inductor.compilers import missing_compiler
+
+_PLAIN = Context(grad_enabled=False, inference=False)
+
+
+def can_fuse(bound: BoundSymbol, matmul_inside: bool) -> bool | str:
+    """True, or why the line cannot be in a region."""
+    tensors = [proxy for proxy in (*bound.inputs(), *bound.outputs()) if isinstance(proxy, TensorProxy)]
+    reason = _unsuitable(tensors)
+    if reason is not None:
+        return reason
+    if Tag.ELEMENTWISE in bound.symbol.tags and Tag.OPAQUE not in bound.symbol.tags:
+        return True
+    try:
+        _, parts = lowered_form(bound, _PLAIN)
+    except LoweringError as error:
+        return f"it has no core-ATen form: {error.problem}"
+    for part in parts:
+        reason = _unfusible_operator(part.symbol.target, matmul_inside)
+        if reason is not None:
+            return reason
+    return True
+
+
+def _unsuitable(tensors: list[TensorProxy]) -> str | None:
+    devices = {proxy.device for proxy in tensors}
+    if len(devices) != 1:
+        return f"it works on {len(devices)} devices" if devices else "it works on no tensors"
+    for proxy in tensors:
+        if proxy.dtype.is_complex:
+            return f"Inductor makes no kernels for {proxy.dtype}"
+        if proxy.layout is not torch.strided:
+            return "it works on sparse tensors"
+    return missing_compiler(next(iter(devices)).type)
+
+
+@cache
+def _unfusible_operator(operator: Any, matmul_inside: bool) -> str | None:
+    packet = getattr(operator, "overloadpacket", operator)
+    if packet in flop_registry:
+        return None if matmul_inside else f"{packet} is left to PyTorch's libraries (matmul: outside)"
+    if operator in inductor_lowering.fallbacks:
+        return f"Inductor has no kernel of its own for {operator}"
+    if operator in select_decomp_table() or operator in inductor_lowering.lowerings:
+        return None
+    return f"Inductor cannot lower {operator}"

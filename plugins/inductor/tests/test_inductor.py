@@ -1,0 +1,162 @@
+"""Regions compiled by Inductor: values, gradients, strides, and what is left to others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import thunder
+from thunder_plugin_inductor import compilers
+from thunder_plugin_inductor.executor import InductorExecutor
+from thunder_plugin_inductor.options import InductorOptions
+
+needs_compiler = pytest.mark.skipif(
+    compilers.missing_compiler("cpu") is not None, reason=str(compilers.missing_compiler("cpu"))
+)
+
+
+def executor(**options: Any) -> InductorExecutor:
+    return InductorExecutor(InductorOptions(**options))
+
+
+class Block(nn.Module):
+    """A layer of a transformer, as people write it."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        norm = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
+        return x + self.down(F.gelu(self.up(norm)))
+
+
+PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "elementwise": lambda x: ((x.exp() * 2).sin() + 1, x > 0),
+    "views leave the region": lambda x: ((y := x * 2 + 1), y.t(), y[1:]),
+    "transposed": lambda x: (x.t() * 2 + 1).contiguous() * 2,
+    "softmax": lambda x: F.softmax(x * 2, -1) * 3,
+    "gather": lambda x: (x * 2)[torch.tensor([2, 0])] + 1,
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_same_values_and_strides(name: str) -> None:
+    x = torch.randn(4, 4)
+    program = thunder.jit(PROGRAMS[name], executors=[executor()])
+    actual, expected = (torch.utils._pytree.tree_leaves(run(x)) for run in (program, PROGRAMS[name]))
+    torch.testing.assert_close(actual, expected)
+    assert [value.stride() for value in actual] == [value.stride() for value in expected]
+    assert "inductor" in thunder.explain(program).entries[0].executors
+
+
+@needs_compiler
+def test_training_and_equal_layers() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*[Block() for _ in range(5)])
+    compiled = thunder.jit(model, executors=[executor()])
+    x = torch.randn(3, 16)
+    gradients = []
+    for run in (compiled, model):
+        model.zero_grad()
+        loss = run(x).square().mean()
+        loss.backward()
+        gradients.append([loss.detach(), *[parameter.grad.clone() for parameter in model.parameters()]])
+    torch.testing.assert_close(*gradients)
+    regions = [line for line in thunder.last_traces(compiled)[-1].symbols if line.symbol.executor == "inductor"]
+    assert len(regions) > len({line.symbol.target for line in regions}) <= 5
+
+
+@needs_compiler
+def test_random_numbers_are_those_of_eager() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x * 2 + 1, 0.5) * 3 - 1
+
+    x = torch.randn(64)
+    results = []
+    for run in (thunder.jit(program, executors=[executor()]), program):
+        torch.manual_seed(0)
+        results.append(run(x))
+    torch.testing.assert_close(*results)
+
+
+@needs_compiler
+def test_products_outside_and_inside() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return ((x * 2 + 1) @ x).sin() * 2
+
+    x = torch.randn(4, 4)
+    counts = []
+    for where in ("outside", "inside"):
+        compiled = thunder.jit(program, executors=[executor(matmul=where)])
+        torch.testing.assert_close(compiled(x), program(x))
+        counts.append(len(thunder.last_traces(compiled)[-1].symbols))
+        reasons = {reason for line in thunder.explain(compiled).decisions for _, reason in line.declined}
+        assert reasons == (
+            {"aten.mm is left to PyTorch's libraries (matmul: outside)"} if where == "outside" else set()
+        )
+    assert counts == [3, 1]
+
+
+@needs_compiler
+def test_what_inductor_refuses_goes_to_the_next_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    from thunder_plugin_inductor import compilation
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("no such kernel\nand more")
+
+    monkeypatch.setattr(compilation, "compile_fx_inner", refuse)
+    program = thunder.jit(lambda x: x.exp() * 7 + 3, executors=[executor()])
+    x = torch.randn(3)
+    torch.testing.assert_close(program(x), x.exp() * 7 + 3)
+    (first, *_) = thunder.explain(program).decisions
+    assert first.executor == "reference"
+    assert first.declined == (("inductor", "Inductor refused its region: NotImplementedError: no such kernel"),)
+
+
+def test_without_a_compiler_lines_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import cpp_builder
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    def none() -> str:
+        raise InvalidCxxCompiler
+
+    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none)
+    compilers.missing_compiler.cache_clear()
+    try:
+        program = thunder.jit(lambda x: x.exp() * 2, executors=[executor()])
+        torch.testing.assert_close(program(torch.zeros(3)), torch.full((3,), 2.0))
+        reason = "there is no C++ compiler; install g++ or clang++, or set CXX to one"
+        assert thunder.explain(program).decisions[0].declined == (("inductor", reason),)
+        assert not compilers.check().ok
+    finally:
+        compilers.missing_compiler.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (lambda x: torch.fft.fft(x), "Inductor makes no kernels for torch.complex64"),
+        (lambda x: torch.linalg.qr(x)[1], "Inductor has no kernel of its own for aten.linalg_qr.default"),
+    ],
+    ids=["complex", "fallback"],
+)
+def test_operators_that_are_left_to_pytorch(program: Any, reason: str) -> None:
+    compiled = thunder.jit(program, executors=[executor()])
+    x = torch.randn(3, 3)
+    torch.testing.assert_close(compiled(x), program(x))
+    said = {reason for line in thunder.explain(compiled).decisions for _, reason in line.declined}
+    assert reason in said or compilers.missing_compiler("cpu") in said
+
+
+def test_executors_of_equal_options_are_equal() -> None:
+    assert executor(inductor_config={"debug": False}) == executor(inductor_config={"debug": False})
+    assert hash(executor(matmul="inside")) == hash(executor(matmul="inside"))
+    assert executor(matmul="inside") != executor()
