@@ -52,14 +52,11 @@ SILU = DerivativePair(_silu, _silu_gradient)
 
 @dataclass(frozen=True)
 class WrongFusion(FusionExecutor):
-    """Fuses elementwise lines; of the operations called ``wrong`` its results are too great by 1e-2.
-
-    Attributes:
-        wrong: names of symbols.
-    """
+    """Fuses elementwise lines; of the operations called ``wrong`` its results are too great by ``error``."""
 
     name: str = "wrong_fusion"
     wrong: tuple[str, ...] = ()
+    error: float = 1e-2
 
     def can_fuse(self, bound: BoundSymbol) -> bool | str:
         return Tag.ELEMENTWISE in bound.symbol.tags or "it is not elementwise"
@@ -69,8 +66,8 @@ class WrongFusion(FusionExecutor):
         return compile_trace(region.with_symbols(lines, "wrong_fusion"))
 
     def _changed(self, bound: BoundSymbol) -> BoundSymbol:
-        target = bound.symbol.target
-        return replace(bound, symbol=Symbol("off", lambda *args, **kwargs: target(*args, **kwargs) + 1e-2))
+        target, error = bound.symbol.target, self.error
+        return replace(bound, symbol=Symbol("off", lambda *args, **kwargs: target(*args, **kwargs) + error))
 
 
 @pytest.fixture
@@ -93,8 +90,8 @@ def wrong_silu() -> OperatorExecutor:
 
 @pytest.fixture
 def fusion() -> Callable[..., WrongFusion]:
-    """``fusion("torch.mul")`` fuses elementwise lines and is wrong in products."""
-    return lambda *wrong: WrongFusion(wrong=wrong)
+    """``fusion("torch.mul")`` fuses elementwise lines and is wrong in products; ``error`` says by how much."""
+    return lambda *wrong, **options: WrongFusion(wrong=wrong, **options)
 
 
 class Network(nn.Module):

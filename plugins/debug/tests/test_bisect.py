@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import thunder
-from thunder_core.executors import Claim, DerivativePair, Executor, OperatorExecutor
+from thunder_core.executors import Claim, Claimed, Declined, DerivativePair, Executor, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.symbols.registry import registry
 from thunder_plugin_debug import Bisect, DebugWarning, Divergence, DivergenceError
 
 
@@ -198,6 +202,12 @@ def test_patterns(wrong_gelu: Executor, wrong_silu: Executor) -> None:
     bisect, compiled = bisected(wrong_gelu, wrong_silu, exclude=("*silu*",))
     compiled(*arguments()).backward()
     assert only(bisect).executor == "wrong_gelu"
+    bisect, compiled = bisected(wrong_gelu, wrong_silu, include=("torch.nn.functional.silu",))  # with its gradient
+    compiled(*arguments()).backward()
+    assert (only(bisect).executor, bisect.comparisons) == ("wrong_silu", 2)
+    bisect, compiled = bisected(wrong_gelu, wrong_silu, exclude=("torch.nn.functional.silu",))
+    compiled(*arguments()).backward()
+    assert only(bisect).executor == "wrong_gelu"
     assert "with_arguments" not in str(
         thunder.last_backward_traces(compiled)[0]
     )  # nothing is kept for what is not asked
@@ -361,7 +371,30 @@ def test_lines_with_effects_run_once() -> None:
     assert bisect.comparisons == 1
 
 
-def test_states(right_silu: Executor) -> None:
+def test_a_reference_that_fails() -> None:
+    """PyTorch may lack what an executor has: the program goes on, and the line counts as not compared."""
+
+    def refuses(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("not implemented for 'Half'")
+
+    reference = replace(registry.symbol_of(torch.sin), target=refuses)
+    kernel = Symbol("kernel", torch.sin, tags=frozenset({Tag.LOCAL}), executor="tested", reference=reference)
+
+    @dataclass(frozen=True)
+    class Tested(Executor):
+        name: str = "tested"
+
+        def claim(self, bound: BoundSymbol) -> Claimed | Declined:
+            return Claimed(self.name, kernel)
+
+    bisect, compiled = bisected(Tested(), function=lambda x: torch.sin(x), action="error")
+    torch.testing.assert_close(compiled(torch.ones(3)), torch.ones(3).sin())
+    (skipped,) = bisect.skipped
+    assert skipped.reason == "the reference failed with RuntimeError: not implemented for 'Half'"
+    assert bisect.comparisons == 0
+
+
+def test_states() -> None:
     """A line with a state runs once for each call, with its state; the reference has none."""
 
     class Scale:
@@ -371,13 +404,12 @@ def test_states(right_silu: Executor) -> None:
         state.calls += 1
         return torch.sin(x) * state.calls
 
-    bisect, compiled = bisected(
-        executor(torch.sin, run=scaled, state=lambda bound: Scale()), function=lambda x: torch.sin(x)
-    )
+    stateful = executor(torch.sin, run=scaled, state=lambda bound: Scale())
+    bisect, compiled = bisected(stateful, function=lambda x: torch.sin(x))
     x = torch.ones(2)
     torch.testing.assert_close([compiled(x), compiled(x)], [torch.sin(x), torch.sin(x) * 2])
-    assert bisect.comparisons in (0, 2)
-    assert len(bisect.divergences) + len(bisect.skipped) == 1
+    assert bisect.comparisons == 2
+    assert only(bisect).greatest == pytest.approx(x.sin().max().item())
 
 
 def test_programs_without_executors() -> None:

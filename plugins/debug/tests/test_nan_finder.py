@@ -79,6 +79,32 @@ def test_kernels_of_executors_are_suspects() -> None:
     assert "bisect" in raised.value.advice[0]
 
 
+def shifted_logarithm(x: torch.Tensor) -> torch.Tensor:
+    y = torch.sin(x) - 2
+    y = torch.log(y)
+    return torch.exp(y)
+
+
+def test_fused_regions(fusion: Any) -> None:
+    """PyTorch runs the lines of the region one by one to find the one."""
+    compiled = thunder.jit(shifted_logarithm, executors=[fusion()], transforms=[NanFinder()])
+    with pytest.raises(NonFiniteError) as raised:
+        compiled(torch.ones(3))
+    finding = raised.value.finding
+    assert finding.line.operation == "torch.sin + torch.sub + torch.log + torch.exp"
+    assert finding.inside == "the first to make one there is torch.log"
+    assert finding.location is not None
+    assert finding.location.text == "y = torch.log(y)"
+    assert "the first to make one there is torch.log" in str(raised.value)
+
+
+def test_a_fused_region_that_is_wrong(fusion: Any) -> None:
+    wrong = fusion("torch.exp", error=math.nan)
+    compiled = thunder.jit(lambda x: torch.exp(torch.sin(x)), executors=[wrong], transforms=[NanFinder()])
+    with pytest.raises(NonFiniteError, match="PyTorch makes none of the same arguments"):
+        compiled(torch.ones(3))
+
+
 @pytest.mark.parametrize("inf", [False, True])
 def test_made_in_backward_alone(inf: bool) -> None:
     """The square root of zero is finite, its derivative is not."""

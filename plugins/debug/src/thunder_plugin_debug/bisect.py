@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Final, Literal
+from typing import ClassVar
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Tag
@@ -14,17 +12,14 @@ from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import Phase, Place, TransformContext
 from thunder_plugin_debug.comparison import ComparedBackward, ComparedCall
 from thunder_plugin_debug.debug_transform import DebugTransform
-from thunder_plugin_debug.difference import Difference, Tolerance
+from thunder_plugin_debug.difference import Tolerance
 from thunder_plugin_debug.divergence import Divergence, Skipped
-from thunder_plugin_debug.errors import DebugWarning, DivergenceError
+from thunder_plugin_debug.journal import Action, Journal
 from thunder_plugin_debug.kept_arguments import keep_arguments
 from thunder_plugin_debug.line import Line
 from thunder_plugin_debug.line_call import LineCall, MakeCall, selected
 from thunder_plugin_debug.options import BisectOptions
 from thunder_plugin_debug.reference import reference_of, why_not_compared
-from thunder_plugin_debug.suspects import suspects
-
-_LOCK: Final = threading.Lock()  # one for all: it is held for an addition
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +42,7 @@ class Bisect(DebugTransform):
 
     rtol: float | None = None
     atol: float | None = None
-    action: Literal["error", "warn", "record"] = "error"
+    action: Action = "error"
 
     def __post_init__(self) -> None:
         self.check_choice("action", ("error", "warn", "record"))
@@ -55,29 +50,21 @@ class Bisect(DebugTransform):
     @property
     def divergences(self) -> tuple[Divergence, ...]:
         """The lines that differ, in the order in which they were met; of each the first time."""
-        return tuple(self._divergences.values())
+        return tuple(self._journal.divergences.values())
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
         """Lines of executors that are not compared, and why."""
-        return tuple(self._skipped)
+        return tuple(self._journal.skipped.values())
 
     @property
     def comparisons(self) -> int:
         """How many calls of lines were compared so far."""
-        return self._counts["comparisons"]
+        return self._journal.comparisons
 
     @cached_property
-    def _divergences(self) -> dict[Line, Divergence]:
-        return {}
-
-    @cached_property
-    def _counts(self) -> dict[str, int]:
-        return {"comparisons": 0}
-
-    @cached_property
-    def _skipped(self) -> dict[Skipped, None]:
-        return {}
+    def _journal(self) -> Journal:
+        return Journal(self.action)
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         """The program with lines that compare; the joint trace with lines that keep what they will need for that."""
@@ -94,34 +81,15 @@ class Bisect(DebugTransform):
                 return None
             reason = why_not_compared(bound)
             if reason is not None:
-                self._skipped.setdefault(Skipped(line, reason))
+                self._journal.skip(line, reason)
                 return None
             kind = ComparedBackward if Tag.BACKWARD in bound.symbol.tags else ComparedCall
-            return kind(line, bound, reference_of(bound, trace), tolerance, self._report)
+            return kind(line, bound, reference_of(bound, trace), tolerance, self._journal)
 
         return make
 
     def _wants(self, bound: BoundSymbol, context: TransformContext) -> bool:
         return selected(Line.of(bound, 0, context.phase), self.include, self.exclude)
-
-    def _report(self, line: Line, bound: BoundSymbol, differences: tuple[Difference, ...]) -> None:
-        with _LOCK:
-            self._counts["comparisons"] += 1
-        if not differences:
-            return
-        accused = suspects(bound, {found.value for found in differences}) if _is_region(bound) else ()
-        names = tuple([part.symbol.name for part in accused])
-        divergence = Divergence(line, differences, names, (accused[-1] if accused else bound).location)
-        known = self._divergences.setdefault(line, divergence)
-        error = DivergenceError(divergence)
-        if self.action == "error":
-            raise error
-        if self.action == "warn" and known is divergence:
-            warnings.warn(str(error), DebugWarning, stacklevel=3)
-
-
-def _is_region(bound: BoundSymbol) -> bool:
-    return bound.symbol.reference is None and bool(bound.parts)
 
 
 def from_options(options: BisectOptions) -> Bisect:

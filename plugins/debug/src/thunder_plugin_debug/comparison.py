@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,33 +12,31 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves
 from thunder_plugin_debug.difference import Difference, Tolerance, difference
+from thunder_plugin_debug.journal import Journal
 from thunder_plugin_debug.line import Line
 from thunder_plugin_debug.line_call import LineCall
 from thunder_plugin_debug.random_state import RandomState, generators_of
 from thunder_plugin_debug.reference_gradients import reference_gradients
 from thunder_plugin_debug.values import named_values
 
-Report = Callable[[Line, BoundSymbol, tuple[Difference, ...]], None]
-"""Called after each comparison with how the values differ; empty if they do not."""
 
-
-class ComparedCall(LineCall):
+class Comparison(LineCall):
     """Calls the executor's function, then the reference with the same arguments, and returns what the former gave.
 
     A line that draws random numbers draws the same ones both times, and the generators are left as the executor left
-    them.
+    them. Where the reference fails, the journal has the reason.
     """
 
-    __slots__ = ("bound", "reference", "report", "tolerance")
+    __slots__ = ("bound", "journal", "reference", "tolerance")
 
     def __init__(
-        self, line: Line, bound: BoundSymbol, reference: Callable[..., Any], tolerance: Tolerance, report: Report
+        self, line: Line, bound: BoundSymbol, reference: Callable[..., Any], tolerance: Tolerance, journal: Journal
     ) -> None:
         super().__init__(line, bound.symbol.target)
         self.bound = bound
         self.reference = reference
         self.tolerance = tolerance
-        self.report = report
+        self.journal = journal
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         random = RandomState(generators_of(self.bound, (args, kwargs))) if self.bound.effects.random else None
@@ -48,65 +47,75 @@ class ComparedCall(LineCall):
         try:
             if random is not None:
                 random.restore()
-            with torch.no_grad():
-                expected = self.reference(*args, **kwargs)
-                found = tuple(self._differences(result, expected))
+            expected = self.expected(args, kwargs)
+        except Exception as error:  # noqa: BLE001 - PyTorch may lack what the executor has, or the memory for both
+            self.journal.skip(self.line, f"the reference failed with {type(error).__name__}: {error}")
+            return result
         finally:
             if left is not None:
                 left.restore()
+        with torch.no_grad():
+            found = self.differences(result, expected)
         if written:
-            found = (Difference("", "it writes to its arguments, which executors must not"), *found)
-        self.report(self.line, self.bound, found)
+            found.insert(0, Difference("", "it writes to its arguments, which executors must not"))
+        self.journal.compared(self.line, self.bound, tuple(found))
         return result
 
-    def _differences(self, result: Any, expected: Any) -> Iterable[Difference]:
+    @abstractmethod
+    def expected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the reference gives."""
+
+    @abstractmethod
+    def differences(self, result: Any, expected: Any) -> list[Difference]:
+        """How the executor's result differs from that."""
+
+
+class ComparedCall(Comparison):
+    """A line, a fused region, or the forward of a pair, whose residuals are its own affair."""
+
+    __slots__ = ()
+
+    def expected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result, of the forward of a pair the outputs alone."""
+        with torch.no_grad():
+            return self.reference(*args, **kwargs)
+
+    def differences(self, result: Any, expected: Any) -> list[Difference]:
+        """Of the values that the program knows."""
         names = self.bound.output
         if _form(result) != _form(expected):
             if not (_is_pair(names) and _is_pair(result) and _form(result[0]) == _form(expected)):
-                yield Difference("", f"it returns {_form(result)} instead of {_form(expected)}")
-                return
-            names, result = names[0], result[0]  # of the forward of a pair: without the residuals
-        for (name, actual), (_, wanted) in zip(named_values(names, result), named_values(names, expected), strict=True):
-            found = difference(name, actual, wanted, self.tolerance)
-            if found is not None:
-                yield found
+                return [Difference("", f"it returns {_form(result)} instead of {_form(expected)}")]
+            names, result = names[0], result[0]
+        both = zip(named_values(names, result), named_values(names, expected), strict=True)
+        found = [difference(name, actual, right, self.tolerance) for (name, actual), (_, right) in both]
+        return [one for one in found if one is not None]
 
 
-class ComparedBackward(LineCall):
-    """Calls the backward of a pair with what `WithArguments` takes, and compares the gradients with autograd's."""
+class ComparedBackward(Comparison):
+    """The backward of a pair, called as `WithArguments` is. Its gradients may have any strides."""
 
-    __slots__ = ("bound", "reference", "report", "tolerance")
+    __slots__ = ()
 
-    def __init__(
-        self, line: Line, bound: BoundSymbol, reference: Callable[..., Any], tolerance: Tolerance, report: Report
-    ) -> None:
-        super().__init__(line, bound.symbol.target)
-        self.bound = bound
-        self.reference = reference
-        self.tolerance = tolerance
-        self.report = report
+    def expected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The gradients by PyTorch's autograd."""
+        (_, forward_args, forward_kwargs), cotangents, wanted = args
+        return reference_gradients(self.reference, forward_args, forward_kwargs, cotangents, wanted)
 
-    def __call__(self, *arguments: Any, **_: Any) -> Any:
-        kept, cotangents, wanted = arguments
-        result = self.function(kept, cotangents, wanted)
-        _, args, kwargs = kept
-        expected = reference_gradients(self.reference, args, kwargs, cotangents, wanted)
-        found = []
-        for proxy, actual, right in zip(self.bound.output, result, expected, strict=True):
-            if isinstance(proxy, TensorProxy):
-                with torch.no_grad():
-                    found.append(difference(proxy.name, actual, right, self.tolerance, strides=False))
-        self.report(self.line, self.bound, tuple([one for one in found if one is not None]))
-        return result
+    def differences(self, result: Any, expected: Any) -> list[Difference]:
+        """Of the gradients that the program uses."""
+        found = [
+            difference(proxy.name, actual, right, self.tolerance, strides=False)
+            for proxy, actual, right in zip(self.bound.output, result, expected, strict=True)
+            if isinstance(proxy, TensorProxy)
+        ]
+        return [one for one in found if one is not None]
 
 
 def _versions(arguments: Any) -> list[int]:
     """How often PyTorch has seen each tensor written to; it does not count for tensors of inference mode."""
-    return [
-        leaf._version
-        for leaf in iterate_leaves(arguments)
-        if isinstance(leaf, torch.Tensor) and not leaf.is_inference()
-    ]
+    tensors = [leaf for leaf in iterate_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    return [tensor._version for tensor in tensors if not tensor.is_inference()]
 
 
 def _is_pair(value: Any) -> bool:

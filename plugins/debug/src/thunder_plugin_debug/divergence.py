@@ -47,8 +47,7 @@ class Divergence:
     @property
     def advice(self) -> tuple[str, ...]:
         """What to do about it."""
-        operation = self.line.operation.removeprefix("the gradient of ")
-        patterns = list(dict.fromkeys(self.suspects)) or [operation]
+        patterns = list(dict.fromkeys(self.suspects or self.line.operations))
         return (
             f"let others run it: executors: [{{{self.line.executor}: {{exclude: {patterns}}}}}]",
             "if the executor is right to differ, give bisect the options rtol and atol",

@@ -16,7 +16,7 @@ class NonFiniteError(ThunderError, ArithmeticError):
 
     def __init__(self, finding: Finding) -> None:
         self.finding = finding
-        super().__init__(finding.problem, location=finding.line.location, advice=finding.advice)
+        super().__init__(finding.problem, location=finding.location, advice=finding.advice)
 
 
 class DivergenceError(ThunderError, RuntimeError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from thunder_core.ir.location import SourceLocation
 from thunder_plugin_debug.line import Line
 
 
@@ -20,6 +21,8 @@ class Finding:
         total: how many elements it has.
         ranges: one line of text for each tensor that the line takes: name, dtype, shape, least and greatest value. Of
             what the line writes in place, as it is after that.
+        location: the user's line; of a fused region that of the operation that makes the first one.
+        inside: of a fused region: which operation that is, or why it cannot be told.
     """
 
     line: Line
@@ -29,6 +32,8 @@ class Finding:
     count: int
     total: int
     ranges: tuple[str, ...]
+    location: SourceLocation | None = None
+    inside: str = ""
 
     @property
     def problem(self) -> str:
@@ -38,7 +43,8 @@ class Finding:
         if self.came_in:
             shows = f"it shows in {self.line.describe()}"
             return f"{self.kind} came into the {self.line.phase} program, in {amount}; {shows}{taken}"
-        return f"{self.kind} was made by {self.line.describe()}, in {amount}{taken}"
+        inside = f"; {self.inside}" if self.inside else ""
+        return f"{self.kind} was made by {self.line.describe()}, in {amount}{inside}{taken}"
 
     @property
     def advice(self) -> tuple[str, ...]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.symbol import Tag
 from thunder_core.passes.transform import Phase
 from thunder_plugin_debug.kept_arguments import WithArguments
+
+_GRADIENT: Final = "the gradient of "
+_AND: Final = " + "
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,11 @@ class Line:
         return f"{self.operation}, run by {self.executor} in {self.phase}"
 
     @property
+    def operations(self) -> tuple[str, ...]:
+        """The names in `operation`: those of a fused region one by one, that of a gradient without more."""
+        return tuple(self.operation.removeprefix(_GRADIENT).split(_AND))
+
+    @property
     def place(self) -> str:
         """The user's line as ``file:line in function``; empty if there is none."""
         return "" if self.location is None else self.location.place()
@@ -68,7 +77,7 @@ def _operation(bound: BoundSymbol) -> str:
     symbol = bound.symbol
     if symbol.reference is not None:
         name = symbol.reference.name
-        return f"the gradient of {name}" if Tag.BACKWARD in symbol.tags else name
+        return f"{_GRADIENT}{name}" if Tag.BACKWARD in symbol.tags else name
     if symbol.executor is not None and bound.parts:
-        return " + ".join([part.symbol.name for part in bound.parts])
+        return _AND.join([part.symbol.name for part in bound.parts])
     return symbol.name

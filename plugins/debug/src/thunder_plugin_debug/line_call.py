@@ -74,8 +74,8 @@ def _calling(bound: BoundSymbol, call: LineCall, name: str) -> BoundSymbol:
 
 
 def selected(line: Line, include: tuple[str, ...], exclude: tuple[str, ...]) -> bool:
-    """Whether the patterns let a line through, by what it computes or by what it calls."""
-    names = (line.function, line.operation)
+    """Whether the patterns let a line through: by what it calls, by what it computes, or by a part of that."""
+    names = (line.function, line.operation, *line.operations)
     if any(fnmatchcase(name, pattern) for name in names for pattern in exclude):
         return False
     return not include or any(fnmatchcase(name, pattern) for name in names for pattern in include)

@@ -19,6 +19,8 @@ from thunder_plugin_debug.non_finite import INFINITY, NAN, Kind, can_be_non_fini
 from thunder_plugin_debug.values import named_tensors
 
 Report = Callable[[Finding], None]
+Search = Callable[[Finding, Kind, tuple[Any, ...]], Finding]
+"""Adds to a finding which part of the line made it; called with the positional arguments of the line."""
 Before = frozenset[tuple[str, Kind]]
 """Names of values that were not finite before the line ran, and how."""
 
@@ -62,9 +64,11 @@ class CheckedCall(LineCall):
         given: names of arguments that the program was given.
         checked: names of those that are checked before the line runs.
         kinds: what to look for.
+        report: called with what is found.
+        search: of a line that has parts.
     """
 
-    __slots__ = ("bound", "checked", "given", "kinds", "report", "written")
+    __slots__ = ("bound", "checked", "given", "kinds", "report", "search", "written")
 
     def __init__(
         self,
@@ -74,6 +78,7 @@ class CheckedCall(LineCall):
         checked: frozenset[str],
         kinds: tuple[Kind, ...],
         report: Report,
+        search: Search | None = None,
     ) -> None:
         super().__init__(line, bound.symbol.target)
         self.bound = bound
@@ -82,6 +87,7 @@ class CheckedCall(LineCall):
         self.written = frozenset(bound.effects.mutates)
         self.kinds = kinds
         self.report = report
+        self.search = search
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before: Before = frozenset()
@@ -132,11 +138,14 @@ class CheckedCall(LineCall):
             source, tensor = came_in[0]
             self.report(self._finding(kind, source, True, tensor, arguments))
         elif not found and not any(cause.among_literals(arguments) for cause in causes):
-            self.report(self._finding(kind, name, False, value, arguments))
+            finding = self._finding(kind, name, False, value, arguments)
+            self.report(finding if self.search is None else self.search(finding, kind, arguments[0]))
 
     def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
         return named_tensors((self.bound.args, self.bound.kwargs), (args, kwargs))
 
     def _finding(self, kind: Kind, name: str, came_in: bool, value: torch.Tensor, arguments: Any) -> Finding:
         ranges = tuple([describe_range(*item) for item in dict(self._taken(*arguments)).items()])
-        return Finding(self.line, kind.name, name, came_in, kind.count(value), value.numel(), ranges)
+        return Finding(
+            self.line, kind.name, name, came_in, kind.count(value), value.numel(), ranges, self.line.location
+        )

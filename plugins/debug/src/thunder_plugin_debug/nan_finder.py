@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Literal
 
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -17,6 +17,8 @@ from thunder_plugin_debug.line_call import LineCall, MakeCall
 from thunder_plugin_debug.nan_check import CheckedCall, Given, leaves_memory_as_it_is
 from thunder_plugin_debug.non_finite import INFINITY, NAN
 from thunder_plugin_debug.options import NanFinderOptions
+from thunder_plugin_debug.reference import is_region
+from thunder_plugin_debug.region_search import search_region
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,8 @@ class NanFinder(DebugTransform):
             if leaves_memory_as_it_is(bound):
                 return None
             checked = given.first_at(bound) if self.inputs else frozenset[str]()
-            return CheckedCall(line, bound, given.at(bound), checked, kinds, self._report)
+            search = partial(search_region, bound, trace) if is_region(bound) else None
+            return CheckedCall(line, bound, given.at(bound), checked, kinds, self._report, search)
 
         return make
 

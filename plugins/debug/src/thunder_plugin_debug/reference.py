@@ -23,7 +23,7 @@ def why_not_compared(bound: BoundSymbol) -> str | None:
         return "it has effects, which must happen once"
     if symbol.tags & _WITH_FUNCTIONS:
         return "it calls functions of the program's, or autograd"
-    if symbol.reference is None and not bound.parts:
+    if symbol.reference is None and not is_region(bound):
         return "there is no reference: nothing says what it computes"
     if Tag.BACKWARD in symbol.tags:
         return target.why_not if isinstance(target, WithArguments) else "the arguments of its forward are not at hand"
@@ -34,6 +34,15 @@ def reference_of(bound: BoundSymbol, trace: Trace) -> Callable[..., Any]:
     """What is called with the line's arguments and returns its result; of the forward of a pair its outputs alone."""
     if bound.symbol.reference is not None:
         return bound.symbol.reference.target
-    context = bound.context or trace.context
-    program = Trace("reference", bound.args, bound.parts, bound.output, Stage.EXECUTABLE, "bisect", context)
-    return compile_trace(DeleteLastUse().run(program), title="reference of a region")
+    return compile_trace(DeleteLastUse().run(program_of_region(bound, trace)), title="reference of a region")
+
+
+def is_region(bound: BoundSymbol) -> bool:
+    """Whether the line is a fused region."""
+    return bound.symbol.executor is not None and bound.symbol.reference is None and bound.parts != ()
+
+
+def program_of_region(region: BoundSymbol, trace: Trace) -> Trace:
+    """The lines of a region as a program, which takes and gives what the region does."""
+    context = region.context or trace.context
+    return Trace("region", region.args, region.parts, region.output, Stage.EXECUTABLE, "fusion", context)
