@@ -134,6 +134,13 @@ def test_configuration_and_names_are_used(command, program, tmp_path):
     assert "common_subexpression" not in stages
 
 
+def test_optional_executor_that_is_left_out_is_told(command, program, tmp_path):
+    (tmp_path / "good.yaml").write_text("executors: [{absent: {optional: true}}]\n")
+    ended = command("explain", "program.py:model", "--config", "good.yaml")
+    assert ended.code == 0
+    assert ended.out.splitlines()[1].startswith("left out: absent, because ")
+
+
 def test_compiled_program_keeps_its_options_unless_others_are_given(command, write):
     name = write("import thunder\nf = thunder.jit(torch.relu, cache='same input')\ninputs = torch.ones(2)")
     kept, replaced = (

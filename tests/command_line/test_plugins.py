@@ -1,6 +1,7 @@
 """``thunder plugins`` and ``thunder doctor``, with good and bad plugins installed."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -183,6 +184,34 @@ def test_doctor_sees_a_wrong_gradient(monkeypatch):
     result = _check("compile on cpu")
     assert not result.ok
     assert "differs by" in result.text
+
+
+def _torch(cuda, hip, devices):
+    """What the description of an installation asks PyTorch for, on a machine with other devices than this one."""
+    properties = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, total_memory=139 << 30)
+    return SimpleNamespace(
+        __version__="2.13.0",
+        get_num_threads=lambda: 8,
+        version=SimpleNamespace(cuda=cuda, hip=hip),
+        backends=SimpleNamespace(cudnn=SimpleNamespace(version=lambda: 91002)),
+        cuda=SimpleNamespace(device_count=lambda: devices, get_device_properties=lambda index: properties),
+    )
+
+
+def test_description_of_other_machines():
+    found = environment.facts(_torch("13.0", None, 2))
+    assert found["torch"] == "2.13.0, 8 threads"
+    assert found["cuda"] == "13.0, cuDNN 91002"
+    assert found["gpu 1"] == "NVIDIA H200, compute capability 9.0, 139.0 GiB"
+    assert environment.facts(_torch(None, "6.4", 0))["cuda"] == "ROCm 6.4"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_doctor_with_a_gpu(command, monkeypatch):
+    monkeypatch.setenv("THUNDER_PLUGINS", "core")
+    found = json.loads(command("doctor", "--json").out)
+    assert "compute capability" in found["facts"]["gpu 0"]
+    assert {item["check"] for item in found["checks"] if item["ok"]} >= {"GPU", "compile on cpu", "compile on cuda"}
 
 
 def test_driver_from_its_file_or_its_command(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from thunder.command_line.output import print_json, print_lines, print_table
 from thunder_core.errors import ThunderError
 
 if TYPE_CHECKING:
-    from thunder_core.report.compile_report import CompileReport, EntryReport
+    from thunder_core.report.compile_report import CompileReport
     from thunder_core.report.decision_table import DecisionRow
 
 _PROGRAM = (
@@ -61,7 +61,7 @@ def explain(
     if json:
         print_json(_as_data(program, report, rows))
     else:
-        _print(program, report.entries[-1], rows)
+        _print(program, report, rows)
 
 
 def _names(given: str | None) -> list[str] | None:
@@ -128,11 +128,13 @@ def _rows(report: CompileReport, pattern: str | None) -> list[DecisionRow]:
     return found
 
 
-def _print(target: str, entry: EntryReport, rows: Sequence[DecisionRow]) -> None:
+def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> None:
     from thunder.command_line.explain_rows import operation_table, share_table
     from thunder_core.report.decisions import shares
 
-    print_lines([f"{target}: compiled in {entry.seconds * 1e3:.0f} ms", ""])
+    entry = report.entries[-1]
+    left_out = [f"left out: {name}, because {reason}" for name, reason in report.left_out]
+    print_lines([f"{target}: compiled in {entry.seconds * 1e3:.0f} ms", *left_out, ""])
     print_table(*operation_table(rows))
     print_lines([""])
     print_table(*share_table(shares(entry.decisions)))
