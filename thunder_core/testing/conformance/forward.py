@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -55,14 +54,14 @@ def _guarded(
     """Results and gradients of one call in guarded memory."""
     guard = GuardedMemory(pattern)
     placed = guard.place(call, wanted, written=any(one.line.effects.mutates for one in asked))
-    program = tested.compile(subject.function)
     try:
-        tested.run(program, placed)
-        guard.check()
-        inputs = _inputs(program, placed)
-        with guard.allocations(), quietly():
+        entry = tested.entry(subject.function, placed)
+        inputs = entry.prologue.function(placed.args, placed.kwargs)
+        if inputs is None:
+            raise NotApplicable("the compiled program does not serve the call that it was compiled for")
+        with quietly(), guard.allocations():  # programs do not run under such modes, so this is inside of the program
             try:
-                made = Run(placed, program.last.run(inputs, placed.args, placed.kwargs))  # type: ignore[union-attr]
+                made = Run(placed, entry.run(inputs, placed.args, placed.kwargs))
                 gradients = backward(made, cotangents_for(made.differentiable(), "dense"))
             except Exception as error:
                 raise raised("the compiled program", error) from error
@@ -71,14 +70,6 @@ def _guarded(
         breach.call = breach.call or call.copy(wanted)
         raise
     return [tensor.detach() for tensor in (*made.tensors(), *gradients) if tensor is not None]
-
-
-def _inputs(program: ThunderFunction, call: Call) -> tuple[Any, ...]:
-    """What the compiled computation takes: under the mode that guards allocations, guards of programs do not hold."""
-    inputs = None if program.last is None else program.last.prologue.function(call.args, call.kwargs)
-    if inputs is None:
-        raise NotApplicable("eager PyTorch runs this call")
-    return inputs
 
 
 def check_determinism(tested: Tested, subject: Subject, call: Call, others: Sequence[Call]) -> None:

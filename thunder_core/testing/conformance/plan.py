@@ -8,6 +8,7 @@ from typing import Final
 
 import torch
 
+from thunder_core.executors import Executor, OperatorExecutor
 from thunder_core.testing.conformance.asking import is_claimed
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.coverage import covering
@@ -31,15 +32,15 @@ def check_variant(tested: Tested, subject: Subject, call: Call, others: Sequence
 
 
 CHECKS: Final[Mapping[str, tuple[str, Check]]] = {
+    "memory": ("base", check_memory),
     "forward": ("base", check_forward),
     "gradient": ("base", check_gradient),
     "pair": ("base", check_pair),
     "layouts": ("layouts", check_variant),
     "shapes": ("shapes", check_variant),
-    "memory": ("base", check_memory),
     "determinism": ("base", check_determinism),
 }
-"""By the word in test ids: which calls, and what is checked."""
+"""By the word in test ids: which calls, and what is checked. Memory comes first: writes out of bounds end processes."""
 
 _EVERYTHING: Final = tuple(CHECKS)
 _VALUES: Final = ("forward", "gradient", "pair")
@@ -141,10 +142,15 @@ class Plan:
 
     def _possible(self, subject: Subject, dtype: torch.dtype, words: Sequence[str]) -> tuple[str, ...]:
         impossible = set() if dtype.is_floating_point or dtype.is_complex else {"gradient", "pair"}
-        without_pair = all(claim.derivative is None for claim in subject.claims)
-        if self.tested.executor.fusion is not None or (subject.claims and without_pair):
+        if not _may_have_pair(self.tested.plain, subject):
             impossible.add("pair")
         return tuple([word for word in words if word not in impossible])
+
+
+def _may_have_pair(executor: Executor, subject: Subject) -> bool:
+    if isinstance(executor, OperatorExecutor):
+        return any(claim.derivative is not None for claim in subject.claims)
+    return type(executor).derivative is not Executor.derivative
 
 
 def _with_matrices(subject: Subject, found: Sequence[Call]) -> list[Call]:

@@ -11,11 +11,14 @@ import torch
 from thunder_core.config.settings import Settings
 from thunder_core.errors import ThunderError
 from thunder_core.executors import Claimed, Executor
+from thunder_core.executors.states import States
+from thunder_core.runtime.compile import compile_program
+from thunder_core.runtime.entry import Entry
 from thunder_core.runtime.function import ThunderFunction
 from thunder_core.testing.conformance.asking import Asked, program_of
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
-from thunder_core.testing.conformance.results import Run, ValueCheck, in_double, run
+from thunder_core.testing.conformance.results import Run, ValueCheck, in_double, quietly, run
 from thunder_core.testing.conformance.subject import Subject
 from thunder_core.testing.conformance.tolerance import Tolerances, value_problem
 
@@ -44,6 +47,15 @@ class Tested:
     def compile(self, function: Callable[..., Any]) -> ThunderFunction:
         """``function`` compiled with this executor."""
         return ThunderFunction(program_of(function), self.settings)
+
+    def entry(self, function: Callable[..., Any], call: Call) -> Entry:
+        """The program for one call, compiled and not run. Raises Breach for what that raises."""
+        with quietly():
+            try:
+                program = program_of(function)
+                return compile_program(program, call.args, call.kwargs, self.settings, States(), "it is tested")
+            except Exception as error:
+                raise raised("compiling", error) from error
 
     def run(self, program: Callable[..., Any], call: Call) -> Run:
         """Call a compiled program. Raises Breach for what it raises, since eager PyTorch runs all calls."""

@@ -56,8 +56,8 @@ def value_problem(
     """Where and how ``actual`` is further from ``expected`` than it may be; None if it is not.
 
     An element is right if it is as near to eager's as the tolerance says. Where one is not, ``reference`` is asked for
-    the result in double precision, and it is still right if its distance from that, in units of the tolerance, is at
-    most one more than twice the largest such distance of eager's own result. NaN is equal to NaN.
+    the result in double precision, and it is still right if its distance from that is at most the tolerance, and twice
+    the largest distance of eager's own elements from it. NaN is equal to NaN.
 
     Args:
         actual, expected: of equal shape and dtype; expected is eager's.
@@ -113,10 +113,9 @@ def _allowed(expected: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
 def _as_good_as_eager(
     ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance
 ) -> torch.Tensor:
-    allowed = _allowed(exact, tolerance)
-    eager = _distance(theirs, exact) / allowed
+    eager = _distance(theirs, exact)
     largest = max(eager[eager.isfinite()].tolist(), default=0.0)
-    return _equal(ours, exact) | (_distance(ours, exact) / allowed <= EAGER_ERRORS * largest + 1)
+    return _equal(ours, exact) | (_distance(ours, exact) <= EAGER_ERRORS * largest + _allowed(exact, tolerance))
 
 
 def _worst(wrong: torch.Tensor, ours: torch.Tensor, theirs: torch.Tensor, tolerance: Tolerance) -> str:

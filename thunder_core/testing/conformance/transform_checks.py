@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from thunder_core.config.settings import Settings
+from thunder_core.errors import VerificationError
 from thunder_core.testing.compare import Arguments, BehaviourMismatch, assert_same_behaviour
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
 from thunder_core.testing.conformance.results import quietly
@@ -91,6 +92,7 @@ def _compare(
         raise NotApplicable(f"the program does not work without the transform either: {problem}")
     mismatch = isinstance(problem, BehaviourMismatch)
     rule, text = ("same behaviour", str(problem)) if mismatch else ("runs", f"{type(problem).__name__}: {problem}")
+    rule = "valid traces" if isinstance(problem, VerificationError) else rule
     raise Breach(rule, f"{text}\n{changed_lines(tested, program)}") from problem
 
 

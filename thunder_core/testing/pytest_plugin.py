@@ -1,0 +1,115 @@
+"""The plugin of pytest: ``pytest --thunder-executor NAME`` tests an executor that is installed, without any file.
+
+pytest imports this module in every run of an environment with Thunder in it, so it imports nothing else before one of
+its options is given. The ids of the tests are ``executor NAME::torch.nn.functional.silu-forward-float32-0``; ``-k``,
+``-x`` and ``-n`` work as for other tests. Files are collected as well only if they are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from thunder_core.testing.conformance.case import Case
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options."""
+    group = parser.getgroup("thunder", "conformance of Thunder's plugins")
+    for kind in ("executor", "transform"):
+        group.addoption(
+            f"--thunder-{kind}",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help=f"run the conformance suite of this {kind}; may be given several times",
+        )
+    group.addoption(
+        "--thunder-device",
+        action="append",
+        default=[],
+        metavar="DEVICE",
+        help="test executors on this device instead of cpu; may be given several times",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Suites that are asked for are all that is run, unless files are named, too."""
+    asked = config.getoption("thunder_executor") or config.getoption("thunder_transform")
+    if asked and config.args_source is not pytest.Config.ArgsSource.ARGS:
+        config.args = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Adds the suites, before the options that select tests look at them."""
+    items[:0] = _suites(session, config)
+
+
+def _suites(session: pytest.Session, config: pytest.Config) -> Iterator[pytest.Item]:
+    devices = tuple(config.getoption("thunder_device")) or ("cpu",)
+    for name in config.getoption("thunder_executor"):
+        from thunder_core.testing.conformance.suite import executor_cases
+
+        yield from _items(session, f"executor {name}", partial(executor_cases, name, devices=devices))
+    for name in config.getoption("thunder_transform"):
+        from thunder_core.testing.conformance.transform_suite import transform_cases
+
+        yield from _items(session, f"transform {name}", partial(transform_cases, name))
+
+
+def _items(session: pytest.Session, title: str, make: Callable[[], Sequence[Case]]) -> Sequence[pytest.Item]:
+    from thunder_core.errors import ThunderError
+
+    try:
+        cases = make()
+    except ThunderError as error:
+        raise pytest.UsageError(f"{title} cannot be tested: {error}") from error
+    suite: Suite = Suite.from_parent(session, name=title, nodeid=title, cases=cases)
+    found = suite.collect()
+    report = pytest.CollectReport(title, "passed", None, found)  # type: ignore[arg-type]
+    session.ihook.pytest_collectreport(report=report)  # the terminal counts what was collected
+    return found
+
+
+class Suite(pytest.Collector):
+    """The tests of one executor or transform."""
+
+    def __init__(self, *, cases: Sequence[Case], **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.cases = cases
+
+    def collect(self) -> list[SuiteTest]:
+        """All of them."""
+        return [SuiteTest.from_parent(self, name=case.id, case=case) for case in self.cases]
+
+
+class SuiteTest(pytest.Item):
+    """One test of a suite."""
+
+    def __init__(self, *, case: Case, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.case = case
+
+    def runtest(self) -> None:
+        """Runs it."""
+        self.case.run()
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """A failure is its message, and the exception that it is about; other exceptions are shown in full."""
+        from thunder_core.testing.conformance.failure import ConformanceFailure
+
+        if not isinstance(excinfo.value, ConformanceFailure):
+            return super().repr_failure(excinfo, style)
+        if excinfo.value.__cause__ is None:
+            return str(excinfo.value)
+        cause = pytest.ExceptionInfo.from_exception(excinfo.value.__cause__)
+        return f"{excinfo.value}\n\n{cause.getrepr(style='short')}"
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        """Where it is: in no file."""
+        return self.path, None, self.nodeid
