@@ -18,7 +18,7 @@ from thunder._api import (
     value_and_grad,
     vjp,
 )
-from thunder._version import __version__
+from thunder_core._version import __version__
 from thunder_core.errors import (
     AcquisitionError,
     ConfigError,

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-from thunder._version import __version__
+from thunder_core._version import __version__
 
 _LIBRARIES: Final = ("numpy", "packaging", "pluggy", "pydantic", "PyYAML", "rich", "scipy", "triton", "typer")
 _VARIABLES: Final = ("CUDA_", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "THUNDER_", "TORCH", "TRITON_")

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from thunder._version import __version__
 from thunder.command_line import config, doctor, explain, new, plugins, schema
+from thunder_core._version import __version__
 from thunder_core.errors import ThunderError
 
 app = typer.Typer(

@@ -13,7 +13,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from thunder._version import __version__
+from thunder_core._version import __version__
 from thunder_core.errors import ThunderError
 from thunder_core.plugins import API
 

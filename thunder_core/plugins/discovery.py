@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from thunder_core._version import __version__
 from thunder_core.plugins.distributions import CORE, Installed, PluginDistribution
 from thunder_core.plugins.hookspecs import API
 from thunder_core.plugins.requirements import LIBRARY_EXTRA, Finding, unmet_requirement, upgrade
@@ -39,7 +40,7 @@ def discover() -> list[Found]:
         for name in distribution.plugins:
             offers[name].append(distribution)
     selected = selection({CORE_PLUGIN, *offers})
-    core = PluginRecord(CORE_PLUGIN, CORE, installed.version(CORE) or "", PluginState.AVAILABLE)
+    core = PluginRecord(CORE_PLUGIN, CORE, installed.version(CORE) or __version__, PluginState.AVAILABLE)
     found = [Found(core, "thunder_core.plugins.builtin")]
     for name in sorted(offers):
         for distribution in offers[name]:

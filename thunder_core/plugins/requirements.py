@@ -12,6 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from thunder_core._version import __version__
 from thunder_core.plugins.distributions import CORE, Installed, PluginDistribution, normalized
 from thunder_core.plugins.states import PluginState
 
@@ -32,7 +33,9 @@ class Finding:
 def unmet_requirement(distribution: PluginDistribution, installed: Installed) -> Finding | None:
     """What the distribution needs of Thunder or in its extra ``lib`` and does not find; None if there is nothing."""
     try:
-        return _core_conflict(distribution, installed) or _library_problem(distribution, installed)
+        return _core_conflict(distribution, installed.version(CORE) or __version__) or _library_problem(
+            distribution, installed
+        )
     except InvalidRequirement as error:
         why = f"its metadata has a requirement that cannot be read: {' '.join(str(error).split())}"
         return Finding(PluginState.FAILED, why, upgrade(distribution.name))
@@ -48,10 +51,8 @@ def _parsed(line: str) -> Requirement:
     return Requirement(line)
 
 
-def _core_conflict(distribution: PluginDistribution, installed: Installed) -> Finding | None:
-    version = installed.version(CORE)
-    if version is None:  # it runs from a checkout
-        return None
+def _core_conflict(distribution: PluginDistribution, version: str) -> Finding | None:
+    """Whether the core, whose version this is, is none that the plugin works with."""
     for line in distribution.requirements:
         requirement = _parsed(line) if normalized(line).startswith(CORE) else None
         if requirement is None or normalized(requirement.name) != CORE or not _applies(requirement, ""):
