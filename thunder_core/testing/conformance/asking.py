@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.acquire.acquire import Acquired, acquire
 from thunder_core.executors import Claimed, Decision, Declined, Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
+from thunder_core.ir.tree import iterate_leaves
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
 from thunder_core.testing.conformance.results import quietly
@@ -128,12 +130,15 @@ def watched(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) 
 
 
 class _Watch(TorchDispatchMode):
-    """Notes the operators that are called."""
+    """Notes the operators that compute: those on fake and meta tensors do not."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        made = [leaf for leaf in iterate_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)]
+        if not any(isinstance(tensor, FakeTensor) or tensor.is_meta for tensor in made):
+            self.seen.append(str(func))
+        return result
