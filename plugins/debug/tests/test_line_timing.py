@@ -91,13 +91,13 @@ def test_reset_and_nothing_measured() -> None:
 def test_table() -> None:
     records = [
         TimingRecord("forward", "torch.matmul", "reference", "model.py:3 in forward", "cuda:0", 2, 3e-3, 0.75),
-        TimingRecord("backward", "torch.relu", "kernels", "", "cpu", 10, 9e-4, 0.225),
+        TimingRecord("backward", "a + b + c + d + e", "kernels", "", "cpu", 10, 9e-4, 0.225),
         TimingRecord("backward", "torch.add", "reference", "", "cpu", 1, 1e-4, 0.025),
     ]
     assert format_table(records, 2).splitlines() == [
-        "   total  share  calls     mean  clock   phase     executor   operation     line",
-        " 3.00 ms  75.0%      2  1.50 ms  cuda:0  forward   reference  torch.matmul  model.py:3 in forward",
-        "900.0 us  22.5%     10  90.0 us  cpu     backward  kernels    torch.relu",
+        "   total  share  calls     mean  clock   phase     executor   operation           line",
+        " 3.00 ms  75.0%      2  1.50 ms  cuda:0  forward   reference  torch.matmul        model.py:3 in forward",
+        "900.0 us  22.5%     10  90.0 us  cpu     backward  kernels    a + b + c + 2 more",
         "100.0 us in 1 more",
     ]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from thunder_core.ir.location import SourceLocation
 from thunder_plugin_debug.difference import Difference
-from thunder_plugin_debug.line import Line
+from thunder_plugin_debug.line import Line, shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,9 @@ class Divergence:
         inside = f"; what is wrong there is {' or '.join(self.suspects)}" if self.suspects else ""
         texts = "".join([f"\n  {found.text}" for found in self.differences])
         line = self.line
-        return f"{line.executor} differs from the reference in {line.operation}, in {line.phase}{inside}{texts}"
+        return (
+            f"{line.executor} differs from the reference in {shortened(line.operation)}, in {line.phase}{inside}{texts}"
+        )
 
     @property
     def advice(self) -> tuple[str, ...]:

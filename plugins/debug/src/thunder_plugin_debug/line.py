@@ -55,7 +55,7 @@ class Line:
 
     def describe(self) -> str:
         """What it computes, who runs it and where it stands, without the user's line."""
-        return f"{self.operation}, run by {self.executor} in {self.phase}"
+        return f"{shortened(self.operation)}, run by {self.executor} in {self.phase}"
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -66,6 +66,12 @@ class Line:
     def place(self) -> str:
         """The user's line as ``file:line in function``; empty if there is none."""
         return "" if self.location is None else self.location.place()
+
+
+def shortened(operation: str) -> str:
+    """What a line computes, for messages: of a fused region of more than four operations the first three."""
+    names = operation.split(_AND)
+    return operation if len(names) <= 4 else _AND.join([*names[:3], f"{len(names) - 3} more"])
 
 
 def _function(bound: BoundSymbol) -> str:

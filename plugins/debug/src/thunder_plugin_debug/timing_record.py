@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from thunder_plugin_debug.line import shortened
+
 
 @dataclass(frozen=True, slots=True)
 class TimingRecord:
@@ -43,7 +45,7 @@ def format_table(records: Sequence[TimingRecord], rows: int | None = None) -> st
     lines += [
         (
             _duration(record.total), f"{record.share:.1%}", str(record.calls), _duration(record.mean), record.clock,
-            record.phase, record.executor, record.operation, record.place,
+            record.phase, record.executor, shortened(record.operation), record.place,
         )
         for record in shown
     ]  # fmt: skip
