@@ -24,7 +24,7 @@ class Claim:
             overloads), or the name that traces print, like ``"torch.nn.functional.gelu"``.
         run: what is called instead. It returns what the operation does: the same shapes, strides, dtypes and devices,
             in new memory, and writes to none of its arguments. Absent where ``derivative`` or ``rewrite`` say it all.
-        check: called with proxies for tensors (``x.shape``, ``x.stride``, ``x.dtype``, ``x.device``,
+        check: called with proxies for tensors (``x.shape``, ``x.stride``, ``x.contiguous``, ``x.dtype``, ``x.device``,
             ``x.requires_grad``); returns True, or the reason for which this call is declined. It must not compute.
             Absent: every call is claimed.
         derivative: forward with residuals and backward, used where gradients are needed; or a function that chooses one

@@ -48,6 +48,19 @@ class TensorProxy:
         return count
 
     @property
+    def contiguous(self) -> bool:
+        """Whether the elements lie one after the other in memory, the last dimension first, as PyTorch means it."""
+        expected: Dimension = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.stride)):
+            if size == 0:
+                return True
+            if size != 1:
+                if stride != expected:
+                    return self.numel == 0
+                expected = expected * size
+        return self.layout is torch.strided
+
+    @property
     def geometry(self) -> tuple[tuple[Dimension, ...], tuple[Dimension, ...], Dimension]:
         """``(shape, stride, offset)``: which elements of its storage it shows."""
         return self.shape, self.stride, self.offset
