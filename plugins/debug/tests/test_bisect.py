@@ -285,6 +285,22 @@ def test_unwanted_gradients() -> None:
     assert bisect.comparisons == 2
 
 
+def test_arguments_without_gradients() -> None:
+    """Integers can have none."""
+
+    def rows(ids: torch.Tensor, weight: torch.Tensor) -> Any:
+        return weight[ids], (ids, weight)
+
+    def rows_gradient(residuals: Any, cotangents: Any, wanted: Any) -> Any:
+        ids, weight = residuals
+        return None, torch.zeros_like(weight).index_add(0, ids, cotangents[0])
+
+    pair = executor(F.embedding, derivative=DerivativePair(rows, rows_gradient))
+    bisect, compiled = bisected(pair, function=lambda ids, weight: F.embedding(ids, weight).sum(), action="error")
+    compiled(torch.tensor([1, 0, 1]), torch.randn(3, 2, requires_grad=True)).backward()
+    assert (bisect.comparisons, bisect.skipped) == (2, ())
+
+
 def test_checkpoint(wrong_silu: Executor) -> None:
     """What forward took is computed again in backward, as everything in the region is."""
 

@@ -220,6 +220,20 @@ def test_in_place() -> None:
     assert (finding.line.operation, finding.came_in, finding.value) == ("div_", True, "x")
 
 
+def test_what_a_line_wrote_did_not_come_in() -> None:
+    finder = NanFinder(action="warn", inputs=True)
+
+    def divided(x: torch.Tensor) -> torch.Tensor:
+        row = x[0]
+        row.div_(row)
+        return x + 1
+
+    compiled = thunder.jit(divided, transforms=[finder])
+    with pytest.warns(DebugWarning):
+        compiled(torch.zeros(2, 2))
+    assert [(finding.line.operation, finding.came_in) for finding in finder.findings] == [("div_", False)]
+
+
 def test_warnings() -> None:
     """One for each line, with the values of eager; lines that pass it on are not mentioned."""
     finder = NanFinder(action="warn")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import threading
 import weakref
 from collections.abc import Callable
@@ -108,6 +109,14 @@ def test_other_programs(
             lambda program, chosen=chosen: thunder.jit(program, executors=[right_silu], transforms=chosen),
             comparison=Comparison(rtol=1e-6, atol=1e-6, gradients=grad),
         )
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4)))[::5])
+def test_order(right_silu: Executor, order: tuple[int, ...]) -> None:
+    """Whatever the order in which they are given, times are of the line alone, and comparisons are outermost."""
+    compiled = thunder.jit(F.silu, executors=[right_silu], transforms=[everything()[position] for position in order])
+    compiled(torch.ones(3, requires_grad=True))
+    assert "bisect_line_callbacks_nan_finder_line_timing_" in str(thunder.last_traces(compiled)[-1])
 
 
 def test_values_are_freed_when_they_are_without_transforms(right_silu: Executor) -> None:

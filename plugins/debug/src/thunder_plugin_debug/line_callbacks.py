@@ -33,7 +33,6 @@ class LineCallbacks(DebugTransform):
     """
 
     name: ClassVar[str] = "line_callbacks"
-    before: ClassVar[tuple[str, ...]] = ("bisect",)
     after: ClassVar[tuple[str, ...]] = ("line_timing", "nvtx_ranges", "nan_finder")
 
     before_line: BeforeLine | None = None

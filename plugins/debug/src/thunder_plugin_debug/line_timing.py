@@ -31,7 +31,6 @@ class LineTiming(DebugTransform):
     """
 
     name: ClassVar[str] = "line_timing"
-    before: ClassVar[tuple[str, ...]] = ("nvtx_ranges", "nan_finder", "line_callbacks", "bisect")
 
     report: Literal["exit", "none"] = "none"
     rows: int = 30

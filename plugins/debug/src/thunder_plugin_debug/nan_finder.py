@@ -36,7 +36,6 @@ class NanFinder(DebugTransform):
     """
 
     name: ClassVar[str] = "nan_finder"
-    before: ClassVar[tuple[str, ...]] = ("line_callbacks", "bisect")
     after: ClassVar[tuple[str, ...]] = ("line_timing", "nvtx_ranges")
 
     inf: bool = False

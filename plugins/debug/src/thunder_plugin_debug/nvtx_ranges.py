@@ -25,7 +25,6 @@ class NvtxRanges(DebugTransform):
     """
 
     name: ClassVar[str] = "nvtx_ranges"
-    before: ClassVar[tuple[str, ...]] = ("nan_finder", "line_callbacks", "bisect")
     after: ClassVar[tuple[str, ...]] = ("line_timing",)
 
     def __post_init__(self) -> None:
