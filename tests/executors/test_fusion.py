@@ -106,6 +106,15 @@ def test_small_regions_are_left_to_others() -> None:
     assert decisions[-1].declined == (("pointwise", "its region has 1 of 2 lines"),)
 
 
+def test_what_is_refused_whole_is_not_offered_again_in_parts() -> None:
+    executor = Pointwise(tags=frozenset({Tag.ELEMENTWISE, Tag.OPAQUE, Tag.NORMALIZATION}), least=2)
+    program = thunder.jit(lambda x: F.layer_norm(x, (4,)), executors=[executor])
+    program(torch.randn(3, 4))
+    (line,) = thunder.explain(program).decisions
+    assert (line.executor, line.parts) == ("reference", ())
+    assert line.declined == (("pointwise", "its region has 1 of 2 lines"),)
+
+
 def test_in_place_operations_and_inputs_written_later() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         z = x * 2

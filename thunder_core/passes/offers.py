@@ -53,7 +53,7 @@ class Offers:
                 said = (*answers[:-1], Declined(claim.executor, str(error)))
                 return self.offer(bound, self.position(claim.executor) + 1, said, depth)
         if self.takes_parts and claim.executor == REFERENCE.name:
-            return self._lowered(bound, answers)
+            return self._lowered(bound, answers, start)
         return Assignment(bound, answers)
 
     def rewritten(self, bound: BoundSymbol, depth: int = 0) -> list[BoundSymbol]:
@@ -88,11 +88,14 @@ class Offers:
         model, lines = rewritten_form(bound, claim.rewrite, self.ambient)
         return self.fresh.carry_over(model, lines, bound)
 
-    def _claimed(self, line: BoundSymbol) -> bool:
-        return not is_view(line) and ask(self.executors, line)[-1].executor != REFERENCE.name
+    def _claimed(self, line: BoundSymbol, start: int) -> bool:
+        return not is_view(line) and ask(self.executors[start:], line)[-1].executor != REFERENCE.name
 
-    def _lowered(self, bound: BoundSymbol, answers: tuple[Decision, ...]) -> Assignment:
-        """The line taken apart, if an executor claims a part that computes something."""
+    def _lowered(self, bound: BoundSymbol, answers: tuple[Decision, ...], start: int) -> Assignment:
+        """The line taken apart, if an executor from ``start`` on claims a part that computes something.
+
+        Those before refused a region with the whole line; its parts would be the same region again.
+        """
         if not bound.effects.pure:
             return Assignment(bound, answers)
         try:
@@ -101,7 +104,8 @@ class Offers:
             return Assignment(bound, answers)
         if len(lines) == 1 and lines[0].symbol is bound.symbol:
             return Assignment(bound, answers)
-        if not any(self._claimed(line) for line in lines):
+        if not any(self._claimed(line, start) for line in lines):
             return Assignment(bound, answers)
-        parts = [Assignment(line, ask(self.executors, line)) for line in self.fresh.carry_over(model, lines, bound)]
+        executors = self.executors[start:]
+        parts = [Assignment(line, ask(executors, line)) for line in self.fresh.carry_over(model, lines, bound)]
         return Assignment(bound, answers, tuple(parts))
