@@ -4,6 +4,7 @@ A block of text under ``<!-- output: EXPRESSION -->`` is the value of the expres
 ``UPDATE_DOCUMENTS=1 pytest tests/docs`` rewrites these blocks; look at the difference before committing it.
 """
 
+import linecache
 import os
 import re
 import sys
@@ -44,6 +45,7 @@ def program(tmp_path, monkeypatch):
 def _run(program: types.ModuleType, code: str, number: int) -> None:
     path = Path("program.py" if number == 1 else f"program_{number}.py")
     path.write_text(code)
+    linecache.cache.pop(str(path), None)  # of a document before this one
     exec(compile(code, str(path), "exec"), program.__dict__)
 
 
