@@ -10,13 +10,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from thunder_core.acquire.acquire import Acquired, acquire
 from thunder_core.executors import Claimed, Decision, Declined, Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
+from thunder_core.testing.conformance.recording import lines_of, record
 from thunder_core.testing.conformance.results import quietly
 from thunder_core.testing.conformance.subject import Subject
 
@@ -45,8 +45,8 @@ def ask(executor: Executor, subject: Subject, call: Call) -> tuple[Asked, ...]:
         Breach: an answer is none, or asking does more than answer.
         NotApplicable: there is no such line.
     """
-    acquired = _recorded(subject, call)
-    lines = [line for line in acquired.trace.symbols if not subject.symbols or line.symbol in subject.symbols]
+    acquired = record(call)
+    lines = lines_of(subject, acquired)
     if not lines:
         raise NotApplicable(f"the program records no line of {subject.name} for this call")
     places = {id(tensor): index for index, tensor in enumerate(call.tensors())}
@@ -66,26 +66,6 @@ def is_claimed(executor: Executor, subject: Subject, call: Call) -> bool:
         return True
     except NotApplicable:
         return False
-
-
-def _recorded(subject: Subject, call: Call) -> Acquired:
-    """The call as a trace. Raises NotApplicable if it cannot be recorded."""
-    with quietly():
-        try:
-            acquired = acquire(program_of(subject.function), call.args, call.kwargs)
-        except Exception as error:
-            raise NotApplicable(f"the call cannot be recorded: {type(error).__name__}: {error}") from error
-    acquired.observer.close()
-    return acquired
-
-
-def program_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A program that calls ``function``."""
-
-    def program(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    return program
 
 
 def answer_of(executor: Executor, line: BoundSymbol) -> Decision:

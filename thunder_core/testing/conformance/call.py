@@ -1,4 +1,4 @@
-"""The arguments of one call of what is tested."""
+"""One call of what is tested."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from thunder_core.testing.copying import copy_together
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """Arguments, and where they come from.
+    """A function and its arguments.
 
     Attributes:
-        what: for people: "sample 3 of OpInfo's softmax, transposed".
+        what: where it comes from, for people: "sample 3 of OpInfo's softmax, transposed".
+        function: what is called: a spelling of the operation, or a program.
         args, kwargs: nested containers of tensors and other values. Nobody writes to these tensors: tests use copies.
     """
 
     what: str
+    function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
 
@@ -66,7 +68,7 @@ class Call:
         return copied
 
     def _with(self, args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Call:
-        return Call(f"{self.what}, {what}" if what else self.what, args, kwargs)
+        return Call(f"{self.what}, {what}" if what else self.what, self.function, args, kwargs)
 
 
 def can_require_grad(tensor: torch.Tensor) -> bool:

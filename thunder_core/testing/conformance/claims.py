@@ -45,19 +45,18 @@ def check_claims(tested: Tested, subject: Subject, calls: Iterable[Call], *, eac
         seen.check(tested.executor.name)
 
 
-def check_any_claim(tested: Tested, subjects: Sequence[tuple[Subject, Sequence[Call]]]) -> None:
+def check_any_claim(tested: Tested, calls: Sequence[Call]) -> None:
     """The executor runs a line of some call. For executors without a table, of which that is all that is known."""
     name, reasons = tested.executor.name, Counter[str]()
-    for subject, calls in subjects:
-        for call in calls:
-            program = tested.compile(subject.function)
-            tested.run(program, call.copy())
-            if program.last is None or name in program.last.report.executors:
-                return
-            reasons.update(reason for line in program.last.report.decisions for _, reason in line.declined)
+    for call in calls:
+        program = tested.compile(call)
+        tested.run(program, call.copy())
+        if program.last is None or name in program.last.report.executors:
+            return
+        reasons.update(reason for line in program.last.report.decisions for _, reason in line.declined)
     raise Breach(
         "claimed",
-        f"{name} runs no line of the {len(subjects)} operations and programs of the suite, because "
+        f"{name} runs no line of the {len(calls)} operations and programs of the suite, because "
         f"{_most_common(reasons) or 'it has nothing for any of them'}; nothing was tested. "
         "Name operations that it runs: operations=[...]",
     )

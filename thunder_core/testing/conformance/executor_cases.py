@@ -52,13 +52,13 @@ class ExecutorCases:
     def _claims(self, subject: Subject) -> None:
         __tracebackhide__ = True
         found = self.plan.base(subject)
-        first = found[0] if found else Call("no sample", ())
+        first = found[0] if found else Call("no sample", _nothing, ())
         check = partial(check_claims, self.plan.tested, subject, found, each=self.table)
         self._run(subject, "claims", first, check)
 
     def _any_claim(self) -> None:
         __tracebackhide__ = True
-        found = [(subject, self.plan.base(subject)[:1]) for subject in self.subjects]
+        found = [call for subject in self.subjects for call in self.plan.base(subject)[:1]]
         try:
             check_any_claim(self.plan.tested, found)
         except Breach as breach:
@@ -75,7 +75,7 @@ class ExecutorCases:
 
     def _message(self, subject: Subject, word: str, call: Call, breach: Breach) -> str:
         tested = self.plan.tested
-        code = snippet(subject, call, breach.cotangents, tested.spelled)
+        code = snippet(call, breach.cotangents, tested.spelled)
         lines = [
             f"{tested.executor.name}, {subject.name}, {word}: the rule of {breach.rule} is broken",
             f"  {breach.problem}",
@@ -85,3 +85,7 @@ class ExecutorCases:
             *[f"    {line}" for line in code.splitlines()],
         ]
         return "\n".join(lines)
+
+
+def _nothing() -> None:
+    """Is never called: stands in messages where there is no call."""

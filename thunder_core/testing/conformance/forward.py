@@ -14,18 +14,20 @@ from thunder_core.testing.conformance.failure import Breach, NotApplicable
 from thunder_core.testing.conformance.gradient import backward, cotangents_for, differentiates
 from thunder_core.testing.conformance.guarded import PATTERNS, GuardedMemory
 from thunder_core.testing.conformance.results import Run, compare, quietly, run
+from thunder_core.testing.conformance.samples import accepts
 from thunder_core.testing.conformance.subject import Subject
 from thunder_core.testing.conformance.tested import Tested, raised
 from thunder_core.testing.conformance.tolerance import same_bits
+from thunder_core.testing.conformance.variants import with_other_values
 
 
 def check_forward(tested: Tested, subject: Subject, call: Call, others: Sequence[Call] = ()) -> None:
     """The compiled call does what eager PyTorch does, and the executor runs it if it claims it."""
     asked = ask(tested.executor, subject, call)
-    expected = run(subject.function, call.copy())
-    program = tested.compile(subject.function)
+    expected = run(call.copy())
+    program = tested.compile(call)
     actual = tested.run(program, call.copy())
-    double = lambda wide: run(subject.function, wide).tensors()  # noqa: E731
+    double = lambda wide: run(wide).tensors()  # noqa: E731
     compare(expected, actual, tested.value_check(subject, asked, call, double))
     tested.must_have_run(program, asked)
 
@@ -33,9 +35,9 @@ def check_forward(tested: Tested, subject: Subject, call: Call, others: Sequence
 def check_memory(tested: Tested, subject: Subject, call: Call, others: Sequence[Call] = ()) -> None:
     """Neither forward nor backward writes outside of its memory, or to its arguments, or depends on what lies there."""
     asked = claimed(tested, subject, call)
-    requiring = tuple(call.differentiable()) if differentiates(subject, call) else ()
+    requiring = tuple(call.differentiable()) if differentiates(call) else ()
     for wanted in dict.fromkeys(((), requiring)):
-        found = [_guarded(tested, subject, call, wanted, asked, pattern) for pattern in PATTERNS]
+        found = [_guarded(tested, call, wanted, asked, pattern) for pattern in PATTERNS]
         if subject.is_uninitialised or subject.has_state:
             continue
         for index, (one, other) in enumerate(zip(*found, strict=True)):
@@ -49,13 +51,13 @@ def check_memory(tested: Tested, subject: Subject, call: Call, others: Sequence[
 
 
 def _guarded(
-    tested: Tested, subject: Subject, call: Call, wanted: tuple[int, ...], asked: Sequence[Asked], pattern: int
+    tested: Tested, call: Call, wanted: tuple[int, ...], asked: Sequence[Asked], pattern: int
 ) -> list[torch.Tensor]:
     """Results and gradients of one call in guarded memory."""
     guard = GuardedMemory(pattern)
     placed = guard.place(call, wanted, written=any(one.line.effects.mutates for one in asked))
     try:
-        entry = tested.entry(subject.function, placed)
+        entry = tested.entry(placed)
         inputs = entry.prologue.function(placed.args, placed.kwargs)
         if inputs is None:
             raise NotApplicable("the compiled program does not serve the call that it was compiled for")
@@ -77,20 +79,21 @@ def check_determinism(tested: Tested, subject: Subject, call: Call, others: Sequ
     if subject.has_state:
         raise NotApplicable("the claim keeps a state, so that equal calls may differ")
     claimed(tested, subject, call)
-    if not _same(_eager(subject, call), _eager(subject, call)) or subject.is_uninitialised:
+    if not _same(_eager(call), _eager(call)) or subject.is_uninitialised:
         raise NotApplicable("eager PyTorch gives other bits each time")
-    program = tested.compile(subject.function)
-    first = _all_of(tested, program, subject, call)
+    program = tested.compile(call)
+    first = _all_of(tested, program, call)
     kept = [tensor.clone() for tensor in first]
-    if not _same(_all_of(tested, program, subject, call), kept):
+    if not _same(_all_of(tested, program, call), kept):
         raise Breach("determinism", "two equal calls give different bits")
-    for other in others[:3]:
-        _all_of(tested, program, subject, other)
-    if not _same(_all_of(tested, program, subject, call), kept):
-        raise Breach("no state between calls", "a call gives other bits after calls with other arguments")
+    for other in (with_other_values(call), *others[:2]):
+        if other.function is call.function and accepts(other):
+            _all_of(tested, program, other)
     if not _same(first, kept):
         raise Breach("results live on", "a later call of the program changes an earlier result")
-    if not _same(_all_of(tested, tested.compile(subject.function), subject, call), kept):
+    if not _same(_all_of(tested, program, call), kept):
+        raise Breach("no state between calls", "a call gives other bits after calls with other arguments")
+    if not _same(_all_of(tested, tested.compile(call), call), kept):
         raise Breach("determinism", "the program, compiled anew, gives different bits")
 
 
@@ -104,9 +107,9 @@ def claimed(tested: Tested, subject: Subject, call: Call) -> tuple[Asked, ...]:
     return asked
 
 
-def _all_of(tested: Tested, program: ThunderFunction, subject: Subject, call: Call) -> list[torch.Tensor]:
+def _all_of(tested: Tested, program: ThunderFunction, call: Call) -> list[torch.Tensor]:
     """Results, and gradients where there are any, computed twice from one graph."""
-    made = tested.run(program, call.copy(tuple(call.differentiable()) if differentiates(subject, call) else ()))
+    made = tested.run(program, call.copy(tuple(call.differentiable()) if differentiates(call) else ()))
     cotangents = cotangents_for(made.differentiable(), "dense")
     with quietly():
         gradients = backward(made, cotangents, retain_graph=True)
@@ -116,8 +119,8 @@ def _all_of(tested: Tested, program: ThunderFunction, subject: Subject, call: Ca
     return [tensor.detach() for tensor in (*made.tensors(), *gradients) if tensor is not None]
 
 
-def _eager(subject: Subject, call: Call) -> list[torch.Tensor]:
-    return run(subject.function, call.copy()).tensors()
+def _eager(call: Call) -> list[torch.Tensor]:
+    return run(call.copy()).tensors()
 
 
 def _same(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:

@@ -113,16 +113,16 @@ _SHAPES: Final[dict[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 
 def program_subjects() -> list[Subject]:
     """The programs, with their arguments."""
-    return [Subject(function.__name__, function, calls=_Calls(shapes)) for function, shapes in _SHAPES.items()]
+    return [Subject(function.__name__, calls=_Calls(function, shapes)) for function, shapes in _SHAPES.items()]
 
 
 class _Calls:
-    """The arguments of a program, of fixed shapes."""
+    """The calls of a program: one, of fixed shapes."""
 
-    def __init__(self, shapes: tuple[tuple[int, ...], ...]) -> None:
-        self.shapes = shapes
+    def __init__(self, function: Callable[..., Any], shapes: tuple[tuple[int, ...], ...]) -> None:
+        self.function, self.shapes = function, shapes
 
     def __call__(self, device: str, dtype: torch.dtype) -> list[Call]:
         generator = torch.Generator().manual_seed(0)
         made = [torch.randn(shape, generator=generator).to(device, dtype) for shape in self.shapes]
-        return [Call(f"random tensors of the shapes {', '.join(map(str, self.shapes))}", tuple(made))]
+        return [Call(f"random tensors of the shapes {', '.join(map(str, self.shapes))}", self.function, tuple(made))]

@@ -24,7 +24,7 @@ LAYOUTS = ("dense", "expanded", "transposed")
 def check_gradient(tested: Tested, subject: Subject, call: Call, others: Sequence[Call] = ()) -> None:
     """Gradients are those of eager PyTorch, of all inputs and of each alone, from cotangents of any layout."""
     positions = tuple(call.differentiable())
-    if not differentiates(subject, call):
+    if not differentiates(call):
         raise NotApplicable("eager PyTorch has no gradients for this call")
     alone = [(position,) for position in positions] if len(positions) > 1 else []
     for number, wanted in enumerate([positions, *alone]):
@@ -36,16 +36,16 @@ def check_gradients_of(
     tested: Tested, subject: Subject, call: Call, wanted: tuple[int, ...], layout: str = "dense"
 ) -> None:
     """The same where only the tensors in those positions require grad."""
-    expected = _eager(subject, call.copy(wanted))
+    expected = _eager(call.copy(wanted))
     if expected is None or not expected.differentiable():
         return
     asked = ask(tested.executor, subject, call.copy(wanted))
-    program = tested.compile(subject.function)
+    program = tested.compile(call)
     cotangents = cotangents_for(expected.differentiable(), layout)
     given = [cotangent.clone() for cotangent in cotangents]
     try:
         actual = tested.run(program, call.copy(wanted))
-        double = lambda wide: run(subject.function, wide).tensors()  # noqa: E731
+        double = lambda wide: run(wide).tensors()  # noqa: E731
         compare(expected, actual, tested.value_check(subject, asked, call, double))
         _must_be_used(tested, program, asked)
         theirs = backward(expected, cotangents)
@@ -59,9 +59,9 @@ def check_gradients_of(
         raise
 
 
-def differentiates(subject: Subject, call: Call) -> bool:
+def differentiates(call: Call) -> bool:
     """Whether eager PyTorch has gradients for this call."""
-    made = _eager(subject, call.copy(tuple(call.differentiable())))
+    made = _eager(call.copy(tuple(call.differentiable())))
     if made is None or not made.differentiable():
         return False
     try:
@@ -99,9 +99,9 @@ def _cotangent(output: torch.Tensor, layout: str, generator: torch.Generator) ->
     return torch.empty_like(output).copy_(made).detach()
 
 
-def _eager(subject: Subject, call: Call) -> Run | None:
+def _eager(call: Call) -> Run | None:
     try:
-        return run(subject.function, call)
+        return run(call)
     except Exception:  # noqa: BLE001 - whatever eager refuses is no case
         return None
 
@@ -124,7 +124,7 @@ def _compare(
     theirs: Sequence[torch.Tensor | None],
 ) -> None:
     def double(wide: Call) -> Sequence[Any]:
-        made = run(subject.function, wide)
+        made = run(wide)
         return backward(made, [given.to(out.dtype) for given, out in zip(cotangents, made.differentiable())])
 
     inputs = [index for index, tensor in enumerate(call.tensors()) if tensor.requires_grad]

@@ -10,15 +10,15 @@ import torch
 
 from thunder_core.executors import Executor, OperatorExecutor
 from thunder_core.testing.conformance.asking import is_claimed
-from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.call import Call, describe_call
 from thunder_core.testing.conformance.coverage import covering
 from thunder_core.testing.conformance.forward import check_determinism, check_forward, check_memory
 from thunder_core.testing.conformance.gradient import check_gradient, check_gradients_of, differentiates
 from thunder_core.testing.conformance.pair import check_pair
-from thunder_core.testing.conformance.samples import accepts, calls, dtypes_of
+from thunder_core.testing.conformance.samples import accepts, calls, draws, dtypes_of
 from thunder_core.testing.conformance.subject import Subject
 from thunder_core.testing.conformance.tested import Tested
-from thunder_core.testing.conformance.variants import as_matrices, layouts, shapes
+from thunder_core.testing.conformance.variants import as_matrices, layouts, shapes, with_negative_dimensions
 
 Check = Callable[[Tested, Subject, Call, Sequence[Call]], None]
 """The last argument: other calls of the same operation."""
@@ -27,7 +27,7 @@ Check = Callable[[Tested, Subject, Call, Sequence[Call]], None]
 def check_variant(tested: Tested, subject: Subject, call: Call, others: Sequence[Call] = ()) -> None:
     """Result and gradients of a call made from another: with other strides, or of other shapes."""
     check_forward(tested, subject, call)
-    if differentiates(subject, call):
+    if differentiates(call):
         check_gradients_of(tested, subject, call, tuple(call.differentiable()))
 
 
@@ -106,12 +106,11 @@ class Plan:
     def _make(self, subject: Subject, kind: str, device: str, dtype: torch.dtype) -> list[Call]:
         if kind == "base":
             single = self.tested.executor.fusion is not None
-            found = _with_matrices(subject, calls(subject, device, dtype))
-            return covering(found, 1 if single else self.limit)
+            return _chosen(_enriched(calls(subject, device, dtype)), 1 if single else self.limit)
         base = self.calls(subject, "base", device, dtype)
         if kind == "layouts":
-            return [call for call in layouts(base) if accepts(subject, call)]
-        return list(shapes(base, lambda call: accepts(subject, call)))
+            return [call for call in layouts(base) if accepts(call)]
+        return list(shapes(base, accepts))
 
     def _of_fusion(self, subject: Subject, index: int) -> tuple[str, ...]:
         if subject.calls is None:
@@ -153,8 +152,20 @@ def _may_have_pair(executor: Executor, subject: Subject) -> bool:
     return type(executor).derivative is not Executor.derivative
 
 
-def _with_matrices(subject: Subject, found: Sequence[Call]) -> list[Call]:
-    """The calls; with some of two dimensions if there are none, since layouts differ from there on."""
-    if any(tensor.ndim > 1 and tensor.numel() > 1 for call in found for tensor in call.tensors()):
-        return list(found)
-    return [*found, *[call for call in map(as_matrices, found) if accepts(subject, call)]]
+def _chosen(found: Sequence[Call], limit: int) -> list[Call]:
+    """A few that differ; at most one that draws random numbers if others do not, since its values are not compared."""
+    random = [call for call in found if draws(call)]
+    others = [call for call in found if call not in random]
+    return [*covering(others, limit - bool(random and limit > 1)), *random[:1]] if others else covering(random, limit)
+
+
+def _enriched(found: Sequence[Call]) -> list[Call]:
+    """The calls; with two dimensions if none has as many, since layouts differ from there on; counted from the last."""
+    made = list(found)
+    if not any(tensor.ndim > 1 and tensor.numel() > 1 for call in found for tensor in call.tensors()):
+        made += [call for call in map(as_matrices, found) if accepts(call)]
+    for call in found:
+        negative = with_negative_dimensions(call)
+        if describe_call(negative) != describe_call(call) and accepts(negative):
+            made.append(negative)
+    return made

@@ -57,10 +57,10 @@ class Run:
         return [tensor for tensor in self.tensors() if tensor.requires_grad]
 
 
-def run(function: Callable[..., Any], call: Call) -> Run:
-    """Call ``function`` with these very tensors."""
+def run(call: Call, program: Callable[..., Any] | None = None) -> Run:
+    """Make the call, with these very tensors: with eager PyTorch, or as a compiled program."""
     with quietly():
-        return Run(call, function(*call.args, **call.kwargs))
+        return Run(call, (program or call.function)(*call.args, **call.kwargs))
 
 
 def compare(expected: Run, actual: Run, check_values: ValueCheck) -> None:
@@ -68,7 +68,8 @@ def compare(expected: Run, actual: Run, check_values: ValueCheck) -> None:
     ours, our_structure = pytree.tree_flatten(actual.result)
     theirs, their_structure = pytree.tree_flatten(expected.result)
     if our_structure != their_structure:
-        raise Breach("structure", f"the result is {our_structure}; eager PyTorch returns {their_structure}")
+        ours_as_text, theirs_as_text = _outline(actual.result), _outline(expected.result)
+        raise Breach("structure", f"the result is {ours_as_text}; eager PyTorch returns {theirs_as_text}")
     names = _names(len(theirs))
     for name, one, other in zip(names, ours, theirs, strict=True):
         _compare_kind(name, one, other)
@@ -146,6 +147,11 @@ def _sharing(names: Sequence[str], run: Run) -> dict[str, str | None]:
         if key is not None:
             owners.setdefault(key, name)
     return shared
+
+
+def _outline(value: Any) -> str:
+    """The containers of a value, with the types of what is in them."""
+    return str(pytree.tree_map(lambda leaf: type(leaf), value)).replace("<class '", "").replace("'>", "")
 
 
 def _names(count: int) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ import torch
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.symbols.registry import registry
 from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.failure import ConformanceError
+from thunder_core.testing.conformance.failure import ConformanceError, NotApplicable
+from thunder_core.testing.conformance.recording import lines_of, record
 from thunder_core.testing.conformance.results import quietly, run
 from thunder_core.testing.conformance.subject import Subject
 
@@ -49,16 +51,27 @@ def calls(subject: Subject, device: str, dtype: torch.dtype) -> list[Call]:
         return subject.calls(device, dtype)
     with quietly():
         found = [*_given(subject, device, dtype), *_from_opinfo(subject, device, dtype)]
-    return [call for call in found if accepts(subject, call)]
+    return [call for call in found if accepts(call)]
 
 
-def accepts(subject: Subject, call: Call) -> bool:
+def accepts(call: Call) -> bool:
     """Whether eager PyTorch runs it."""
     try:
-        run(subject.function, call.copy())
+        run(call.copy())
     except Exception:  # noqa: BLE001 - whatever eager refuses is no case
         return False
     return True
+
+
+def draws(call: Call) -> bool:
+    """Whether eager PyTorch draws random numbers for it."""
+    device = next((tensor.device for tensor in call.tensors()), torch.device("cpu"))
+    state = torch.cuda.get_rng_state if device.type == "cuda" else torch.get_rng_state
+    copied = call.copy()
+    with quietly():
+        before = state()
+        copied.function(*copied.args, **copied.kwargs)
+        return not torch.equal(before, state())
 
 
 def opinfos(subject: Subject) -> list[OpInfo]:
@@ -68,9 +81,9 @@ def opinfos(subject: Subject) -> list[OpInfo]:
 
 
 def _given(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[Call]:
-    if subject.samples is not None:
+    if subject.samples is not None and subject.function is not None:
         for number, (args, kwargs) in enumerate(subject.samples(device, dtype)):
-            yield Call(f"sample {number} of those given", tuple(args), dict(kwargs))
+            yield Call(f"sample {number} of those given", subject.function, tuple(args), dict(kwargs))
 
 
 def _from_opinfo(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[Call]:
@@ -79,9 +92,32 @@ def _from_opinfo(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[
             continue
         torch.manual_seed(0)
         random.seed(0)
-        for number, sample in enumerate(operator.sample_inputs(device, dtype, requires_grad=False)):
-            what = f"sample {number} of OpInfo's {operator.full_name!r}"
-            yield Call(what, (sample.input, *sample.args), dict(sample.kwargs))
+        samples = list(operator.sample_inputs(device, dtype, requires_grad=False))
+        found = [
+            Call(f"sample {number} of OpInfo's {operator.full_name!r}", operator.op, (s.input, *s.args), dict(s.kwargs))
+            for number, s in enumerate(samples)
+        ]
+        function = _spelling(subject, operator, found)
+        if function is not None:
+            yield from [replace(call, function=function) for call in found]
+
+
+def _spelling(subject: Subject, operator: OpInfo, found: Sequence[Call]) -> Callable[..., Any] | None:
+    """What to call with the samples so that lines of the subject are recorded: its function, or one of the entry."""
+    variants = (subject.function, operator.op, operator.method_variant, operator.inplace_variant)
+    for function in [variant for variant in variants if variant is not None]:
+        for call in found[:3]:
+            spelled = replace(call, function=function)
+            if accepts(spelled) and _is_recorded(subject, spelled):
+                return function
+    return None
+
+
+def _is_recorded(subject: Subject, call: Call) -> bool:
+    try:
+        return bool(lines_of(subject, record(call)))
+    except NotApplicable:
+        return False
 
 
 @cache

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
 
 from thunder_core.errors import TraceError
-from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.literals import Speller
-from thunder_core.ir.symbol import CallStyle
 from thunder_core.ir.tree import map_leaves
 from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.subject import Subject
 
 _MOST_VALUES: Final = 128
 """Of larger tensors the snippet has random values instead."""
@@ -22,8 +19,12 @@ _DIGITS: Final = {torch.float32: 9, torch.float16: 5, torch.bfloat16: 4}
 """With which numbers of these types can be told apart."""
 
 
-def snippet(subject: Subject, call: Call, cotangents: Sequence[torch.Tensor | None], executors: str) -> str:
-    """Python that makes the call with eager PyTorch and compiled, and prints both."""
+def snippet(call: Call, cotangents: Sequence[torch.Tensor | None], executors: str | None) -> str:
+    """Python that makes the call with eager PyTorch and compiled, and prints both.
+
+    Args:
+        executors: the argument of `thunder.jit`, spelled; None for an executor that has no name.
+    """
     speller = Speller()
     lines: list[str] = []
     names: dict[int, str] = {}
@@ -31,10 +32,13 @@ def snippet(subject: Subject, call: Call, cotangents: Sequence[torch.Tensor | No
         names[id(tensor)] = f"x{index}"
         lines.append(f"x{index} = {_tensor(tensor)}")
     arguments = _arguments(speller, call, names)
-    called = _called(speller, subject, arguments)
+    called = _called(speller, call.function, arguments)
     given = ", ".join(names.values())
     lines += ["", f"def program({given}):", f"    return {called}", ""]
-    lines += [f"compiled = thunder.jit(program, executors={executors})", "for run in (program, compiled):"]
+    if executors is None:
+        lines.append("# executor: the one that the suite was given")
+    lines.append(f"compiled = thunder.jit(program, executors={executors or '[executor]'})")
+    lines.append("for run in (program, compiled):")
     lines.append("    torch.manual_seed(0)")
     wanted = [name for name, tensor in zip(names.values(), call.tensors()) if tensor.requires_grad]
     if wanted:
@@ -60,22 +64,12 @@ def _gradient(given: str, wanted: Sequence[str], cotangents: Sequence[torch.Tens
     ]
 
 
-def _called(speller: Speller, subject: Subject, arguments: str) -> str:
-    symbol = subject.symbol
-    if symbol is None:
-        path = import_path(subject.function)
-        if path is None:
-            return f"function({arguments})  # the function {subject.name!r} that the suite was given"
-        speller.modules.add(path[0])
-        return f"{path[0]}.{path[1]}({arguments})"
-    if symbol.style is CallStyle.ATTRIBUTE:
-        return f"{arguments}.{symbol.name}"
-    if symbol.style is CallStyle.METHOD:
-        return f"torch.Tensor.{symbol.name}({arguments})"
-    if symbol.style is CallStyle.GETITEM:
-        speller.modules.add("operator")
-        return f"operator.getitem({arguments})"
-    return f"{speller.callee(symbol)}({arguments})"
+def _called(speller: Speller, function: Callable[..., Any], arguments: str) -> str:
+    try:
+        name = speller.path(function)
+    except TraceError:  # a local function: what it stands for is in the message
+        return f"function({arguments})  # function: {getattr(function, '__qualname__', function)!s:.80}"
+    return f"{name}({arguments})"
 
 
 class _Name:

@@ -11,6 +11,7 @@ import torch
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.executors.claim_index import index_claims
 from thunder_core.ir.symbol import CallStyle, Symbol
+from thunder_core.symbols.naming import function_printed_as
 from thunder_core.symbols.registry import registry
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import ConformanceError
@@ -27,24 +28,19 @@ class Subject:
 
     Attributes:
         name: in test ids and in messages.
-        function: what is called.
-        symbols: the lines that are claimed; those of an operation. Empty for a program: any line of it.
+        function: what is called with samples, unless they say; None for a program.
+        symbols: those of the lines that are claimed. Empty for a program: any line of it.
         claims: the rows of the executor's table for them, in order; empty for other executors.
         samples: the user's.
         calls: for a program, its own calls for a device and a dtype.
     """
 
     name: str
-    function: Callable[..., Any]
+    function: Callable[..., Any] | None = None
     symbols: frozenset[Symbol] = frozenset()
     claims: tuple[Claim, ...] = ()
     samples: Samples | None = None
     calls: Callable[[str, torch.dtype], list[Call]] | None = None
-
-    @property
-    def symbol(self) -> Symbol | None:
-        """The symbol that ``function`` is the target of; None for a program."""
-        return next((symbol for symbol in self.symbols if symbol.target is self.function), None)
 
     @property
     def has_state(self) -> bool:
@@ -74,9 +70,9 @@ def subjects_of(executor: OperatorExecutor, samples: Mapping[Any, Samples]) -> l
     return subjects
 
 
-def operation(given: Callable[..., Any] | str, samples: Mapping[Symbol, Samples]) -> Subject:
-    """The operation that a name or a function stands for, whoever runs it."""
-    return _subject(frozenset({symbol_of(given)}), (), samples)
+def operation(symbol: Symbol, samples: Mapping[Symbol, Samples]) -> Subject:
+    """An operation, whoever runs it."""
+    return _subject(frozenset({symbol}), (), samples)
 
 
 def symbol_of(given: Callable[..., Any] | str) -> Symbol:
@@ -114,4 +110,12 @@ def printed(symbol: Symbol) -> str:
 def _subject(symbols: frozenset[Symbol], claims: Sequence[Claim], samples: Mapping[Symbol, Samples]) -> Subject:
     first = min(symbols, key=lambda symbol: len(symbol.name))  # of an operator of torch.ops: the packet
     own = [samples[symbol] for symbol in symbols if symbol in samples]
-    return Subject(printed(first), first.target, symbols, tuple(claims), own[0] if own else None)
+    return Subject(printed(first), _function(first), symbols, tuple(claims), own[0] if own else None)
+
+
+def _function(symbol: Symbol) -> Callable[..., Any]:
+    """What users call; the symbol's target may be another, like ``torch.dropout``."""
+    try:
+        return function_printed_as(symbol.name, symbol.style)
+    except LookupError:  # a function without an importable name
+        return symbol.target

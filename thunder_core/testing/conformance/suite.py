@@ -15,7 +15,7 @@ from thunder_core.testing.conformance.executor_cases import ExecutorCases
 from thunder_core.testing.conformance.failure import ConformanceError
 from thunder_core.testing.conformance.fused_programs import OPERATIONS, program_subjects
 from thunder_core.testing.conformance.plan import Plan
-from thunder_core.testing.conformance.subject import Samples, Subject, operation, refuse_unknown, subjects_of, symbol_of
+from thunder_core.testing.conformance.subject import Samples, Subject, operation, subjects_of, symbol_of
 from thunder_core.testing.conformance.tested import Tested
 from thunder_core.testing.conformance.tolerance import Tolerance, Tolerances
 
@@ -98,7 +98,7 @@ def _tested(executor: str | Executor, options: Mapping[str, Any] | None, toleran
         raise ConformanceError(f"{entry!r} stands for {len(settings.executors)} executors, and a suite tests one")
     found = settings.executors[0]
     plain = found.executor if isinstance(found, ConfiguredExecutor) else found
-    spelled = "[executor]  # the one that the suite was given" if isinstance(executor, Executor) else repr([entry])
+    spelled = None if isinstance(executor, Executor) else repr([entry])
     return Tested(found, plain, settings, spelled, tolerances)
 
 
@@ -106,8 +106,7 @@ def _subjects(plan: Plan, samples: Mapping[Any, Samples], operations: Iterable[A
     """What executors without a table are tested with: the operations of which they claim a sample, and programs."""
     given = {symbol_of(key): value for key, value in samples.items()}
     names = [*dict.fromkeys([*map(symbol_of, operations), *given, *map(symbol_of, OPERATIONS)])]
-    subjects = [operation(symbol.target, given) for symbol in names]
-    refuse_unknown(plan.tested.executor.name, [symbol for symbol in given if symbol not in names], names)
+    subjects = [operation(symbol, given) for symbol in names]
     if plan.tested.executor.fusion is not None:  # it may run parts of what it does not claim
         return [*subjects, *program_subjects()]
     claimed = [

@@ -15,9 +15,10 @@ from thunder_core.executors.states import States
 from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.entry import Entry
 from thunder_core.runtime.function import ThunderFunction
-from thunder_core.testing.conformance.asking import Asked, program_of
+from thunder_core.testing.conformance.asking import Asked
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
+from thunder_core.testing.conformance.recording import program_of
 from thunder_core.testing.conformance.results import Run, ValueCheck, in_double, quietly, run
 from thunder_core.testing.conformance.subject import Subject
 from thunder_core.testing.conformance.tolerance import Tolerances, value_problem
@@ -34,25 +35,25 @@ class Tested:
         executor: as configured.
         plain: the executor itself.
         settings: how programs are compiled: with this executor alone, before the reference executor.
-        spelled: how the argument ``executors`` of `thunder.jit` is written in a program that shows a failure.
+        spelled: the argument ``executors`` of `thunder.jit` as it is written; None for an executor without a name.
         tolerances: of values.
     """
 
     executor: Executor
     plain: Executor
     settings: Settings
-    spelled: str
+    spelled: str | None
     tolerances: Tolerances
 
-    def compile(self, function: Callable[..., Any]) -> ThunderFunction:
-        """``function`` compiled with this executor."""
-        return ThunderFunction(program_of(function), self.settings)
+    def compile(self, call: Call) -> ThunderFunction:
+        """The function of a call, compiled with this executor."""
+        return ThunderFunction(program_of(call.function), self.settings)
 
-    def entry(self, function: Callable[..., Any], call: Call) -> Entry:
-        """The program for one call, compiled and not run. Raises Breach for what that raises."""
+    def entry(self, call: Call) -> Entry:
+        """The program of a call, compiled and not run. Raises Breach for what that raises."""
         with quietly():
             try:
-                program = program_of(function)
+                program = program_of(call.function)
                 return compile_program(program, call.args, call.kwargs, self.settings, States(), "it is tested")
             except Exception as error:
                 raise raised("compiling", error) from error
@@ -60,7 +61,7 @@ class Tested:
     def run(self, program: Callable[..., Any], call: Call) -> Run:
         """Call a compiled program. Raises Breach for what it raises, since eager PyTorch runs all calls."""
         try:
-            return run(program, call)
+            return run(call, program)
         except Exception as error:
             raise raised("the compiled program", error) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,10 +76,17 @@ def check_repeatable(tested: TestedTransform, program: TransformProgram) -> None
         raise Breach("repeatable", f"compiled twice, the program differs:\n{difference(first, second)}")
 
 
-def changes(tested: TestedTransform, program: TransformProgram) -> bool:
-    """Whether the transform makes any difference to the compiled program or to the module's state."""
-    ours, theirs = (called(program, settings) for settings in (tested.settings, tested.without))
-    return text_of(ours) != text_of(theirs) or state_of(ours) != state_of(theirs)
+def check_changes(tested: TestedTransform, programs: Sequence[TransformProgram]) -> None:
+    """The transform makes a difference to a compiled program, or to the state of a module; else nothing is tested."""
+    for program in programs:
+        ours, theirs = (called(program, settings) for settings in (tested.settings, tested.without))
+        if text_of(ours) != text_of(theirs) or state_of(ours) != state_of(theirs):
+            return
+    raise Breach(
+        "changes something",
+        f"it changes none of the {len(programs)} programs of the suite, so nothing was tested; give the suite "
+        "programs=[TransformProgram(...)] that it changes",
+    )
 
 
 def _compare(

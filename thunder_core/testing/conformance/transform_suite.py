@@ -10,10 +10,10 @@ from typing import Any, Final
 from thunder_core.config.resolve import settings_of
 from thunder_core.passes.transform import Transform
 from thunder_core.testing.conformance.case import Case, as_test, with_skips
-from thunder_core.testing.conformance.failure import Breach, ConformanceError, ConformanceFailure
+from thunder_core.testing.conformance.failure import Breach, ConformanceError, ConformanceFailure, NotApplicable
 from thunder_core.testing.conformance.tolerance import Tolerance
 from thunder_core.testing.conformance.transform_checks import (
-    changes,
+    check_changes,
     check_inference,
     check_optimizer,
     check_repeatable,
@@ -119,17 +119,22 @@ def _cases(tested: TestedTransform, programs: Sequence[TransformProgram]) -> Ite
 
 def _check(tested: TestedTransform, program: TransformProgram, word: str, check: Check) -> None:
     __tracebackhide__ = True
-    try:
-        check(tested, program)
-    except Breach as breach:
-        head = f"{tested.transform.name}, {program.name}, {word}: the rule of {breach.rule} is broken"
-        raise ConformanceFailure(f"{head}\n  {breach.problem}") from breach.__cause__
+    _run(f"{tested.transform.name}, {program.name}, {word}", partial(check, tested, program))
 
 
 def _check_changes(tested: TestedTransform, programs: Sequence[TransformProgram]) -> None:
     __tracebackhide__ = True
-    if not any(changes(tested, program) for program in programs):
-        raise ConformanceFailure(
-            f"{tested.transform.name} changes none of the {len(programs)} programs of the suite, so nothing was "
-            "tested; give it programs=[TransformProgram(...)] that it changes"
-        )
+    _run(tested.transform.name, partial(check_changes, tested, programs))
+
+
+def _run(title: str, check: Callable[[], None]) -> None:
+    __tracebackhide__ = True
+    try:
+        check()
+    except NotApplicable:
+        raise
+    except Exception as error:  # noqa: BLE001 - it is raised again as what it means
+        breach = error if isinstance(error, Breach) else Breach("runs", f"{type(error).__name__}: {error}")
+        cause = error.__cause__ if isinstance(error, Breach) else error
+        text = f"{title}: the rule of {breach.rule} is broken\n  {breach.problem}"
+        raise ConformanceFailure(text) from cause

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.testing.conformance.call import Call
+from thunder_core.ir.tree import map_leaves
+from thunder_core.testing.conformance.call import Call, can_require_grad
 
 _MANY: Final = 1031
 """More elements than a block of most kernels has, and no multiple of anything."""
@@ -65,6 +66,36 @@ def _candidates(call: Call) -> Iterator[Call]:
 def as_matrices(call: Call) -> Call:
     """The call with tensors of two dimensions for those of one, where their length can be divided."""
     return call.map_tensors(_as_matrix, "as matrices")
+
+
+def with_negative_dimensions(call: Call) -> Call:
+    """The call with numbers that may be dimensions counted from the last one: 1 becomes -1 for a matrix."""
+    dimensions = max([tensor.ndim for tensor in call.tensors()[:1]], default=0)
+
+    def counted(leaf: Any) -> Any:
+        return leaf - dimensions if type(leaf) is int and 0 <= leaf < dimensions else leaf
+
+    what = f"{call.what}, dimensions counted from the last"
+    return Call(what, call.function, map_leaves(counted, call.args), map_leaves(counted, call.kwargs))
+
+
+def with_other_values(call: Call) -> Call:
+    """The call with the same metadata and other values in the tensors."""
+
+    def other(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.layout is not torch.strided or not tensor.numel():
+            return tensor
+        if can_require_grad(tensor):
+            return (
+                torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(
+                    tensor * 0.5
+                )
+                if 0 not in tensor.stride()
+                else tensor * 0.5
+            )
+        return tensor.flip(0) if tensor.ndim else tensor
+
+    return call.map_tensors(other, "other values")
 
 
 def _as_matrix(tensor: torch.Tensor) -> torch.Tensor:

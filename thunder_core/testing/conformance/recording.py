@@ -1,0 +1,38 @@
+"""Record calls, to find the lines that an operation becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from thunder_core.acquire.acquire import Acquired, acquire
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.failure import NotApplicable
+from thunder_core.testing.conformance.results import quietly
+from thunder_core.testing.conformance.subject import Subject
+
+
+def record(call: Call) -> Acquired:
+    """The call as a trace. Raises NotApplicable if it cannot be recorded."""
+    with quietly():
+        try:
+            acquired = acquire(program_of(call.function), call.args, call.kwargs)
+        except Exception as error:
+            raise NotApplicable(f"the call cannot be recorded: {type(error).__name__}: {error}") from error
+    acquired.observer.close()
+    return acquired
+
+
+def lines_of(subject: Subject, acquired: Acquired) -> list[BoundSymbol]:
+    """The lines that are the subject's; of a program all."""
+    return [line for line in acquired.trace.symbols if not subject.symbols or line.symbol in subject.symbols]
+
+
+def program_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A program that calls ``function``."""
+
+    def program(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return program
