@@ -98,6 +98,23 @@ def test_refused_regions_go_to_the_executors_below() -> None:
     assert calls == ["sin"]
 
 
+def test_regions_do_not_record_gradients() -> None:
+    """Compiled code writes to memory of its own; autograd would refuse that for inputs that require grad."""
+    seen: list[bool] = []
+
+    class Watching(Pointwise):
+        def fuse(self, region: Any) -> Any:
+            function = super().fuse(region)
+            return lambda *inputs: seen.append(torch.is_grad_enabled()) or function(*inputs)
+
+    weight = torch.randn(3, requires_grad=True)
+    program = thunder.jit(lambda x, w: (x * w + 1).detach().exp() * 2, executors=[Watching("watching")])
+    result = program(torch.ones(3), weight)
+    torch.testing.assert_close(result, (weight + 1).detach().exp() * 2)
+    assert seen == [False, True]  # the second region reads nothing that requires grad
+    assert not result.requires_grad
+
+
 def test_small_regions_are_left_to_others() -> None:
     program = thunder.jit(lambda x: ((x.exp() + 1) @ x).sin(), executors=[Pointwise(least=2)])
     program(torch.randn(4, 4))

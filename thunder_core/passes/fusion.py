@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thunder_core.executors.decision import Declined
 from thunder_core.executors.executor import Executor, FusionExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
+from thunder_core.ir.effects import PURE
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
@@ -121,10 +123,12 @@ class Fusion:
         self._count += 1
         symbol = Symbol(f"{executor}_region_{self._count}", function, tags=frozenset({Tag.LOCAL}), executor=executor)
         first = members[0].line
-        return BoundSymbol(
-            symbol, region.inputs, {}, region.output, context=first.context, location=first.location,
-            parts=region.symbols,
-        )  # fmt: skip
+        context = first.context
+        modes = context or self.trace.context
+        if modes.grad_enabled and any(isinstance(p, TensorProxy) and p.requires_grad for p in region.inputs):
+            context = replace(modes, grad_enabled=False)  # compiled code writes to its results, which autograd refuses
+        parts = region.symbols
+        return BoundSymbol(symbol, region.inputs, {}, region.output, PURE, context, first.location, parts)
 
 
 def _as_they_are(lines: Sequence[BoundSymbol]) -> list[_Item]:
