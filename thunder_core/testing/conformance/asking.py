@@ -94,6 +94,7 @@ def refuse_unreasoned(what: str, answer: object) -> None:
 
 def watched(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The result of a query. Raises Breach if it raises, computes, or draws random numbers."""
+    __tracebackhide__ = True
     watch = _Watch()
     with quietly():
         before = torch.get_rng_state()

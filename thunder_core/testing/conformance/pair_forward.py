@@ -60,6 +60,7 @@ class PairForward:
 
 def called(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The result of a function of the pair. Raises Breach for what it raises."""
+    __tracebackhide__ = True
     with quietly(), torch.no_grad():
         try:
             return function(*args, **kwargs)

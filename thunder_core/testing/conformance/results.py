@@ -28,12 +28,19 @@ def quietly(seed: int = 0) -> Iterator[None]:
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.manual_seed(seed)
-        random.seed(seed)
+        seed_generators(seed)
         try:
             yield
         finally:
             random.setstate(python_state)
+
+
+def seed_generators(seed: int) -> None:
+    """Seed Python's generator and PyTorch's. `torch.manual_seed` takes a millisecond where CUDA is not in use."""
+    random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +66,7 @@ class Run:
 
 def run(call: Call, program: Callable[..., Any] | None = None) -> Run:
     """Make the call, with these very tensors: with eager PyTorch, or as a compiled program."""
+    __tracebackhide__ = True
     with quietly():
         return Run(call, (program or call.function)(*call.args, **call.kwargs))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -15,7 +14,7 @@ from thunder_core.symbols.registry import registry
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import ConformanceError, NotApplicable
 from thunder_core.testing.conformance.recording import lines_of, record
-from thunder_core.testing.conformance.results import quietly, run
+from thunder_core.testing.conformance.results import quietly, run, seed_generators
 from thunder_core.testing.conformance.subject import Subject
 
 if TYPE_CHECKING:
@@ -90,8 +89,7 @@ def _from_opinfo(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[
     for operator in opinfos(subject):
         if dtype not in operator.supported_dtypes(torch.device(device).type):
             continue
-        torch.manual_seed(0)
-        random.seed(0)
+        seed_generators(0)
         samples = list(operator.sample_inputs(device, dtype, requires_grad=False))
         found = [
             Call(f"sample {number} of OpInfo's {operator.full_name!r}", operator.op, (s.input, *s.args), dict(s.kwargs))

@@ -51,6 +51,7 @@ class Tested:
 
     def entry(self, call: Call) -> Entry:
         """The program of a call, compiled and not run. Raises Breach for what that raises."""
+        __tracebackhide__ = True
         with quietly():
             try:
                 program = program_of(call.function)
@@ -60,6 +61,7 @@ class Tested:
 
     def run(self, program: Callable[..., Any], call: Call) -> Run:
         """Call a compiled program. Raises Breach for what it raises, since eager PyTorch runs all calls."""
+        __tracebackhide__ = True
         try:
             return run(call, program)
         except Exception as error:

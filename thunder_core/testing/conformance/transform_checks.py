@@ -104,6 +104,8 @@ def _compare(
 
 
 def _problem(program: TransformProgram, settings: Settings, comparison: Comparison, training: bool) -> Exception | None:
+    __tracebackhide__ = True
+
     def make() -> Callable[..., Any]:
         made = program.make()
         return made.train(training) if isinstance(made, nn.Module) else made

@@ -1,0 +1,88 @@
+"""The plugin of pytest: suites without files, and nothing else unless they are asked for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PLUGIN = "thunder_core.testing.pytest_plugin"
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", "-W", "error", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "test_other.py").write_text(
+        "import sys\n\ndef test_nothing_is_imported():\n    assert 'torch' not in sys.modules\n"
+    )
+    return tmp_path
+
+
+def test_import_is_light() -> None:
+    program = (
+        f"import sys, pytest; before = set(sys.modules); import {PLUGIN}; print(sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['thunder_core', 'thunder_core.testing', 'thunder_core.testing.pytest_plugin']"
+
+
+def test_without_options_it_does_nothing(folder: Path) -> None:
+    done = run(folder)
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout
+
+
+def test_suites_without_files(folder: Path) -> None:
+    done = run(folder, "--thunder-transform", "constant_folding", "-v", "-k", "views or test_nothing")
+    assert done.returncode == 0, done.stdout
+    for name in ("inference", "training", "repeatable"):
+        assert f"transform constant_folding::views-{name} PASSED" in done.stdout
+    assert "3 passed" in done.stdout
+    assert "test_nothing" not in done.stdout
+
+
+def offer(folder: Path, module: str, keyword: str, item: str) -> None:
+    """A plugin of pytest that makes a name stand for an object, as if a distribution offered it."""
+    (folder / "offered.py").write_text(
+        "from thunder_core.config.resolve import settings_of\n"
+        "from thunder_core.passes.transform import Place\n"
+        f"from thunder_core.testing.conformance import {module}\n"
+        "from tests.testing.conformance import defective, defective_transforms\n"
+        f"{module}.settings_of = lambda **options: settings_of(**options | {{'{keyword}': [{item}]}})\n"
+    )
+
+
+def test_executors_and_files(folder: Path) -> None:
+    offer(folder, "suite", "executors", "defective.claims()")
+    words = "silu-forward or constants-inference or test_nothing"
+    chosen = ("-p", "offered", "--thunder-executor", "kernels", "--thunder-transform", "constant_folding", "-k", words)
+    done = run(folder, *chosen, "--collect-only", "-q", "test_other.py")
+    assert done.returncode == 0, done.stdout
+    lines = done.stdout.splitlines()
+    assert "executor kernels::torch.nn.functional.silu-forward-float32-0" in lines
+    assert "transform constant_folding::constants-inference" in lines
+    assert "test_other.py::test_nothing_is_imported" in lines
+
+
+def test_failures_are_messages(folder: Path) -> None:
+    item = "defective_transforms.at(Place.BEFORE_DIFFERENTIATION, defective_transforms.failing)"
+    offer(folder, "transform_suite", "transforms", item)
+    done = run(folder, "-p", "offered", "--thunder-transform", "defective", "-k", "pointwise-inference")
+    assert done.returncode == 1, done.stdout
+    head, _, rest = done.stdout.partition("defective, pointwise, inference: the rule of runs is broken")
+    assert "KeyError: 'no such line'" in rest
+    assert "Traceback" not in head
+
+
+def test_unknown_names_are_explained(folder: Path) -> None:
+    done = run(folder, "--thunder-executor", "my_kernals")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "executor my_kernals cannot be tested: " in done.stderr
