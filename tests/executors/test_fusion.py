@@ -160,3 +160,23 @@ def test_composites_whose_parts_are_fused() -> None:
     x = torch.randn(3, 4)
     torch.testing.assert_close(program(x), F.softmax(x * 2, -1) + 1)
     assert len(executor.regions) == 1
+
+
+def test_less_is_saved_where_lines_are_fused() -> None:
+    """What runs again in the region of its readers costs less than what runs again by itself."""
+
+    def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        x = x.float()
+        return (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * weight).bfloat16()
+
+    x = torch.randn(4096, 2048, dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(2048, requires_grad=True)
+    found = []
+    for executors in ([], [Pointwise()]):
+        program = thunder.jit(norm, executors=executors)
+        output = program(x, weight)
+        gradients = torch.autograd.grad(output.float().square().mean(), (x, weight))
+        found.append((thunder.explain(program).entries[0].training.saved_bytes, output, gradients))
+    (alone, *expected), (fused, *actual) = found
+    torch.testing.assert_close(actual, expected)
+    assert fused < alone / 4

@@ -31,16 +31,18 @@ class Partition(Pass[Partitioned]):
         joint: what differentiation made. The pass runs on its trace.
         recompute: what may be computed again: "none" (views only), "cheap", "aggressive", or ``{"budget": f}``: as much
             as it takes to save ``f`` times the bytes that "cheap" saves, or as close to that as possible.
+        fused: whether an executor fuses lines, so that running some of them again is cheaper.
     """
 
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
 
     joint: Joint
     recompute: str | Mapping[str, float] = DEFAULT
+    fused: bool = False
 
     def run(self, trace: Trace) -> Partitioned:
         """Forward and backward. Raises OptionError for a policy that does not exist."""
-        policy = parse_policy(self.recompute)
+        policy = parse_policy(self.recompute, self.fused)
         dependence = Dependence.of(replace(self.joint, trace=trace))
         if isinstance(policy, Budget):
             return self._within(policy, dependence)

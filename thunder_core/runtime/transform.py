@@ -115,7 +115,8 @@ class _Pipeline:
         joint = joint.with_trace(self.manager.run(DeadCode(), joint.trace))
         joint = joint.with_trace(self._transforms(Place.AFTER_DIFFERENTIATION, joint.trace, Phase.JOINT))
         policy = self.settings.policy
-        partitioned = self.manager.run(Partition(joint, policy), joint.trace)
+        fused = any(executor.fusion is not None for executor in executors)
+        partitioned = self.manager.run(Partition(joint, policy, fused), joint.trace)
         forward = self.manager.run(AssignExecutors(executors, self.states), partitioned.forward)
         final = self._finished(forward.trace, Phase.FORWARD)
         traces = (self.acquired.trace, *(record.traces[0] for record in self.manager.records if record.traces))
