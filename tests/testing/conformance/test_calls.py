@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import sys
 from typing import Any
 
@@ -13,6 +15,7 @@ from thunder_core.testing import ConformanceError
 from thunder_core.testing.conformance import samples
 from thunder_core.testing.conformance.call import Call, describe_call
 from thunder_core.testing.conformance.coverage import covering
+from thunder_core.testing.conformance.failure import Breach
 from thunder_core.testing.conformance.guarded import GuardedMemory
 from thunder_core.testing.conformance.subject import operation, symbol_of
 from thunder_core.testing.conformance.variants import (
@@ -176,6 +179,27 @@ def test_allocations_are_guarded() -> None:
         x, y, z = torch.empty(3), torch.zeros(2, 2), torch.ones(2).new_full((2,), 5)
     assert x.isnan().all()
     assert (y.tolist(), z.tolist()) == ([[0, 0], [0, 0]], [5, 5])
+    assert [(t.storage_offset(), t.untyped_storage().nbytes()) for t in (x, y, z)] == [(0, 12), (0, 16), (0, 8)]
     x.fill_(1)
     guard.check()
-    assert len({t.untyped_storage().nbytes() for t in (x, y, z)} & {12, 16, 8}) == 0
+    ctypes.c_char.from_address(y.data_ptr() + 16).value = b"x"
+    with pytest.raises(Breach, match="1 bytes were written outside, the first 0 bytes behind the end of memory that"):
+        guard.check()
+
+
+def test_writes_between_elements_are_found() -> None:
+    guard = GuardedMemory(0xFF)
+    x = guard.place(Call("x", torch.add, (torch.zeros(4, 9)[:, 2:8:2],)), (), written=False).args[0]
+    assert (x.storage_offset(), x.stride()) == (2, (9, 2))
+    x.as_strided((1,), (1,), 3).fill_(5)
+    with pytest.raises(Breach, match="between the elements of tensor 0 among the arguments"):
+        guard.check()
+
+
+def test_placed_tensors_keep_their_memory() -> None:
+    def make() -> torch.Tensor:
+        return GuardedMemory(0xFF).place(Call("x", torch.add, (torch.arange(1000),)), (), written=False).args[0]
+
+    tensors = [make() for _ in range(50)]
+    gc.collect()
+    assert all(torch.equal(tensor, torch.arange(1000)) for tensor in tensors)

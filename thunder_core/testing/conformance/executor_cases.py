@@ -52,9 +52,8 @@ class ExecutorCases:
     def _claims(self, subject: Subject) -> None:
         __tracebackhide__ = True
         found = self.plan.base(subject)
-        first = found[0] if found else Call("no sample", _nothing, ())
         check = partial(check_claims, self.plan.tested, subject, found, each=self.table)
-        self._run(subject, "claims", first, check)
+        self._run(subject, "claims", found[0] if found else None, check)
 
     def _any_claim(self) -> None:
         __tracebackhide__ = True
@@ -65,7 +64,7 @@ class ExecutorCases:
             name = self.plan.tested.executor.name
             raise ConformanceFailure(f"{name}: the rule of {breach.rule} is broken\n  {breach.problem}") from None
 
-    def _run(self, subject: Subject, word: str, call: Call, check: Callable[[], None]) -> None:
+    def _run(self, subject: Subject, word: str, call: Call | None, check: Callable[[], None]) -> None:
         __tracebackhide__ = True
         try:
             check()
@@ -73,19 +72,18 @@ class ExecutorCases:
             text = self._message(subject, word, breach.call or call, breach)
             raise ConformanceFailure(text) from breach.__cause__
 
-    def _message(self, subject: Subject, word: str, call: Call, breach: Breach) -> str:
+    def _message(self, subject: Subject, word: str, call: Call | None, breach: Breach) -> str:
         tested = self.plan.tested
+        head = f"{tested.executor.name}, {subject.name}, {word}: the rule of {breach.rule} is broken"
+        if call is None:
+            return f"{head}\n  {breach.problem}"
         code = snippet(call, breach.cotangents, tested.spelled)
         lines = [
-            f"{tested.executor.name}, {subject.name}, {word}: the rule of {breach.rule} is broken",
+            head,
             f"  {breach.problem}",
             f"  call: {subject.name}({describe_call(call)})",
             f"  from: {call.what}",
             "To see it again:",
-            *[f"    {line}" for line in code.splitlines()],
+            *[f"    {line}".rstrip() for line in code.splitlines()],
         ]
         return "\n".join(lines)
-
-
-def _nothing() -> None:
-    """Is never called: stands in messages where there is no call."""

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import Breach
+from thunder_core.testing.conformance.placed_memory import tensor_at
 
 MARGIN: Final = 4096
 """Bytes before and behind each tensor: a block of most kernels."""
@@ -108,24 +109,20 @@ class GuardedMemory:
         if tensor.layout is not torch.strided or tensor.device.type == "meta":
             return tensor.detach().clone() if copied else tensor
         plain = tensor.detach().resolve_conj().resolve_neg()
-        shape, stride, size = plain.shape, plain.stride(), plain.element_size()
-        span = 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if plain.numel() else 0
-        stop = MARGIN + span * size
+        shape, stride, size = tuple(plain.shape), plain.stride(), plain.element_size()
+        offset = int(plain.storage_offset())
+        count = offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if plain.numel() else 0
+        stop = MARGIN + count * size
         memory = torch.full((stop + MARGIN,), self.pattern, dtype=torch.uint8, device=plain.device)
         own = torch.zeros_like(memory, dtype=torch.bool)
-        made = _view(memory, plain.dtype, shape, stride)
-        if plain.numel():
-            bytes_of = _view(own, torch.bool, (*shape, size), (*[s * size for s in stride], 1))
+        made = tensor_at(memory, MARGIN, count, plain.dtype, shape, stride, offset)
+        if count:
+            bytes_of = own.as_strided((*shape, size), (*[s * size for s in stride], 1), MARGIN + offset * size)
             _distinct(bytes_of).fill_(True)
-        if copied and plain.numel():
+        if copied and count:
             _distinct(made).copy_(_distinct(plain))
         self._buffers.append(_Buffer(owner, memory, memory.clone() if fixed else None, stop, own))
         return made
-
-
-def _view(memory: torch.Tensor, dtype: torch.dtype, shape: Any, stride: Any) -> torch.Tensor:
-    made = torch.empty(0, dtype=dtype, device=memory.device)
-    return made.set_(memory.untyped_storage(), MARGIN // made.element_size(), shape, stride)
 
 
 def _distinct(tensor: torch.Tensor) -> torch.Tensor:

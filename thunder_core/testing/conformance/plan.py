@@ -15,10 +15,16 @@ from thunder_core.testing.conformance.coverage import covering
 from thunder_core.testing.conformance.forward import check_determinism, check_forward, check_memory
 from thunder_core.testing.conformance.gradient import check_gradient, check_gradients_of, differentiates
 from thunder_core.testing.conformance.pair import check_pair
-from thunder_core.testing.conformance.samples import accepts, calls, draws, dtypes_of
+from thunder_core.testing.conformance.samples import accepts, calls, draws, dtypes_of, finds_positions
 from thunder_core.testing.conformance.subject import Subject
 from thunder_core.testing.conformance.tested import Tested
-from thunder_core.testing.conformance.variants import as_matrices, layouts, shapes, with_negative_dimensions
+from thunder_core.testing.conformance.variants import (
+    as_matrices,
+    is_expanded,
+    layouts,
+    shapes,
+    with_negative_dimensions,
+)
 
 Check = Callable[[Tested, Subject, Call, Sequence[Call]], None]
 """The last argument: other calls of the same operation."""
@@ -105,12 +111,15 @@ class Plan:
 
     def _make(self, subject: Subject, kind: str, device: str, dtype: torch.dtype) -> list[Call]:
         if kind == "base":
-            single = self.tested.executor.fusion is not None
-            return _chosen(_enriched(calls(subject, device, dtype)), 1 if single else self.limit)
+            found = calls(subject, device, dtype)
+            found = _enriched(found) if subject.checks_shapes else found
+            return _chosen(found, 1 if self.tested.executor.fusion is not None else self.limit)
         base = self.calls(subject, "base", device, dtype)
         if kind == "layouts":
-            return [call for call in layouts(base) if accepts(call)]
-        return list(shapes(base, accepts))
+            return [
+                call for call in layouts(base) if accepts(call) and not (is_expanded(call) and finds_positions(call))
+            ]
+        return list(shapes(base, accepts)) if subject.checks_shapes else []
 
     def _of_fusion(self, subject: Subject, index: int) -> tuple[str, ...]:
         if subject.calls is None:

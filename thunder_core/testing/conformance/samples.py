@@ -73,6 +73,12 @@ def draws(call: Call) -> bool:
         return not torch.equal(before, state())
 
 
+def finds_positions(call: Call) -> bool:
+    """Whether integers come out and none went in: places of elements, where any of equal elements is right."""
+    made = [tensor.dtype for tensor in run(call.copy()).tensors()]
+    return torch.int64 in made and all(tensor.dtype is not torch.int64 for tensor in call.tensors())
+
+
 def opinfos(subject: Subject) -> list[OpInfo]:
     """The entries of the database for an operation, perhaps none."""
     found = {id(operator): operator for symbol in subject.symbols for operator in _index().get(symbol, ())}

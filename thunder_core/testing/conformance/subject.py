@@ -52,6 +52,25 @@ class Subject:
         """Whether results hold memory that nobody wrote."""
         return any(symbol.name.rpartition(".")[2] in _UNINITIALISED for symbol in self.symbols)
 
+    @property
+    def checks_shapes(self) -> bool:
+        """Whether eager PyTorch refuses arguments whose shapes do not fit, so that any may be tried.
+
+        Its public functions do. Operators below them, like ``native_batch_norm``, read and write out of bounds instead.
+        """
+        return all(_checks_shapes(symbol) for symbol in self.symbols)
+
+
+def _checks_shapes(symbol: Symbol) -> bool:
+    if isinstance(symbol.target, torch._ops.OpOverloadPacket):
+        overloads = [getattr(symbol.target, name) for name in symbol.target.overloads()]
+        return any(torch.Tag.pointwise in overload.tags for overload in overloads)
+    if isinstance(symbol.target, torch._ops.OpOverload):
+        return torch.Tag.pointwise in symbol.target.tags
+    plain = symbol.name.rpartition(".")[2]
+    public = symbol.style is not CallStyle.FUNCTION or symbol.name.startswith("torch.")
+    return public and not plain.startswith(("_", "native_", "cudnn_", "miopen_"))
+
 
 def subjects_of(executor: OperatorExecutor, samples: Mapping[Any, Samples]) -> list[Subject]:
     """One for each operation that the executor's table names.

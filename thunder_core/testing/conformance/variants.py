@@ -27,6 +27,11 @@ def layouts(calls: Iterable[Call]) -> Iterator[Call]:
                 yield made
 
 
+def is_expanded(call: Call) -> bool:
+    """Whether elements of a tensor are one in memory."""
+    return any(stride == 0 and n > 1 for t in call.tensors() for n, stride in zip(t.shape, t.stride()))
+
+
 def shapes(calls: Iterable[Call], accepts: Callable[[Call], bool]) -> Iterator[Call]:
     """The calls with other shapes, each once, if ``accepts`` lets them through.
 
