@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import statistics
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.process import ROOT
@@ -15,10 +16,11 @@ TIMED = 20
 TINY = {"n_layer": 2, "n_head": 4, "n_embd": 64, "n_query_groups": 2, "intermediate_size": 96, "padded_vocab_size": 256}
 
 
-def train(name: str, precision: str, steps: int, tiny: bool = False) -> dict[str, Any]:
+def train(name: str, precision: str, steps: int, tiny: bool = False, executors: Sequence[str] = ()) -> dict[str, Any]:
     """Train for ``steps`` steps; losses, seconds of the first step, median seconds of the last ones, peak bytes.
 
     ``name`` is eager, torch.compile, thunder, or "eager, other attention": eager with a kernel that rounds differently.
+    ``executors`` are Thunder's; they must be installed.
     """
     import torch
 
@@ -33,7 +35,7 @@ def train(name: str, precision: str, steps: int, tiny: bool = False) -> dict[str
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
     with _attention(name, device):
-        losses, first, step = _steps(module, name, precision, batches)
+        losses, first, step = _steps(module, name, precision, batches, executors)
     return {
         "losses": losses,
         "first step": first,
@@ -76,7 +78,9 @@ def _attention(name: str, device: Any) -> contextlib.AbstractContextManager[Any]
     return sdpa_kernel(SDPBackend.FLASH_ATTENTION if device.type == "cuda" else SDPBackend.MATH)
 
 
-def _steps(module: Any, name: str, precision: str, batches: list[tuple[Any, Any]]) -> tuple[list[float], float, float]:
+def _steps(
+    module: Any, name: str, precision: str, batches: list[tuple[Any, Any]], executors: Sequence[str]
+) -> tuple[list[float], float, float]:
     import torch
 
     from benchmarks.implementations import compile_with
@@ -84,7 +88,7 @@ def _steps(module: Any, name: str, precision: str, batches: list[tuple[Any, Any]
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True)
     device = batches[0][0].device
     start = time.perf_counter()
-    compiled = module if name.startswith("eager") else compile_with(name, module, executors=[])
+    compiled = module if name.startswith("eager") else compile_with(name, module, executors=list(executors))
     losses, marks = [], []
     first = 0.0
     for inputs, targets in batches:

@@ -43,10 +43,11 @@ def main() -> None:
         for name in (*RUNS, *(["torch.compile"] if options.torch_compile else [])):
             print(f"{precision}, {name} ...", end="", flush=True)
             arguments = {"name": name, "precision": precision, "tiny": options.tiny, "steps": options.steps}
+            arguments["executors"] = options.executors
             results[name] = in_fresh_process(train, threads=options.threads, **arguments)
             print(f" {results[name]['first step']:.1f} s, then {results[name]['step'] * 1e3:.1f} ms a step", flush=True)
         runs[precision] = results
-        rows += _rows(precision, results)
+        rows += _rows(precision, results, options.executors)
     circumstances = machine.describe(options.threads) | {"device": results["eager"]["device"], "tiny": options.tiny}
     if options.json:
         rows_as_json = [row.as_json() for row in rows]
@@ -61,14 +62,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=50, help="length of the loss curves (default: 50)")
     parser.add_argument("--threads", type=int, default=8, help="CPU threads of each process (default: 8)")
     parser.add_argument("--torch-compile", action="store_true", help="measure torch.compile too")
+    parser.add_argument("--executors", nargs="+", default=[], help="names of Thunder's executors (default: reference)")
     parser.add_argument("--tiny", action="store_true", help="a tiny model, on a CPU if there is no GPU")
     parser.add_argument("--json", type=Path, help="write the result, with all losses, to this file")
     return parser.parse_args()
 
 
-def _rows(precision: str, runs: dict[str, dict[str, Any]]) -> list[Row]:
+def _rows(precision: str, runs: dict[str, dict[str, Any]], executors: list[str]) -> list[Row]:
     shown = {name: run for name, run in runs.items() if name != "eager, other attention"}
-    group = f"TinyLlama 1.1B, {precision}"
+    group = f"TinyLlama 1.1B, {precision}; executors of Thunder: {', '.join(executors) or 'reference'}"
     steps = {name: run["step"] * 1e3 for name, run in shown.items()}
     peaks = {name: run["peak bytes"] / 2**20 for name, run in shown.items() if run["peak bytes"] is not None}
     first = {name: run["first step"] for name, run in shown.items()}

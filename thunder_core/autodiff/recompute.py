@@ -68,9 +68,10 @@ POLICIES: Final = {
 FUSED: Final = {
     # Where lines become regions, one that runs again joins the region of its readers: it saves writing its result and
     # reading it again, and costs reading its arguments, if the region does not read them anyway. Measured on an H200
-    # with TinyLlama 1.1B in bfloat16 and regions by Inductor: 109.5 ms a step and 16.4 GiB, against 111.1 ms and
-    # 25.1 GiB with the policy above, and 113-116 ms and 14.4 GiB where elementwise lines are free.
-    "cheap": Policy(Work.VIEW, Work.PASS, 1 / 4),
+    # with TinyLlama 1.1B and regions by Inductor: 113.0 ms a step and 15.0 GiB in bfloat16, 123.3 ms and 23.7 GiB under
+    # autocast; with the policy above 111.1 ms and 25.1 GiB, 120.3 ms and 33.7 GiB. Reductions at a weight of one
+    # quarter took longer under autocast (131.9 ms), and saved no more.
+    "cheap": Policy(Work.VIEW, Work.ELEMENTWISE, 1 / 8),
 }
 """What some policies are instead in programs whose lines an executor fuses."""
 

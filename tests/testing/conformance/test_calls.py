@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from thunder_core.testing import ConformanceError
-from thunder_core.testing.conformance import samples
+from thunder_core.testing.conformance import opinfo_index, samples
 from thunder_core.testing.conformance.call import Call, describe_call
 from thunder_core.testing.conformance.coverage import covering
 from thunder_core.testing.conformance.failure import Breach
@@ -41,7 +41,7 @@ from thunder_core.testing.conformance.variants import (
 )
 def test_spellings_lead_to_the_database(given: Any, name: str) -> None:
     subject = operation(symbol_of(given), {})
-    assert name in {operator.name for operator in samples.opinfos(subject)}
+    assert name in {operator.name for operator in opinfo_index.opinfos(subject)}
     assert samples.calls(subject, "cpu", torch.float32)
     assert torch.float32 in samples.dtypes_of(subject, "cpu")
 
@@ -86,7 +86,7 @@ def test_functions_are_called_as_users_do(given: Any) -> None:
 def test_missing_database_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.testing._internal.common_methods_invocations", None)
     with pytest.raises(ConformanceError, match="pip install expecttest"):
-        samples._database()
+        opinfo_index._database()
 
 
 def test_covering_keeps_each_kind() -> None:

@@ -86,6 +86,8 @@ DEFECTS: dict[str, tuple[Any, str, str, str]] = {
     "raising check": (d.claims(check=d.raising_check), "*-claims", "answers", "no_such_attribute"),
     "no reason": (d.claims(check=d.silent_check), "*-claims", "decline reasons", "is False"),
     "never claimed": (d.claims(check=d.never), "*-claims", "claimed", "because the moon is in the wrong phase"),
+    "never recorded": (table("torch.nn.functional.celu", d.silu), "*-claims", "claimed", "recorded as torch.celu"),
+    "in place": (table("torch.Tensor.add_", d.silu), "*-claims", "claimed", "functional form"),
     "second claim": (
         OperatorExecutor("kernels", (Claim(F.silu, d.silu), Claim(F.silu, d.silu, check=d.always))),
         "*-claims",

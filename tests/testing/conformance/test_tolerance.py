@@ -32,8 +32,8 @@ def test_near_enough() -> None:
 @pytest.mark.parametrize("wrong", [1.01, float("nan"), float("inf"), -1.0])
 def test_too_far(wrong: float) -> None:
     text = problem([1.0, wrong], [1.0, 1.0])
-    assert text.startswith("1 of 2 elements are wrong, the worst at [1] is ")
-    assert "eager PyTorch gives 1.0 (allowed difference: 0.00101)" in text
+    assert text.startswith("1 of 2 elements are wrong; the worst, at [1], is ")
+    assert "where eager PyTorch gives 1.0 (allowed difference: 0.00101)" in text
 
 
 def test_eager_may_be_worse() -> None:

@@ -49,6 +49,8 @@ def ask(executor: Executor, subject: Subject, call: Call) -> tuple[Asked, ...]:
     lines = lines_of(subject, acquired)
     if not lines:
         raise NotApplicable(f"the program records no line of {subject.name} for this call")
+    if subject.symbols and all(line.effects.mutates for line in lines):
+        raise NotApplicable("it writes to its arguments, and executors are asked about programs in functional form")
     places = {id(tensor): index for index, tensor in enumerate(call.tensors())}
     positions = {
         proxy.name: places[id(value)]

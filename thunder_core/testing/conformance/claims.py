@@ -14,6 +14,7 @@ from thunder_core.passes.rewriting import rewritten_form
 from thunder_core.testing.conformance.asking import Asked, answer_of, ask, refuse_unreasoned, watched
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
+from thunder_core.testing.conformance.samples import recorded_instead
 from thunder_core.testing.conformance.subject import Subject
 from thunder_core.testing.conformance.tested import Tested
 
@@ -80,7 +81,7 @@ class _Answers:
     def check(self, executor: str) -> None:
         """Raise `Breach` for a claim that was never used."""
         if not self.used and not self.reasons:
-            why = "; ".join(self.missing) or "the suite knows no calls of it"
+            why = "; ".join(self.missing) or _why_no_calls(self.subject)
             raise Breach("claimed", f"{self.subject.name} was never asked about, because {why}; give samples={{...}}")
         rows = range(len(self.subject.claims)) if self.subject.claims else (-1,)
         for row in rows:
@@ -91,6 +92,13 @@ class _Answers:
                     "claimed",
                     f"{executor} never claimed {self.subject.name} ({which}), because {why}; nothing was tested",
                 )
+
+
+def _why_no_calls(subject: Subject) -> str:
+    instead = recorded_instead(subject, "cpu")
+    if instead:
+        return f"calls of it are recorded as {', '.join(sorted(instead))}, which is what to claim"
+    return "the suite knows no calls of it"
 
 
 def _ask(tested: Tested, subject: Subject, call: Call, seen: _Answers) -> list[Asked]:

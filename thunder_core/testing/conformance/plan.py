@@ -116,9 +116,8 @@ class Plan:
             return _chosen(found, 1 if self.tested.executor.fusion is not None else self.limit)
         base = self.calls(subject, "base", device, dtype)
         if kind == "layouts":
-            return [
-                call for call in layouts(base) if accepts(call) and not (is_expanded(call) and finds_positions(call))
-            ]
+            accepted = [call for call in layouts(base) if accepts(call)]
+            return [call for call in accepted if not (is_expanded(call) and finds_positions(call))]
         return list(shapes(base, accepts)) if subject.checks_shapes else []
 
     def _of_fusion(self, subject: Subject, index: int) -> tuple[str, ...]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.symbols.registry import registry
 from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.failure import ConformanceError, NotApplicable
+from thunder_core.testing.conformance.failure import NotApplicable
+from thunder_core.testing.conformance.opinfo_index import opinfos
 from thunder_core.testing.conformance.recording import lines_of, record
 from thunder_core.testing.conformance.results import quietly, run, seed_generators
 from thunder_core.testing.conformance.subject import Subject
@@ -79,12 +78,6 @@ def finds_positions(call: Call) -> bool:
     return torch.int64 in made and all(tensor.dtype is not torch.int64 for tensor in call.tensors())
 
 
-def opinfos(subject: Subject) -> list[OpInfo]:
-    """The entries of the database for an operation, perhaps none."""
-    found = {id(operator): operator for symbol in subject.symbols for operator in _index().get(symbol, ())}
-    return list(found.values())
-
-
 def _given(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[Call]:
     if subject.samples is not None and subject.function is not None:
         for number, (args, kwargs) in enumerate(subject.samples(device, dtype)):
@@ -106,6 +99,18 @@ def _from_opinfo(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[
             yield from [replace(call, function=function) for call in found]
 
 
+def recorded_instead(subject: Subject, device: str) -> set[str]:
+    """What calls of the subject's function are recorded as, where that is something else."""
+    found: set[str] = set()
+    for operator in opinfos(subject) if subject.function is not None else ():
+        dtype = min(operator.supported_dtypes(torch.device(device).type), key=str)
+        for sample in itertools.islice(operator.sample_inputs(device, dtype, requires_grad=False), 1):
+            call = Call("", subject.function, (sample.input, *sample.args), dict(sample.kwargs))
+            if accepts(call):
+                found.update(line.symbol.name for line in record(call).trace.symbols)
+    return found
+
+
 def _spelling(subject: Subject, operator: OpInfo, found: Sequence[Call]) -> Callable[..., Any] | None:
     """What to call with the samples so that lines of the subject are recorded: its function, or one of the entry."""
     variants = (subject.function, operator.op, operator.method_variant, operator.inplace_variant)
@@ -122,39 +127,3 @@ def _is_recorded(subject: Subject, call: Call) -> bool:
         return bool(lines_of(subject, record(call)))
     except NotApplicable:
         return False
-
-
-@cache
-def _index() -> dict[Symbol, list[OpInfo]]:
-    """The database by the symbols that its entries may become, whatever the spelling."""
-    found: dict[Symbol, list[OpInfo]] = {}
-    for operator in _database():
-        for symbol in _symbols(operator):
-            found.setdefault(symbol, []).append(operator)
-    return found
-
-
-def _symbols(operator: OpInfo) -> set[Symbol]:
-    variants = (operator.op, operator.method_variant, operator.inplace_variant, operator.operator_variant)
-    symbols = {registry.symbol_of(variant) for variant in variants if variant is not None}
-    packet = getattr(torch.ops.aten, (operator.aten_name or operator.name).rpartition(".")[2], None)
-    if packet is not None:
-        overloads = [getattr(packet, name) for name in packet.overloads()]
-        symbols.update(registry.symbol_of(function) for function in (packet, *overloads))
-    for name in (f"torch.{operator.name}", *[f"torch.{alias.name}" for alias in operator.aliases]):
-        try:
-            symbols.add(registry.symbol_named(name))
-        except LookupError:  # an entry of the database that is no function of torch
-            continue
-    return {symbol for symbol in symbols if Tag.LOCAL not in symbol.tags}
-
-
-def _database() -> Any:
-    try:
-        from torch.testing._internal.common_methods_invocations import op_db
-    except ImportError as error:
-        raise ConformanceError(
-            f"PyTorch's OpInfo database, where samples come from, cannot be imported: {error}",
-            advice=("pip install expecttest numpy",),
-        ) from error
-    return op_db

@@ -113,7 +113,7 @@ class _ValueCheck:
         tolerance = self._tolerances.of(self._subject, expected.dtype)
         problem = value_problem(actual, expected, tolerance, lambda: self._reference(position))
         if problem is not None:
-            raise Breach("values", f"of {name}, {problem}")
+            raise Breach("values", f"{name}: {problem}")
 
     def _reference(self, position: int) -> torch.Tensor | None:
         if self._exact is None:

@@ -123,6 +123,6 @@ def _worst(wrong: torch.Tensor, ours: torch.Tensor, theirs: torch.Tensor, tolera
     position = tuple(int(index) for index in torch.unravel_index(distance.argmax(), distance.shape))
     expected, actual = theirs[position].item(), ours[position].item()
     allowed = float(_allowed(theirs, tolerance)[position])
-    place = f"at {list(position)} " if position else ""
-    count = f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, the worst " if wrong.numel() > 1 else ""
-    return f"{count}{place}is {actual!r}; eager PyTorch gives {expected!r} (allowed difference: {allowed:.3g})"
+    count, place = f"{int(wrong.sum())} of {wrong.numel()} elements are wrong", list(position)
+    what = f"{count}; the worst, at {place}," if position else "it"
+    return f"{what} is {actual!r}, where eager PyTorch gives {expected!r} (allowed difference: {allowed:.3g})"
