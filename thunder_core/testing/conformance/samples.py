@@ -102,10 +102,13 @@ def _from_opinfo(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[
 def recorded_instead(subject: Subject, device: str) -> set[str]:
     """What calls of the subject's function are recorded as, where that is something else."""
     found: set[str] = set()
-    for operator in opinfos(subject) if subject.function is not None else ():
+    function = subject.function
+    if function is None:
+        return found
+    for operator in opinfos(subject):
         dtype = min(operator.supported_dtypes(torch.device(device).type), key=str)
         for sample in itertools.islice(operator.sample_inputs(device, dtype, requires_grad=False), 1):
-            call = Call("", subject.function, (sample.input, *sample.args), dict(sample.kwargs))
+            call = Call("", function, (sample.input, *sample.args), dict(sample.kwargs))
             if accepts(call):
                 found.update(line.symbol.name for line in record(call).trace.symbols)
     return found
