@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import combinations
 from typing import Any
 
@@ -11,11 +11,12 @@ import torch
 from thunder_core.testing.conformance.call import Call
 
 
-def covering(calls: Iterable[Call], limit: int) -> list[Call]:
+def covering(calls: Iterable[Call], limit: int, wanted: Callable[[Call], bool] = lambda call: True) -> list[Call]:
     """At most ``limit`` calls, in their order: first those that bring most that is new, then new pairs of such things.
 
     New is, in each place of the arguments: the number of dimensions, whether one has the size 0 or 1, the dtype, a
-    truth value or a word, the sign of a number, the length of a sequence.
+    truth value or a word, the sign of a number, the length of a sequence. Calls that are not ``wanted`` are left out;
+    only the others that are chosen are asked about.
     """
     candidates = list(calls)
     singles = [frozenset(_features(call)) for call in candidates]
@@ -23,11 +24,15 @@ def covering(calls: Iterable[Call], limit: int) -> list[Call]:
     seen: set[Hashable] = set()
     together: set[Hashable] = set()
     chosen: list[int] = []
-    while len(chosen) < min(limit, len(candidates)):
-        gains = [(len(singles[index] - seen), len(pairs[index] - together)) for index in range(len(candidates))]
-        best = max(range(len(candidates)), key=gains.__getitem__)
+    left = list(range(len(candidates)))
+    while left and len(chosen) < limit:
+        gains = {index: (len(singles[index] - seen), len(pairs[index] - together)) for index in left}
+        best = max(left, key=gains.__getitem__)
         if chosen and not any(gains[best]):
             break
+        left.remove(best)
+        if not wanted(candidates[best]):
+            continue
         chosen.append(best)
         seen |= singles[best]
         together |= pairs[best]

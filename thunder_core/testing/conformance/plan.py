@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 
 from thunder_core.executors import Executor, OperatorExecutor
 from thunder_core.testing.conformance.asking import is_claimed
-from thunder_core.testing.conformance.call import Call, describe_call
-from thunder_core.testing.conformance.coverage import covering
+from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.forward import check_determinism, check_forward, check_memory
 from thunder_core.testing.conformance.gradient import check_gradient, check_gradients_of, differentiates
 from thunder_core.testing.conformance.pair import check_pair
-from thunder_core.testing.conformance.samples import accepts, calls, draws, dtypes_of, finds_positions
+from thunder_core.testing.conformance.sampler import Sampler
+from thunder_core.testing.conformance.samples import dtypes_of
 from thunder_core.testing.conformance.subject import Subject
 from thunder_core.testing.conformance.tested import Tested
-from thunder_core.testing.conformance.variants import (
-    as_matrices,
-    is_expanded,
-    layouts,
-    shapes,
-    with_negative_dimensions,
-)
 
 Check = Callable[[Tested, Subject, Call, Sequence[Call]], None]
 """The last argument: other calls of the same operation."""
@@ -65,14 +58,13 @@ class Plan:
         tested: the executor.
         devices: to test on.
         dtypes: to test with; None: those that the samples know.
-        limit: number of samples of each operation, device and dtype.
+        sampler: the calls.
     """
 
     tested: Tested
     devices: tuple[str, ...]
     dtypes: tuple[torch.dtype, ...] | None
-    limit: int
-    _calls: dict[tuple[Subject, str, str, torch.dtype], list[Call]] = field(default_factory=dict, repr=False)
+    sampler: Sampler
 
     def tests(self, subject: Subject) -> Iterator[tuple[str, str, torch.dtype, int]]:
         """``(word, device, dtype, number of the call)`` of each test."""
@@ -104,21 +96,7 @@ class Plan:
 
     def calls(self, subject: Subject, kind: str, device: str, dtype: torch.dtype) -> list[Call]:
         """The calls of a kind: ``base``, those with other ``layouts``, or with other ``shapes``."""
-        key = (subject, kind, device, dtype)
-        if key not in self._calls:
-            self._calls[key] = self._make(subject, kind, device, dtype)
-        return self._calls[key]
-
-    def _make(self, subject: Subject, kind: str, device: str, dtype: torch.dtype) -> list[Call]:
-        if kind == "base":
-            found = calls(subject, device, dtype)
-            found = _enriched(found) if subject.checks_shapes else found
-            return _chosen(found, 1 if self.tested.executor.fusion is not None else self.limit)
-        base = self.calls(subject, "base", device, dtype)
-        if kind == "layouts":
-            accepted = [call for call in layouts(base) if accepts(call)]
-            return [call for call in accepted if not (is_expanded(call) and finds_positions(call))]
-        return list(shapes(base, accepts)) if subject.checks_shapes else []
+        return self.sampler.calls(subject, kind, device, dtype)
 
     def _of_fusion(self, subject: Subject, index: int) -> tuple[str, ...]:
         if subject.calls is None:
@@ -158,22 +136,3 @@ def _may_have_pair(executor: Executor, subject: Subject) -> bool:
     if isinstance(executor, OperatorExecutor):
         return any(claim.derivative is not None for claim in subject.claims)
     return type(executor).derivative is not Executor.derivative
-
-
-def _chosen(found: Sequence[Call], limit: int) -> list[Call]:
-    """A few that differ; at most one that draws random numbers if others do not, since its values are not compared."""
-    random = [call for call in found if draws(call)]
-    others = [call for call in found if call not in random]
-    return [*covering(others, limit - bool(random and limit > 1)), *random[:1]] if others else covering(random, limit)
-
-
-def _enriched(found: Sequence[Call]) -> list[Call]:
-    """The calls; with two dimensions if none has as many, since layouts differ from there on; counted from the last."""
-    made = list(found)
-    if not any(tensor.ndim > 1 and tensor.numel() > 1 for call in found for tensor in call.tensors()):
-        made += [call for call in map(as_matrices, found) if accepts(call)]
-    for call in found:
-        negative = with_negative_dimensions(call)
-        if describe_call(negative) != describe_call(call) and accepts(negative):
-            made.append(negative)
-    return made

@@ -29,6 +29,15 @@ def lines_of(subject: Subject, acquired: Acquired) -> list[BoundSymbol]:
     return [line for line in acquired.trace.symbols if not subject.symbols or line.symbol in subject.symbols]
 
 
+def is_offered(subject: Subject, call: Call) -> bool:
+    """Whether executors are asked about a line of the subject: not if it is recorded as another, or writes."""
+    try:
+        lines = lines_of(subject, record(call))
+    except NotApplicable:
+        return False
+    return not subject.symbols or any(not line.effects.mutates for line in lines)
+
+
 def program_of(function: Callable[..., Any]) -> Callable[..., Any]:
     """A program that calls ``function``."""
 

@@ -15,6 +15,7 @@ from thunder_core.testing.conformance.executor_cases import ExecutorCases
 from thunder_core.testing.conformance.failure import ConformanceError
 from thunder_core.testing.conformance.fused_programs import OPERATIONS, program_subjects
 from thunder_core.testing.conformance.plan import Plan
+from thunder_core.testing.conformance.sampler import Sampler
 from thunder_core.testing.conformance.subject import Samples, Subject, operation, subjects_of, symbol_of
 from thunder_core.testing.conformance.tested import Tested
 from thunder_core.testing.conformance.tolerance import Tolerance, Tolerances
@@ -77,7 +78,8 @@ def executor_cases(
 ) -> list[Case]:
     """The tests of `executor_suite`, one by one."""
     tested = _tested(executor, options, Tolerances(tolerances or {}))
-    plan = Plan(tested, tuple(devices), None if dtypes is None else tuple(dtypes), limit)
+    sampler = Sampler(limit if tested.executor.fusion is None else 1)
+    plan = Plan(tested, tuple(devices), None if dtypes is None else tuple(dtypes), sampler)
     plain = tested.plain
     if isinstance(plain, OperatorExecutor):
         cases = ExecutorCases(plan, subjects_of(plain, samples or {}), table=True)
