@@ -1,11 +1,35 @@
-"""Configurations: one validated file that says who runs what, in which order."""
+"""Configurations: one validated file that says who runs what, in which order.
 
-from thunder_core.config.json_schema import schema
-from thunder_core.config.model import ThunderConfig
-from thunder_core.config.problems import Problem
-from thunder_core.config.resolve import check_config, read_config, resolve_config, settings_of
-from thunder_core.config.settings import Settings
-from thunder_core.config.yaml_writer import to_yaml
+What is offered here is imported when it is first used: compiling a program takes a part of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thunder_core.config.json_schema import schema as schema
+    from thunder_core.config.model import ThunderConfig as ThunderConfig
+    from thunder_core.config.problems import Problem as Problem
+    from thunder_core.config.resolve import check_config as check_config
+    from thunder_core.config.resolve import read_config as read_config
+    from thunder_core.config.resolve import resolve_config as resolve_config
+    from thunder_core.config.resolve import settings_of as settings_of
+    from thunder_core.config.settings import Settings as Settings
+    from thunder_core.config.yaml_writer import to_yaml as to_yaml
+
+_WHERE = {
+    "Problem": "problems",
+    "Settings": "settings",
+    "ThunderConfig": "model",
+    "check_config": "resolve",
+    "read_config": "resolve",
+    "resolve_config": "resolve",
+    "schema": "json_schema",
+    "settings_of": "resolve",
+    "to_yaml": "yaml_writer",
+}
 
 __all__ = [
     "Problem",
@@ -18,3 +42,13 @@ __all__ = [
     "settings_of",
     "to_yaml",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

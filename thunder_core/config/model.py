@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -35,10 +34,13 @@ SYMBOLIC_ADVICE = 'use cache="constant values"; each new shape compiles a new en
 class Budget(BaseModel):
     """``recompute: {budget: 0.5}``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    budget: float = Field(ge=0, strict=True)
-    """Save at most this share of the bytes that the default saves, if any choice does."""
+    budget: float = Field(
+        ge=0,
+        strict=True,
+        description="Save at most this share of the bytes that the default saves, if any choice does.",
+    )
 
 
 def _cache(value: Any) -> Any:
@@ -65,6 +67,8 @@ def _requires(value: Any) -> Any:
 
 
 def _requirements(values: Any) -> Iterator[str | PydanticCustomError]:
+    from packaging.requirements import InvalidRequirement, Requirement  # here: few configurations have any
+
     for value in values:
         try:
             yield value if Requirement(value).url is None else refusal("an address cannot be checked; give a version")
@@ -90,28 +94,46 @@ class ThunderConfig(BaseModel):
             options are checked when the configuration is used.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, title="Thunder")
+    model_config = ConfigDict(frozen=True, extra="forbid", title="Thunder")
 
-    extends: str | None = Field(default=None, strict=True, min_length=1)
-    """The preset, or the file relative to this one, that this configuration changes."""
-    requires: Annotated[tuple[str, ...], BeforeValidator(_requires)] = ()
-    """Distributions that must be installed, with versions: `thunder-plugin-cudnn>=0.1`."""
-    executors: Annotated[Entries | None, BeforeValidator(read_entries(Executor))] = None
-    """Who is asked to run operations, in order. The reference executor follows them. Absent: the default preset's."""
-    transforms: Annotated[Entries, BeforeValidator(read_entries(Transform))] = ()
-    """Passes to add to the pipeline, or options of those that run by default."""
-    front_end: Annotated[str, Field(strict=True, min_length=1)] = "run"
-    """How programs are recorded."""
-    cache: Annotated[CacheMode, BeforeValidator(_cache)] = "constant values"
-    """Guard on everything the program read, or trust that only the data of tensors changes, or compile at each call."""
-    sharp_edges: Literal["allow", "warn", "error"] = "warn"
-    """What to do when the program consumes Python's or NumPy's random state."""
-    recompute: Annotated[Policy | Budget, BeforeValidator(_recompute)] = "cheap"
-    """What training computes again in backward instead of saving it."""
-    recompile_warning: Count = 8
-    """Number of compilations of one program after which each further one warns."""
-    recompile_limit: Count = 64
-    """Number of cached entries after which eager PyTorch runs the program instead."""
+    # Descriptions are no docstrings, which pydantic would have to read from the source: that takes 40 ms.
+    extends: str | None = Field(
+        default=None,
+        strict=True,
+        min_length=1,
+        description="The preset, or the file relative to this one, that this configuration changes.",
+    )
+    requires: Annotated[tuple[str, ...], BeforeValidator(_requires)] = Field(
+        default=(), description="Distributions that must be installed, with versions: `thunder-plugin-cudnn>=0.1`."
+    )
+    executors: Annotated[Entries | None, BeforeValidator(read_entries(Executor))] = Field(
+        default=None,
+        description="Who is asked to run operations, in order. The reference executor follows them. Absent: those of "
+        "the default preset.",
+    )
+    transforms: Annotated[Entries, BeforeValidator(read_entries(Transform))] = Field(
+        default=(), description="Passes to add to the pipeline, or options of those that run by default."
+    )
+    front_end: Annotated[str, Field(strict=True, min_length=1)] = Field(
+        default="run", description="How programs are recorded."
+    )
+    cache: Annotated[CacheMode, BeforeValidator(_cache)] = Field(
+        default="constant values",
+        description="Guard on everything the program read, or trust that only the data of tensors changes, or compile "
+        "at each call.",
+    )
+    sharp_edges: Literal["allow", "warn", "error"] = Field(
+        default="warn", description="What to do when the program consumes Python's or NumPy's random state."
+    )
+    recompute: Annotated[Policy | Budget, BeforeValidator(_recompute)] = Field(
+        default="cheap", description="What training computes again in backward instead of saving it."
+    )
+    recompile_warning: Count = Field(
+        default=8, description="Number of compilations of one program after which each further one warns."
+    )
+    recompile_limit: Count = Field(
+        default=64, description="Number of cached entries after which eager PyTorch runs the program instead."
+    )
 
     def __init__(self, **values: Any) -> None:
         try:

@@ -13,7 +13,6 @@ from thunder_core.config.lookup import find, of_core
 from thunder_core.config.merge import Merged
 from thunder_core.config.model import ThunderConfig, parse
 from thunder_core.config.problems import Problem, Trail
-from thunder_core.config.requirements import unmet
 from thunder_core.config.sentences import sentences
 from thunder_core.errors import PluginError, is_strict
 from thunder_core.plugins.host import host
@@ -67,6 +66,8 @@ def parts_of(merged: Merged) -> Parts:
     """Find all that the configuration names. Imports nothing of it, apart from the plugins' specifications."""
     finder = _Finder(merged, list(merged.problems))
     for index, requirement in enumerate(merged.config.requires):
+        from thunder_core.config.requirements import unmet  # here: few configurations require anything
+
         why = unmet(requirement)
         if why:
             finder.problem(("requires", index), why)

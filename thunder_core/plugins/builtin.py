@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from thunder_core.plugins.hookspecs import hookimpl
 from thunder_core.plugins.options import TransformOptions
@@ -12,8 +12,9 @@ from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, Preset, Trans
 class ConstantFoldingOptions(TransformOptions):
     """Of the transform ``constant_folding``."""
 
-    limit: int = Field(default=1 << 20, ge=0)
-    """The largest tensor that is folded, in bytes."""
+    model_config = ConfigDict(use_attribute_docstrings=False)  # see `thunder_core.plugins.options`
+
+    limit: int = Field(default=1 << 20, ge=0, description="The largest tensor that is folded, in bytes.")
 
 
 @hookimpl

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Options(BaseModel):
     """Base of all: immutable, hashable, and no name that is not declared."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    # The classes of this file do not describe their fields by docstrings, as plugins do: reading these from the source
+    # takes 40 ms the first time, and this module is imported whenever a program is compiled.
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    optional: bool = False
-    """Leave it out, and say so in the report, where it cannot be used. Otherwise that is an error."""
+    optional: bool = Field(
+        default=False,
+        description="Leave it out, and say so in the report, where it cannot be used. Otherwise that is an error.",
+    )
 
     def __hash__(self) -> int:
         """By content, also where an option is a mapping or a list."""
@@ -23,16 +27,21 @@ class Options(BaseModel):
 class ExecutorOptions(Options):
     """What every executor takes."""
 
-    include: tuple[str, ...] = ()
-    """Patterns (`*`, `?`) of the symbols that it is asked for; empty: all of them."""
-    exclude: tuple[str, ...] = ()
-    """Patterns of the symbols that it is not asked for."""
-    on_decline: Literal["next", "warn", "error"] = "next"
-    """What to do when it has an implementation of an operation, but not for this call of it."""
+    include: tuple[str, ...] = Field(
+        default=(), description="Patterns (`*`, `?`) of the symbols that it is asked for; empty: all of them."
+    )
+    exclude: tuple[str, ...] = Field(default=(), description="Patterns of the symbols that it is not asked for.")
+    on_decline: Literal["next", "warn", "error"] = Field(
+        default="next",
+        description="What to do when it has an implementation of an operation, but not for this call of it.",
+    )
 
 
 class TransformOptions(Options):
     """What every transform takes."""
 
-    enabled: bool = True
-    """False leaves the transform out."""
+    enabled: bool = Field(default=True, description="False leaves the transform out.")
+
+
+for _base in (Options, ExecutorOptions, TransformOptions):
+    _base.model_config["use_attribute_docstrings"] = True  # for the classes that are derived from it
