@@ -163,7 +163,6 @@ def test_one_tensor_twice_stays_one() -> None:
         torch.tensor([True, False]),
         torch.randn(3, dtype=torch.complex64),
     ],
-    ids=str,
 )
 def test_guarded_memory_holds_the_same(tensor: torch.Tensor) -> None:
     guard = GuardedMemory(0xFF)
