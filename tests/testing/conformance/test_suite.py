@@ -97,6 +97,16 @@ def test_snippet_makes_equal_tensors(kind: str) -> None:
     assert 'executors=["reference"]' in code
 
 
+def test_snippet_of_large_tensors() -> None:
+    x, g = torch.randn(40, 30).t().requires_grad_(), torch.randn(30, 40)
+    code = snippet(Call("x", torch.sin, (x,)), [g], '["reference"]')
+    assert code.count("# other values than in the test") == 2
+    with contextlib.redirect_stdout(io.StringIO()):
+        namespace: dict[str, Any] = {}
+        exec(code, namespace)
+    assert (namespace["x0"].shape, namespace["x0"].stride()) == (x.shape, x.stride())
+
+
 def own_operation() -> Iterator[Any]:
     with torch.library._scoped_library("conformance_tests", "DEF") as library:
         library.define("twice(Tensor x) -> Tensor")

@@ -81,22 +81,29 @@ def backward(made: Run, cotangents: Sequence[torch.Tensor], *, retain_graph: boo
 
 
 def cotangents_for(outputs: Sequence[torch.Tensor], layout: str) -> list[torch.Tensor]:
-    """Random gradients of results, the same whenever asked: dense, expanded from one element, or transposed."""
+    """Random gradients of results, the same whenever asked: dense, expanded from one element, or transposed.
+
+    Multiples of a quarter, which all floating-point types hold.
+    """
     generator = torch.Generator().manual_seed(1)
-    return [_cotangent(output, layout, generator) for output in outputs]
+    return [_cotangent(output.detach(), layout, generator) for output in outputs]
 
 
 def _cotangent(output: torch.Tensor, layout: str, generator: torch.Generator) -> torch.Tensor:
-    wide = torch.complex64 if output.is_complex() else torch.float32
     shape = tuple(output.shape)
     if layout == "expanded":
-        made = torch.randn((1,) * output.ndim, generator=generator, dtype=wide)
-        return made.to(output.device, output.dtype).expand(shape)
+        return _quarters((1,) * output.ndim, output, generator).expand(shape)
     if layout == "transposed":
-        made = torch.randn(shape[::-1], generator=generator, dtype=wide)
-        return made.to(output.device, output.dtype).permute(tuple(range(output.ndim))[::-1])
-    made = torch.randn(shape, generator=generator, dtype=wide).to(output.device, output.dtype)
-    return torch.empty_like(output).copy_(made).detach()
+        return _quarters(shape[::-1], output, generator).permute(tuple(range(output.ndim))[::-1])
+    return torch.empty_like(output).copy_(_quarters(shape, output, generator))
+
+
+def _quarters(shape: tuple[int, ...], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    made = torch.randint(1, 9, shape, generator=generator) * torch.randint(0, 2, shape, generator=generator).mul(2).sub(
+        1
+    )
+    wide = torch.complex(made / 4, made.flip(0) / 4 if shape else made / 4) if like.is_complex() else made / 4
+    return wide.to(like.device, like.dtype)
 
 
 def _eager(call: Call) -> Run | None:

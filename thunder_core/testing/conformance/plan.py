@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import torch
@@ -65,6 +65,7 @@ class Plan:
     devices: tuple[str, ...]
     dtypes: tuple[torch.dtype, ...] | None
     sampler: Sampler
+    _claimed: dict[tuple[Subject, str, torch.dtype], bool] = field(default_factory=dict, repr=False)
 
     def tests(self, subject: Subject) -> Iterator[tuple[str, str, torch.dtype, int]]:
         """``(word, device, dtype, number of the call)`` of each test."""
@@ -119,11 +120,14 @@ class Plan:
 
     def is_claimed(self, subject: Subject, device: str, dtype: torch.dtype) -> bool:
         """Whether a sample is claimed, with gradients or without."""
-        return any(
-            is_claimed(self.tested.executor, subject, variant)
-            for call in self.calls(subject, "base", device, dtype)
-            for variant in (call, call.copy(tuple(call.differentiable())))
-        )
+        key = (subject, device, dtype)
+        if key not in self._claimed:
+            self._claimed[key] = any(
+                is_claimed(self.tested.executor, subject, variant)
+                for call in self.calls(subject, "base", device, dtype)
+                for variant in (call, call.copy(tuple(call.differentiable())))
+            )
+        return self._claimed[key]
 
     def _possible(self, subject: Subject, dtype: torch.dtype, words: Sequence[str]) -> tuple[str, ...]:
         impossible = set() if dtype.is_floating_point or dtype.is_complex else {"gradient", "pair"}

@@ -30,7 +30,7 @@ def snippet(call: Call, cotangents: Sequence[torch.Tensor | None], executors: st
     names: dict[int, str] = {}
     for index, tensor in enumerate(call.tensors()):
         names[id(tensor)] = f"x{index}"
-        lines.append(f"x{index} = {_tensor(tensor)}")
+        lines.append(f"x{index} = {_tensor(tensor)}{_note(tensor)}")
     arguments = _arguments(speller, call, names)
     called = _called(speller, call.function, arguments)
     given = ", ".join(names.values())
@@ -54,12 +54,14 @@ def _gradient(given: str, wanted: Sequence[str], cotangents: Sequence[torch.Tens
     made = [f"    result = run({given})", "    print(result)"]
     if not cotangents:
         return made
-    vectors = ", ".join(_tensor(cotangent) for cotangent in cotangents if cotangent is not None)
+    given_back = [cotangent for cotangent in cotangents if cotangent is not None]
     return [
         *made,
         "    leaves = torch.utils._pytree.tree_leaves(result)",
         "    results = [leaf for leaf in leaves if torch.is_tensor(leaf) and leaf.requires_grad]",
-        f"    cotangents = [{vectors}]",
+        "    cotangents = [",
+        *[f"        {_tensor(cotangent)},{_note(cotangent)}" for cotangent in given_back],
+        "    ]",
         f"    print(torch.autograd.grad(results, [{', '.join(wanted)}], cotangents, allow_unused=True))",
     ]
 
@@ -106,7 +108,7 @@ def _tensor(tensor: torch.Tensor) -> str:
     shape, stride, offset = tuple(plain.shape), plain.stride(), plain.storage_offset()
     if not plain.numel():
         return f"torch.empty_strided({shape}, {stride}, {options}){end}"
-    span = offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride))
+    span = _span(plain)
     if span <= _MOST_VALUES:
         memory = f"torch.tensor({_values(plain.as_strided((span,), (1,), 0))}, {options})"
     elif plain.is_floating_point() or plain.is_complex():
@@ -116,6 +118,17 @@ def _tensor(tensor: torch.Tensor) -> str:
     if plain.is_contiguous() and not offset:
         return memory + (f".reshape({shape})" if len(shape) != 1 else "") + end
     return f"{memory}.as_strided({shape}, {stride}, {offset}){end}"
+
+
+def _note(tensor: torch.Tensor) -> str:
+    return "  # other values than in the test" if _span(tensor) > _MOST_VALUES else ""
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Elements of its storage up to its last one."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return 0
+    return int(tensor.storage_offset()) + 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
 
 
 def _values(tensor: torch.Tensor) -> str:
