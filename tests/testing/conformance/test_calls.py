@@ -17,10 +17,10 @@ from thunder_core.testing.conformance.call import Call, describe_call
 from thunder_core.testing.conformance.coverage import covering
 from thunder_core.testing.conformance.failure import Breach
 from thunder_core.testing.conformance.guarded import GuardedMemory
+from thunder_core.testing.conformance.layouts import layouts
 from thunder_core.testing.conformance.subject import operation, symbol_of
 from thunder_core.testing.conformance.variants import (
     as_matrices,
-    layouts,
     shapes,
     with_negative_dimensions,
     with_other_values,
@@ -141,6 +141,7 @@ def test_other_values_keep_metadata() -> None:
     ]
     assert not torch.equal(made[0], x)
     assert made[1].tolist() == [2, 1, 0]
+    assert made[0].tolist() == x.flip((0, 1)).tolist()
 
 
 def test_one_tensor_twice_stays_one() -> None:

@@ -17,7 +17,7 @@ from thunder_core.ir.tree import iterate_leaves
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
 from thunder_core.testing.conformance.recording import lines_of, record
-from thunder_core.testing.conformance.results import quietly
+from thunder_core.testing.conformance.running import quietly
 from thunder_core.testing.conformance.subject import Subject
 
 

@@ -10,14 +10,15 @@ from thunder_core.executors import Declined
 from thunder_core.runtime.function import ThunderFunction
 from thunder_core.testing.conformance.asking import Asked, ask, is_claimed
 from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.differentiation import compiled_backward, cotangents_for, differentiates
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
-from thunder_core.testing.conformance.gradient import backward, cotangents_for, differentiates
 from thunder_core.testing.conformance.guarded import PATTERNS, GuardedMemory
 from thunder_core.testing.conformance.recording import is_offered
-from thunder_core.testing.conformance.results import Run, compare, quietly, run
+from thunder_core.testing.conformance.results import compare
+from thunder_core.testing.conformance.running import run, tensors_of
 from thunder_core.testing.conformance.samples import accepts
 from thunder_core.testing.conformance.subject import Subject
-from thunder_core.testing.conformance.tested import Tested, raised
+from thunder_core.testing.conformance.tested import Tested
 from thunder_core.testing.conformance.tolerance import same_bits
 from thunder_core.testing.conformance.variants import with_other_values
 
@@ -28,8 +29,7 @@ def check_forward(tested: Tested, subject: Subject, call: Call, others: Sequence
     expected = run(call.copy())
     program = tested.compile(call)
     actual = tested.run(program, call.copy())
-    double = lambda wide: run(wide).tensors()  # noqa: E731
-    compare(expected, actual, tested.value_check(subject, asked, call, double))
+    compare(expected, actual, tested.value_check(subject, asked, call, tensors_of))
     tested.must_have_run(program, asked)
 
 
@@ -62,12 +62,9 @@ def _guarded(
         inputs = entry.prologue.function(placed.args, placed.kwargs)
         if inputs is None:
             raise NotApplicable("the compiled program does not serve the call that it was compiled for")
-        with quietly(), guard.allocations():  # programs do not run under such modes, so this is inside of the program
-            try:
-                made = Run(placed, entry.run(inputs, placed.args, placed.kwargs))
-                gradients = backward(made, cotangents_for(made.differentiable(), "dense"))
-            except Exception as error:
-                raise raised("the compiled program", error) from error
+        with guard.allocations():  # compiled programs do not run under such modes: this is what they do themselves
+            made = tested.run(lambda *args, **kwargs: entry.run(inputs, args, kwargs), placed)
+            gradients = compiled_backward(made, cotangents_for(made.differentiable(), "dense"))
         guard.check()
     except Breach as breach:
         breach.call = breach.call or call.copy(wanted)
@@ -80,7 +77,7 @@ def check_determinism(tested: Tested, subject: Subject, call: Call, others: Sequ
     if subject.has_state:
         raise NotApplicable("the claim keeps a state, so that equal calls may differ")
     claimed(tested, subject, call)
-    if not _same(_eager(call), _eager(call)) or subject.is_uninitialised:
+    if not _same(tensors_of(call.copy()), tensors_of(call.copy())) or subject.is_uninitialised:
         raise NotApplicable("eager PyTorch gives other bits each time")
     program = tested.compile(call)
     first = _all_of(tested, program, call)
@@ -112,16 +109,11 @@ def _all_of(tested: Tested, program: ThunderFunction, call: Call) -> list[torch.
     """Results, and gradients where there are any, computed twice from one graph."""
     made = tested.run(program, call.copy(tuple(call.differentiable()) if differentiates(call) else ()))
     cotangents = cotangents_for(made.differentiable(), "dense")
-    with quietly():
-        gradients = backward(made, cotangents, retain_graph=True)
-        again = backward(made, cotangents)
+    gradients = compiled_backward(made, cotangents, retain_graph=True)
+    again = compiled_backward(made, cotangents)
     if not _same([g for g in gradients if g is not None], [g for g in again if g is not None]):
         raise Breach("determinism", "two backward passes through one graph give different bits")
     return [tensor.detach() for tensor in (*made.tensors(), *gradients) if tensor is not None]
-
-
-def _eager(call: Call) -> list[torch.Tensor]:
-    return run(call.copy()).tensors()
 
 
 def _same(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:

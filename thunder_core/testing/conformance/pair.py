@@ -14,8 +14,8 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.passes.proxies import tensor_inputs_of
 from thunder_core.testing.conformance.asking import ask, watched
 from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.differentiation import LAYOUTS, differentiates
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
-from thunder_core.testing.conformance.gradient import LAYOUTS, differentiates
 from thunder_core.testing.conformance.pair_backward import PairBackward
 from thunder_core.testing.conformance.pair_forward import PairForward, compare_with_fake
 from thunder_core.testing.conformance.subject import Subject

@@ -10,10 +10,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.differentiation import backward, cotangents_for
 from thunder_core.testing.conformance.failure import Breach
-from thunder_core.testing.conformance.gradient import backward, cotangents_for
 from thunder_core.testing.conformance.pair_forward import PairForward, Pieces, called, tensors_in
-from thunder_core.testing.conformance.results import Run, compare_metadata, run, strides_that_matter
+from thunder_core.testing.conformance.results import compare_metadata, strides_that_matter
+from thunder_core.testing.conformance.running import Run, run
 from thunder_core.testing.conformance.subject import Subject
 from thunder_core.testing.conformance.tested import Tested
 from thunder_core.testing.conformance.tolerance import same_bits

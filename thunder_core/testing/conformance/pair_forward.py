@@ -13,7 +13,8 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.testing.conformance.asking import Asked
 from thunder_core.testing.conformance.failure import Breach
-from thunder_core.testing.conformance.results import quietly, strides_that_matter
+from thunder_core.testing.conformance.results import strides_that_matter
+from thunder_core.testing.conformance.running import quietly
 from thunder_core.testing.conformance.tested import raised
 from thunder_core.testing.snapshot import storage_key
 

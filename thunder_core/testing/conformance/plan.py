@@ -11,8 +11,9 @@ import torch
 from thunder_core.executors import Executor, OperatorExecutor
 from thunder_core.testing.conformance.asking import is_claimed
 from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.differentiation import differentiates
 from thunder_core.testing.conformance.forward import check_determinism, check_forward, check_memory
-from thunder_core.testing.conformance.gradient import check_gradient, check_gradients_of, differentiates
+from thunder_core.testing.conformance.gradient import check_gradient, check_gradients_of
 from thunder_core.testing.conformance.pair import check_pair
 from thunder_core.testing.conformance.sampler import Sampler
 from thunder_core.testing.conformance.samples import dtypes_of

@@ -9,7 +9,7 @@ from thunder_core.acquire.acquire import Acquired, acquire
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import NotApplicable
-from thunder_core.testing.conformance.results import quietly
+from thunder_core.testing.conformance.running import quietly
 from thunder_core.testing.conformance.subject import Subject
 
 

@@ -9,16 +9,11 @@ import torch
 
 from thunder_core.testing.conformance.call import Call, describe_call
 from thunder_core.testing.conformance.coverage import covering
+from thunder_core.testing.conformance.layouts import is_expanded, layouts
 from thunder_core.testing.conformance.recording import is_offered
 from thunder_core.testing.conformance.samples import accepts, calls, draws, finds_positions
 from thunder_core.testing.conformance.subject import Subject
-from thunder_core.testing.conformance.variants import (
-    as_matrices,
-    is_expanded,
-    layouts,
-    shapes,
-    with_negative_dimensions,
-)
+from thunder_core.testing.conformance.variants import as_matrices, shapes, with_negative_dimensions
 
 
 @dataclass(frozen=True, eq=False)

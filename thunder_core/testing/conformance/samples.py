@@ -13,7 +13,7 @@ from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import NotApplicable
 from thunder_core.testing.conformance.opinfo_index import opinfos
 from thunder_core.testing.conformance.recording import lines_of, record
-from thunder_core.testing.conformance.results import quietly, run, seed_generators
+from thunder_core.testing.conformance.running import quietly, run, seed_generators
 from thunder_core.testing.conformance.subject import Subject
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from thunder_core.testing.conformance.asking import Asked
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
 from thunder_core.testing.conformance.recording import program_of
-from thunder_core.testing.conformance.results import Run, ValueCheck, in_double, quietly, run
+from thunder_core.testing.conformance.results import ValueCheck
+from thunder_core.testing.conformance.running import Run, in_double, quietly, run
 from thunder_core.testing.conformance.subject import Subject
 from thunder_core.testing.conformance.tolerance import Tolerances, value_problem
 

@@ -13,7 +13,7 @@ from thunder_core.config.settings import Settings
 from thunder_core.errors import VerificationError
 from thunder_core.testing.compare import Arguments, BehaviourMismatch, assert_same_behaviour
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
-from thunder_core.testing.conformance.results import quietly
+from thunder_core.testing.conformance.running import quietly
 from thunder_core.testing.conformance.transform_programs import TransformProgram
 from thunder_core.testing.conformance.transform_run import (
     TestedTransform,

@@ -17,7 +17,7 @@ from thunder_core.runtime.compiled import Compiled
 from thunder_core.runtime.function import ThunderFunction
 from thunder_core.runtime.module import ThunderModule
 from thunder_core.testing.compare import Arguments
-from thunder_core.testing.conformance.results import quietly
+from thunder_core.testing.conformance.running import quietly
 from thunder_core.testing.conformance.transform_programs import TransformProgram
 from thunder_core.testing.difference import Comparison
 

@@ -1,4 +1,4 @@
-"""Further calls made from one: the same arguments in other memory layouts, and with other shapes."""
+"""Further calls made from one: with other shapes, dimensions and values."""
 
 from __future__ import annotations
 
@@ -8,28 +8,10 @@ from typing import Any, Final
 import torch
 
 from thunder_core.ir.tree import map_leaves
-from thunder_core.testing.conformance.call import Call, can_require_grad
+from thunder_core.testing.conformance.call import Call
 
 _MANY: Final = 1031
 """More elements than a block of most kernels has, and no multiple of anything."""
-
-
-def layouts(calls: Iterable[Call]) -> Iterator[Call]:
-    """The calls with non-contiguous tensors, in each way in which that changes any of them, each layout once."""
-    known: set[Any] = set()
-    for call in calls:
-        plain = call.map_tensors(_dense)
-        for what, way in _WAYS.items():
-            made = plain.map_tensors(way, what)
-            key = [_layout(tensor) for tensor in made.tensors()]
-            if key != [_layout(tensor) for tensor in plain.tensors()] and str(key) not in known:
-                known.add(str(key))
-                yield made
-
-
-def is_expanded(call: Call) -> bool:
-    """Whether elements of a tensor are one in memory."""
-    return any(stride == 0 and n > 1 for t in call.tensors() for n, stride in zip(t.shape, t.stride()))
 
 
 def shapes(calls: Iterable[Call], accepts: Callable[[Call], bool]) -> Iterator[Call]:
@@ -85,20 +67,13 @@ def with_negative_dimensions(call: Call) -> Call:
 
 
 def with_other_values(call: Call) -> Call:
-    """The call with the same metadata and other values in the tensors."""
+    """The call with the elements of each tensor in reverse order, in the same layout."""
 
     def other(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.layout is not torch.strided or not tensor.numel():
+        if tensor.layout is not torch.strided or not tensor.numel() or 0 in tensor.stride():
             return tensor
-        if can_require_grad(tensor):
-            return (
-                torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(
-                    tensor * 0.5
-                )
-                if 0 not in tensor.stride()
-                else tensor * 0.5
-            )
-        return tensor.flip(0) if tensor.ndim else tensor
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        return made.copy_(tensor.flip(tuple(range(tensor.ndim))))
 
     return call.map_tensors(other, "other values")
 
@@ -128,55 +103,6 @@ _SMALLER: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "a last dimension of size 1": lambda tensor: tensor[..., :1].clone() if tensor.ndim else tensor,
     "one dimension less": lambda tensor: tensor[0].clone() if tensor.ndim and tensor.shape[0] else tensor,
 }
-
-
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous() if tensor.layout is torch.strided else tensor
-
-
-def _transposed(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.layout is not torch.strided or tensor.ndim < 2:
-        return tensor
-    order = tuple(range(tensor.ndim))[::-1]
-    return tensor.permute(order).contiguous().permute(order)
-
-
-def _sliced(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.layout is not torch.strided:
-        return tensor
-    if not tensor.ndim:
-        return torch.stack([tensor, tensor])[1]
-    larger = tensor.new_zeros(*tensor.shape[:-1], 2 * tensor.shape[-1] + 3)
-    view = larger[..., 2 : 2 + 2 * tensor.shape[-1] : 2]
-    return view.copy_(tensor)
-
-
-def _expanded(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.layout is not torch.strided:
-        return tensor
-    for dimension in range(tensor.ndim):
-        if tensor.shape[dimension] > 1:
-            return tensor.narrow(dimension, 0, 1).clone().expand(tensor.shape)
-    return tensor
-
-
-def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.layout is not torch.strided or tensor.ndim != 4:
-        return tensor
-    return tensor.contiguous(memory_format=torch.channels_last)
-
-
-_WAYS: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
-    "transposed": _transposed,
-    "sliced from a larger tensor": _sliced,
-    "expanded": _expanded,
-    "channels last": _channels_last,
-}
-
-
-def _layout(tensor: torch.Tensor) -> Any:
-    placed = (tensor.stride(), tensor.storage_offset()) if tensor.layout is torch.strided else None
-    return tuple(tensor.shape), tensor.dtype, placed
 
 
 def _signature(call: Call) -> Any:

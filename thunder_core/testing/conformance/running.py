@@ -1,0 +1,82 @@
+"""Make calls, always under the same conditions."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from thunder_core.testing.conformance.call import Call, can_require_grad
+
+
+@contextmanager
+def quietly(seed: int = 0) -> Iterator[None]:
+    """Runs under a fixed seed and without warnings, and leaves the random generators as they were."""
+    python_state = random.getstate()
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seed_generators(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+
+
+def seed_generators(seed: int) -> None:
+    """Seed Python's generator and PyTorch's. `torch.manual_seed` takes a millisecond where CUDA is not in use."""
+    random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One call and what it gave.
+
+    Attributes:
+        call: its arguments, after the call.
+        result: as returned.
+    """
+
+    call: Call
+    result: Any
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Those in the result, in order."""
+        return [leaf for leaf in pytree.tree_leaves(self.result) if isinstance(leaf, torch.Tensor)]
+
+    def differentiable(self) -> list[torch.Tensor]:
+        """Those in the result that require grad."""
+        return [tensor for tensor in self.tensors() if tensor.requires_grad]
+
+
+def run(call: Call, program: Callable[..., Any] | None = None) -> Run:
+    """Make the call, with these very tensors: with eager PyTorch, or as a compiled program."""
+    __tracebackhide__ = True
+    with quietly():
+        return Run(call, (program or call.function)(*call.args, **call.kwargs))
+
+
+def tensors_of(call: Call) -> list[torch.Tensor]:
+    """The tensors that eager PyTorch returns."""
+    return run(call).tensors()
+
+
+def in_double(call: Call) -> Call:
+    """A copy of the call in double precision; the same tensors require grad."""
+
+    def widened(tensor: torch.Tensor) -> torch.Tensor:
+        if not can_require_grad(tensor):
+            return tensor.clone()
+        wide = torch.complex128 if tensor.is_complex() else torch.float64
+        return tensor.detach().to(wide, copy=True).requires_grad_(tensor.requires_grad)
+
+    return call.map_tensors(widened)
