@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def opinfos(subject: Subject) -> list[OpInfo]:
     """The entries of the database for an operation, perhaps none."""
-    found = {id(operator): operator for symbol in subject.symbols for operator in _index().get(symbol, ())}
-    return list(found.values())
+    found = {operator.full_name: operator for symbol in subject.symbols for operator in _index().get(symbol, ())}
+    return [found[name] for name in sorted(found)]  # the same order in every process
 
 
 @cache

@@ -127,8 +127,9 @@ def printed(symbol: Symbol) -> str:
 
 
 def _subject(symbols: frozenset[Symbol], claims: Sequence[Claim], samples: Mapping[Symbol, Samples]) -> Subject:
-    first = min(symbols, key=lambda symbol: len(symbol.name))  # of an operator of torch.ops: the packet
-    own = [samples[symbol] for symbol in symbols if symbol in samples]
+    ordered = sorted(symbols, key=lambda symbol: (len(symbol.name), symbol.name))
+    first = ordered[0]  # of an operator of torch.ops: the packet
+    own = [samples[symbol] for symbol in ordered if symbol in samples]
     return Subject(printed(first), _function(first), symbols, tuple(claims), own[0] if own else None)
 
 
