@@ -45,6 +45,12 @@ def cotangents_for(outputs: Sequence[torch.Tensor], layout: str) -> list[torch.T
     return [_cotangent(output.detach(), layout, generator) for output in outputs]
 
 
+def cancelling(cotangents: Sequence[torch.Tensor], layout: str) -> float:
+    """The largest magnitude in expanded cotangents, else 0: where all elements are equal, derivatives may cancel."""
+    wide = [cotangent.to(torch.complex128).abs() for cotangent in cotangents if cotangent.numel()]
+    return max([float(magnitude.max()) for magnitude in wide], default=0.0) if layout == "expanded" else 0.0
+
+
 def _cotangent(output: torch.Tensor, layout: str, generator: torch.Generator) -> torch.Tensor:
     shape = tuple(output.shape)
     if layout == "expanded":

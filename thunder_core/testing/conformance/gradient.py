@@ -14,13 +14,14 @@ from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.differentiation import (
     LAYOUTS,
     backward,
+    cancelling,
     compiled_backward,
     cotangents_for,
     differentiates,
     eager,
 )
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
-from thunder_core.testing.conformance.results import compare, compare_arguments, compare_metadata
+from thunder_core.testing.conformance.results import ValueCheck, compare, compare_arguments, compare_metadata
 from thunder_core.testing.conformance.running import run, tensors_of
 from thunder_core.testing.conformance.subject import Subject
 from thunder_core.testing.conformance.tested import Tested
@@ -55,7 +56,8 @@ def check_gradients_of(
         _must_be_used(tested, program, asked)
         theirs = backward(expected, cotangents)
         ours = compiled_backward(actual, cotangents)
-        _compare(tested, subject, asked, call.copy(wanted), cotangents, ours, theirs)
+        check_values = _value_check(tested, subject, asked, call.copy(wanted), cotangents, layout)
+        _compare(call.copy(wanted), ours, theirs, check_values)
         compare_arguments(actual.call, expected.call, "backward")
         if not all(map(same_bits, cotangents, given)):
             raise Breach("arguments unchanged", "backward writes to the gradients of the results")
@@ -64,21 +66,30 @@ def check_gradients_of(
         raise
 
 
-def _compare(
+def _value_check(
     tested: Tested,
     subject: Subject,
     asked: Sequence[Asked],
     call: Call,
     cotangents: Sequence[torch.Tensor],
-    ours: Sequence[torch.Tensor | None],
-    theirs: Sequence[torch.Tensor | None],
-) -> None:
+    layout: str,
+) -> ValueCheck:
+    """How the gradients of a call are compared, which knows what requires grad."""
+
     def double(wide: Call) -> Sequence[Any]:
         made = run(wide)
         return backward(made, [given.to(out.dtype) for given, out in zip(cotangents, made.differentiable())])
 
+    return tested.value_check(subject, asked, call, double, scale=cancelling(cotangents, layout))
+
+
+def _compare(
+    call: Call,
+    ours: Sequence[torch.Tensor | None],
+    theirs: Sequence[torch.Tensor | None],
+    check_values: ValueCheck,
+) -> None:
     inputs = [index for index, tensor in enumerate(call.tensors()) if tensor.requires_grad]
-    check_values = tested.value_check(subject, asked, call, double)
     for position, (index, one, other) in enumerate(zip(inputs, ours, theirs, strict=True)):
         name = f"the gradient of tensor {index} among the arguments"
         if one is None or other is None:

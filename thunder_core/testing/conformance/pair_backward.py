@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.differentiation import backward, cotangents_for
+from thunder_core.testing.conformance.differentiation import backward, cancelling, cotangents_for
 from thunder_core.testing.conformance.failure import Breach
 from thunder_core.testing.conformance.pair_forward import PairForward, Pieces, called, tensors_in
 from thunder_core.testing.conformance.results import compare_metadata, strides_that_matter
@@ -117,7 +117,9 @@ class PairBackward:
             made = run(wide)
             return backward(made, [item.to(out.dtype) for item, out in zip(cotangents, made.differentiable())])
 
-        check_values = self.tested.value_check(self.subject, (self.forward.asked,), call, double)
+        check_values = self.tested.value_check(
+            self.subject, (self.forward.asked,), call, double, scale=cancelling(cotangents, self.layout)
+        )
         gradients = backward(expected, cotangents)
         for position, (index, other) in enumerate(zip(requiring, gradients, strict=True)):
             zero = torch.zeros_like(call.tensors()[index]) if other is None else other

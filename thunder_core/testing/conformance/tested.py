@@ -85,11 +85,17 @@ class Tested:
             + (f": {'; '.join(dict.fromkeys(reasons))}" if reasons else ""),
         )
 
-    def value_check(self, subject: Subject, asked: Sequence[Asked], call: Call, double: Double) -> ValueCheck:
-        """How values are compared: see `value_problem`; not at all where they are random, or nobody wrote them."""
+    def value_check(
+        self, subject: Subject, asked: Sequence[Asked], call: Call, double: Double, *, scale: float = 0.0
+    ) -> ValueCheck:
+        """How values are compared: see `value_problem`; not at all where they are random, or nobody wrote them.
+
+        Args:
+            scale: of numbers that cancel in the result; the relative tolerance is for them as well.
+        """
         if any(one.line.effects.random for one in asked) or subject.is_uninitialised:
             return _anything
-        return _ValueCheck(self.tolerances, subject.name, call, double)
+        return _ValueCheck(self.tolerances, subject.name, call, double, scale)
 
 
 def raised(what: str, error: Exception) -> Breach:
@@ -105,13 +111,15 @@ def _anything(name: str, position: int, actual: torch.Tensor, expected: torch.Te
 class _ValueCheck:
     """Compares values. The reference in double precision is computed when it is first needed."""
 
-    def __init__(self, tolerances: Tolerances, subject: str, call: Call, double: Double) -> None:
-        self._tolerances, self._subject, self._call, self._double = tolerances, subject, call, double
+    def __init__(self, tolerances: Tolerances, subject: str, call: Call, double: Double, scale: float) -> None:
+        self._tolerances, self._subject, self._scale = tolerances, subject, scale
+        self._call, self._double = call, double
         self._exact: Sequence[Any] | None = None
 
     def __call__(self, name: str, position: int, actual: torch.Tensor, expected: torch.Tensor) -> None:
         """Raise `Breach` if a result is wrong."""
-        tolerance = self._tolerances.of(self._subject, expected.dtype)
+        rtol, atol = self._tolerances.of(self._subject, expected.dtype)
+        tolerance = (rtol, atol + rtol * self._scale)
         problem = value_problem(actual, expected, tolerance, lambda: self._reference(position))
         if problem is not None:
             raise Breach("values", f"{name}: {problem}")
