@@ -57,7 +57,7 @@ def test_tests_of_a_new_plugin_notice_mistakes(installed, mistake):
 def test_new_plugin_is_found_and_used(installed):
     environment, folder = installed
     (folder / "program.py").write_text("import torch\nmodel = torch.nn.RMSNorm(8)\ninputs = torch.ones(2, 8)\n")
-    listed = environment.run("THUNDER_PLUGINS=my_kernels thunder plugins | grep my_kernels", folder)
+    listed = environment.run("THUNDER_PLUGINS=my_kernels thunder plugins | grep ^my_kernels", folder)
     assert re.match(
         r"my_kernels +thunder-plugin-my-kernels +0.1.0 +loaded +executors: my_kernels +-\n", listed.stdout
     ), listed.stdout
