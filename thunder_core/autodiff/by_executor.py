@@ -13,8 +13,7 @@ from thunder_core.autodiff.pair_on_fakes import run_on_fakes
 from thunder_core.autodiff.tracing import refuse_objects
 from thunder_core.autodiff.work import fresh_outputs
 from thunder_core.errors import LoweringError
-from thunder_core.executors.ask import ask
-from thunder_core.executors.decision import Claimed, Declined
+from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.executor_symbol import executor_symbol
@@ -28,13 +27,14 @@ from thunder_core.symbols.registry import registry
 _SUM_STORAGE: Final = -1_000_000  # numbers that no other value of a derivative has
 
 
-def derive_by_executor(query: Query, executors: Sequence[Executor]) -> Derivative | Declined | None:
+def derive_by_executor(
+    query: Query, executors: Sequence[Executor], answers: tuple[Decision, ...]
+) -> Derivative | Declined | None:
     """The pair of the executor that claims the line. None if nobody does; if the one that does has none, its reason.
 
-    Raises:
-        ExecutorError: an executor declined where the configuration forbids that.
+    Args:
+        answers: what the executors said to the line.
     """
-    answers = ask(executors, query.bound)
     if not answers or not isinstance(answers[-1], Claimed):
         return None
     executor = next(one for one in executors if one.name == answers[-1].executor)

@@ -21,7 +21,7 @@ from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
+from thunder_core.passes.proxies import metadata_of, tensor_inputs_of, tensor_outputs_of
 
 SOURCE: Final = "a hand-written rule"
 
@@ -63,7 +63,9 @@ class _Tracing(LineTracing[FunctionLog]):
             raise _Declined
         result, self.differentiate = answer
         results = self.results(result)
-        if [_metadata(tensor) for tensor in results] != [_metadata(proxy) for proxy in tensor_outputs_of(self.bound)]:
+        if [metadata_of(tensor) for tensor in results] != [
+            metadata_of(proxy) for proxy in tensor_outputs_of(self.bound)
+        ]:
             raise LoweringError("its result is another than that of the line")
         return results
 
@@ -110,11 +112,6 @@ def _suits(bound: BoundSymbol, rule: Rule) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _metadata(tensor: Any) -> tuple[Any, ...]:
-    stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
-    return tuple(tensor.shape), tuple(stride), tensor.dtype, tensor.device
 
 
 @cache

@@ -54,10 +54,10 @@ def _find(query: Query, executors: Sequence[Executor]) -> Derivative:
     """
     if Tag.LOCAL in query.bound.symbol.tags:
         return derive_by_eager(query, "it is a function of the user's")
-    pair = derive_by_executor(query, executors)
+    answers = ask(executors, query.bound)
+    pair = derive_by_executor(query, executors, answers)
     if isinstance(pair, Derivative):
         return pair
-    answers = ask(executors, query.bound)
     failures: list[str] = []
     if isinstance(pair, Declined):
         answers = (*answers[:-1], pair)

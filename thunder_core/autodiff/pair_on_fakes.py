@@ -15,7 +15,7 @@ from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
+from thunder_core.passes.proxies import metadata_of, tensor_inputs_of, tensor_outputs_of
 
 _LITERALS: Final = (type(None), bool, int, float, str, torch.dtype, torch.device)
 
@@ -79,7 +79,7 @@ class _Run:
         args, kwargs = map_leaves(self._fake, (self.bound.args, self.bound.kwargs))
         outputs, residuals = self._call(self.pair.fake or self.pair.forward, *args, **kwargs)
         found = [leaf for leaf in iterate_leaves(outputs) if isinstance(leaf, torch.Tensor)]
-        if [_metadata(tensor) for tensor in found] != [_metadata(proxy) for proxy in self.results]:
+        if [metadata_of(tensor) for tensor in found] != [metadata_of(proxy) for proxy in self.results]:
             raise LoweringError("its result is another than that of the line")
         if not isinstance(residuals, tuple):
             raise LoweringError("its residuals are no tuple")
@@ -104,8 +104,8 @@ class _Run:
             )
         given = tuple([self._fakes[cotangents[p.name].name] if p.name in cotangents else None for p in self.results])
         found = self._call(self.pair.backward, residuals, given, self.wanted)
-        right = [_metadata(proxy)[::2] if want else None for proxy, want in zip(self.arguments, self.wanted)]
-        if [None if gradient is None else _metadata(gradient)[::2] for gradient in found] != right:
+        right = [metadata_of(proxy)[::2] if want else None for proxy, want in zip(self.arguments, self.wanted)]
+        if [None if gradient is None else metadata_of(gradient)[::2] for gradient in found] != right:
             raise LoweringError("its gradients do not fit the arguments of the line")
         return tuple([None if gradient is None else self._tensor(gradient, "gradient") for gradient in found])
 
@@ -138,7 +138,7 @@ class _Run:
         """A new value, which may share the memory of others."""
         new = self._new(what)
         storage = self._storages.setdefault(storage_address(fake), new["storage"])
-        shape, stride, dtype, device = _metadata(fake)
+        shape, stride, dtype, device = metadata_of(fake)
         proxy = TensorProxy(new["name"], shape, stride, dtype, device, False, storage, int(fake.storage_offset()))
         self._know(fake, proxy)
         return proxy
@@ -148,8 +148,3 @@ class _Run:
         made = replace(proxy, **self._new("cotangent"), stride=stride, offset=0, requires_grad=False)
         self._know(make_fake(self.mode, made), made)
         return made
-
-
-def _metadata(tensor: torch.Tensor | TensorProxy) -> tuple[Any, ...]:
-    stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
-    return tuple(tensor.shape), tuple(stride), tensor.dtype, tensor.device

@@ -88,9 +88,6 @@ class Offers:
         model, lines = rewritten_form(bound, claim.rewrite, self.ambient)
         return self.fresh.carry_over(model, lines, bound)
 
-    def _claimed(self, line: BoundSymbol, start: int) -> bool:
-        return not is_view(line) and ask(self.executors[start:], line)[-1].executor != REFERENCE.name
-
     def _lowered(self, bound: BoundSymbol, answers: tuple[Decision, ...], start: int) -> Assignment:
         """The line taken apart, if an executor from ``start`` on claims a part that computes something.
 
@@ -104,8 +101,7 @@ class Offers:
             return Assignment(bound, answers)
         if len(lines) == 1 and lines[0].symbol is bound.symbol:
             return Assignment(bound, answers)
-        if not any(self._claimed(line, start) for line in lines):
+        said = [ask(self.executors[start:], line) for line in lines]
+        if all(is_view(line) or one[-1].executor == REFERENCE.name for line, one in zip(lines, said, strict=True)):
             return Assignment(bound, answers)
-        executors = self.executors[start:]
-        parts = [Assignment(line, ask(executors, line)) for line in self.fresh.carry_over(model, lines, bound)]
-        return Assignment(bound, answers, tuple(parts))
+        return Assignment(bound, answers, tuple(map(Assignment, self.fresh.carry_over(model, lines, bound), said)))

@@ -49,6 +49,12 @@ def tensors_written_by(bound: BoundSymbol) -> list[TensorProxy]:
     return [proxy for proxy in tensor_inputs_of(bound) if proxy.name in mutates] if mutates else []
 
 
+def metadata_of(tensor: torch.Tensor | TensorProxy) -> tuple[Any, ...]:
+    """Shape, strides, dtype and device, equal for a proxy and for a tensor that it stands for."""
+    stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
+    return tuple(tensor.shape), tuple(stride), tensor.dtype, tensor.device
+
+
 def is_view(line: BoundSymbol) -> bool:
     """Whether a line computes nothing: all its outputs lie in the memory of its inputs."""
     if not line.effects.pure:

@@ -17,7 +17,7 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
+from thunder_core.passes.proxies import metadata_of, tensor_inputs_of, tensor_outputs_of
 from thunder_core.symbols.lowering import call_key
 
 _CACHE_SIZE: Final = 1024
@@ -76,7 +76,7 @@ class _Recording:
                 raise LoweringError(f"the rewrite of {name} failed: {type(error).__name__}: {error}") from error
             made = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
             own = tensor_outputs_of(self.bound)
-            if [_metadata(tensor) for tensor in made] != [_metadata(proxy) for proxy in own]:
+            if [metadata_of(tensor) for tensor in made] != [metadata_of(proxy) for proxy in own]:
                 raise LoweringError(f"the rewrite of {name} returns something else than it does")
             found = [self.log.proxy(tensor) for tensor in made]
         return self.bound, _with_results(self.log.lines, found, own, self.log.requiring_grad())
@@ -108,8 +108,3 @@ def _with_results(
         return replace(leaf, storage=storages.get(leaf.storage, leaf.storage), requires_grad=leaf.name in active)
 
     return tuple([replace(line.map_arguments(rename), output=map_leaves(rename, line.output)) for line in lines])
-
-
-def _metadata(tensor: torch.Tensor | TensorProxy) -> tuple[Any, ...]:
-    stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
-    return tuple(tensor.shape), tuple(stride), tensor.dtype, tensor.device

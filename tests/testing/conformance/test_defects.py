@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -11,23 +10,15 @@ import torch
 import torch.nn.functional as F
 
 from tests.testing.conformance import defective as d
+from tests.testing.conformance.messages import failures_of
 from thunder_core.executors import Claim, Declined, DerivativePair, Executor, OperatorExecutor
-from thunder_core.testing import ConformanceFailure
-from thunder_core.testing.conformance.failure import NotApplicable
 from thunder_core.testing.conformance.suite import executor_cases
 
 
 def failures(executor: Executor, pattern: str, **options: Any) -> Iterator[str]:
     """The messages of the tests with such ids."""
     options = {"dtypes": (torch.float32,), "limit": 8, **options}
-    for case in executor_cases(executor, **options):
-        if fnmatchcase(case.id, pattern):
-            try:
-                case.check()
-            except ConformanceFailure as failure:
-                yield str(failure)
-            except NotApplicable:
-                continue
+    return failures_of(executor_cases(executor, **options), pattern)
 
 
 def table(symbol: Any, run: Any = None, **options: Any) -> OperatorExecutor:

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
 import torch
 
 from tests.testing.conformance import defective_transforms as d
+from tests.testing.conformance.messages import failures_of
 from thunder_core.passes.transform import Place, Transform
-from thunder_core.testing import Arguments, ConformanceError, ConformanceFailure, transform_suite
-from thunder_core.testing.conformance.failure import NotApplicable
+from thunder_core.testing import Arguments, ConformanceError, transform_suite
 from thunder_core.testing.conformance.transform_programs import TransformProgram
 from thunder_core.testing.conformance.transform_suite import transform_cases
 
 
 def failures(transform: str | Transform, pattern: str, **options: Any) -> Iterator[str]:
     """The messages of the tests with such ids."""
-    for case in transform_cases(transform, **options):
-        if fnmatchcase(case.id, pattern):
-            try:
-                case.check()
-            except ConformanceFailure as failure:
-                yield str(failure)
-            except NotApplicable:
-                continue
+    return failures_of(transform_cases(transform, **options), pattern)
 
 
 BEFORE = Place.BEFORE_DIFFERENTIATION
