@@ -1,73 +1,86 @@
-"""The command line: ``python -m benchmarks BENCHMARK``, of which ``all`` runs each."""
+"""The command line: ``python -m benchmarks COMMAND``."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
+import sys
 from pathlib import Path
 
-from benchmarks import (
-    claiming,
-    compile_time,
-    dispatch,
-    imports,
-    machine,
-    memory,
-    overhead,
-    plugin_discovery,
-    saved_bytes,
-    training,
-)
-from benchmarks.row import Row, as_table
+from benchmarks import commands, options
+from benchmarks.chart import NoChart
+from benchmarks.figures import FIGURES
+from benchmarks.implementations import UnknownImplementation
+from benchmarks.process import ChildFailed
+from benchmarks.stored import NotAResult
 
-BENCHMARKS = {
-    "overhead": overhead.measure,
-    "compile-time": compile_time.measure,
-    "import-time": imports.measure,
-    "dispatch": dispatch.measure,
-    "memory": memory.measure,
-    "training": training.measure,
-    "saved-bytes": saved_bytes.measure,
-    "claiming": claiming.measure,
-    "plugin-discovery": plugin_discovery.measure,
+COMPARISONS = {
+    "train-step": ("training steps of a model: time, memory, first step, losses", {"tasks": ["training"], "steps": 50}),
+    "inference": ("prefill, and batch-1 decode with a KV cache", {"tasks": ["prefill", "decode"], "steps": 40}),
+    "models": (
+        "forward and backward of small models on a CPU, in one table",
+        {
+            "tasks": ["training"],
+            "steps": 20,
+            "model": ["nanogpt", "resnet", "small-bert", "small-llama"],
+            "impl": ["eager", "compile", "thunder[inductor]"],
+            "optimizer": "none",
+            "device": "cpu",
+            "by_metric": True,
+            "metrics": ("step", "cold", "warm", "loss"),
+        },
+    ),
 }
-RESULTS = Path(__file__).parent / "results"
+"""The commands that compare implementations on models: their help, and their defaults."""
 
 
-def main() -> None:
-    """Measure, print the table, write the file."""
-    options = _options()
-    circumstances = machine.describe(options.threads)
-    rows: list[Row] = []
-    for name in BENCHMARKS if options.benchmark == "all" else [options.benchmark]:
-        start = time.perf_counter()
-        print(f"{name} ...", end="", flush=True)
-        rows += BENCHMARKS[name](options.threads)
-        print(f" {time.perf_counter() - start:.0f} s")
-    print(as_table(rows))
-    print("\n" + ", ".join(f"{key} {value}" for key, value in circumstances.items() if key != "versions"))
-    print(", ".join(f"{key} {value}" for key, value in circumstances["versions"].items()))
-    target = options.json or (_kept(circumstances) if options.keep else None)
-    if target:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(circumstances | {"rows": [row.as_json() for row in rows]}, indent=2) + "\n")
-        print(f"written to {target}")
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; the exit code: 0, or 1 if a run failed. A command that is not understood exits with 2."""
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    try:
+        return chosen.run(chosen)
+    except (UnknownImplementation, NoChart, NotAResult, commands.Refused) as error:
+        parser.error(str(error))
+    except ChildFailed as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Eager, torch.compile, Thunder.")
-    parser.add_argument("benchmark", choices=[*BENCHMARKS, "all"])
-    parser.add_argument("--threads", type=int, default=1, help="threads of each process (default: 1)")
-    parser.add_argument("--json", type=Path, help="write the result to this file")
-    parser.add_argument("--keep", action="store_true", help="write the result to benchmarks/results/, named by date")
-    return parser.parse_args()
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Thunder's figures beside those of eager and torch.compile."
+    )
+    found = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    for name, (help_, defaults) in COMPARISONS.items():
+        command = _command(found, name, help_)
+        options.add_implementations(command)
+        options.add_workload(command)
+        if name == "inference":
+            command.add_argument("--phase", nargs="+", choices=defaults["tasks"], dest="tasks", help="default: both")
+        command.set_defaults(run=commands.compare_models, **{"by_metric": False, "metrics": None} | defaults)
+    for name, figure in FIGURES.items():
+        command = _command(found, name, figure.help)
+        options.add_implementations(command)
+        if figure.metrics:
+            options.add_workload(command)
+            command.set_defaults(tasks=["training"], metrics=figure.metrics, by_metric=True, noise=0)
+        command.set_defaults(run=commands.measure_figures, figures=[name])
+    command = _command(found, "all", "everything from overhead to plugin-discovery")
+    options.add_implementations(command)
+    command.set_defaults(run=commands.measure_figures, figures=list(FIGURES))
+    command = _command(found, "show", "results that were written with --json or --keep")
+    command.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    command.set_defaults(run=commands.show_results)
+    return parser
 
 
-def _kept(circumstances: dict[str, object]) -> Path:
-    date = str(circumstances["date"])[:10]
-    return RESULTS / f"{date}-{str(circumstances['commit'])[:12]}.json"
+def _command(
+    found: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_: str
+) -> argparse.ArgumentParser:
+    command = found.add_parser(name, help=help_, description=help_[0].upper() + help_[1:] + ".")
+    options.add_output(command)
+    return command
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,13 +7,14 @@ import platform
 import shutil
 import subprocess
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
+from typing import Any
 
 from benchmarks.process import ROOT
 from thunder import __version__
 
-PACKAGES = ("torch", "litgpt", "transformers", "numpy")
+PACKAGES = ("torch", "triton", "litgpt", "transformers", "numpy")
 
 
 def describe(threads: int) -> dict[str, object]:
@@ -22,11 +23,37 @@ def describe(threads: int) -> dict[str, object]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "--short=12", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
         "python": platform.python_version(),
-        "versions": {"thunder": __version__} | {name: _version(name) for name in PACKAGES},
+        "versions": {"thunder": __version__} | {name: _version(name) for name in PACKAGES} | _plugins(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": threads,
     }
+
+
+def device(asked: str) -> dict[str, Any]:
+    """What ``--device`` means here; run it in a process of its own, which may hold memory of the device.
+
+    Raises:
+        RuntimeError: ``cuda`` is asked for, and there is none.
+    """
+    cpu = {"type": "cpu", "name": "CPU"}
+    if asked == "cpu":
+        return cpu
+    import torch
+
+    if asked == "auto" and not torch.cuda.is_available():
+        return cpu
+    if not torch.cuda.is_available():
+        raise RuntimeError("PyTorch finds no CUDA device here; --device cpu runs without")
+    major, minor = torch.cuda.get_device_capability()
+    facts = {"type": "cuda", "name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
+    return facts | {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+
+
+def _plugins() -> dict[str, str]:
+    """The packages with plugins for Thunder that are installed."""
+    found = [point.dist for point in entry_points(group="thunder.plugins") if point.dist]
+    return {distribution.name: distribution.version for distribution in found if distribution.name != "thunder-core"}
 
 
 def _version(name: str) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from benchmarks import programs
 from benchmarks.implementations import compile_with, unavailable
 from benchmarks.process import in_fresh_process
-from benchmarks.row import IMPLEMENTATIONS, Row
+from benchmarks.row import Row, reached_by_thunder
 
 CASES = {
     "small_llama": "Llama, 8 small layers, 1x64",
@@ -24,15 +24,15 @@ CASES = {
 LIMIT = 1.02
 
 
-def measure(threads: int) -> list[Row]:
+def measure(threads: int, implementations: list[str]) -> list[Row]:
     """The rows of this benchmark."""
-    skipped = unavailable()
-    names = [name for name in IMPLEMENTATIONS if name not in skipped]
+    skipped = unavailable(implementations)
+    names = [name for name in implementations if name not in skipped]
     rows = []
     for case, what in CASES.items():
         peaks = in_fresh_process(peak_bytes, threads=threads, case=case, names=names)
         values = {name: peak / 2**20 for name, peak in peaks.items()}
-        reached = peaks["thunder"] <= LIMIT * peaks["eager"]
+        reached = reached_by_thunder(values, lambda peak, values=values: peak <= LIMIT * values["eager"])
         rows.append(Row("peak memory", what, "MiB", values, skipped, f"<= {LIMIT} x eager", reached))
     return rows
 
@@ -48,11 +48,12 @@ def peak_bytes(case: str, names: list[str]) -> dict[str, int]:
             compiled = compile_with(name, program)
             for _ in range(3):
                 compiled(*arguments)
-            peaks[name] = _peak(lambda compiled=compiled: compiled(*arguments))
+            peaks[name] = peak_of_call(lambda compiled=compiled: compiled(*arguments))
     return peaks
 
 
-def _peak(call: Callable[[], object]) -> int:
+def peak_of_call(call: Callable[[], object]) -> int:
+    """Peak bytes of PyTorch's CPU allocator during a call, above what there was before; see the module."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as recorded:

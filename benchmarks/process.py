@@ -19,11 +19,18 @@ class ChildFailed(RuntimeError):
     """The process ended with an error; the message is the end of what it wrote."""
 
 
-def in_fresh_process(function: Callable[..., Any], *, threads: int, **arguments: Any) -> Any:
+CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "THUNDER_CACHE_DIR": "thunder"}
+"""The variables that say where compiled code is kept between processes, and the folders for it."""
+
+
+def in_fresh_process(
+    function: Callable[..., Any], *, threads: int, caches: Path | None = None, **arguments: Any
+) -> Any:
     """``function(**arguments)`` in a new interpreter with ``threads`` threads.
 
-    The function is one of a module's top level; arguments and result are plain data (JSON). torch.compile's caches are
-    off there, so that each process compiles from nothing.
+    The function is one of a module's top level; arguments and result are plain data (JSON). ``caches`` is a folder for
+    compiled code that other processes left there; without it the caches are empty, and the process compiles from
+    nothing.
     """
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
@@ -31,9 +38,8 @@ def in_fresh_process(function: Callable[..., Any], *, threads: int, **arguments:
         environment = os.environ | {
             "OMP_NUM_THREADS": str(threads),
             "MKL_NUM_THREADS": str(threads),
-            "TORCHINDUCTOR_CACHE_DIR": str(Path(folder, "inductor")),
-            "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
             "HF_HUB_OFFLINE": "1",
+            **{variable: str(Path(caches or folder, name)) for variable, name in CACHES.items()},
         }
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.process", *job]
         child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -41,6 +47,14 @@ def in_fresh_process(function: Callable[..., Any], *, threads: int, **arguments:
             tail = "\n".join((child.stdout + child.stderr).strip().splitlines()[-30:])
             raise ChildFailed(f"{function.__module__}.{function.__qualname__}({arguments}) failed:\n{tail}")
         return json.loads(result.read_text())
+
+
+def resident_high_water() -> int:
+    """The most bytes of memory that this process has had so far, as the operating system counts them."""
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _child(module: str, name: str, arguments: str, result: str) -> None:

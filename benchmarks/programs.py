@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-if TYPE_CHECKING:
-    import litgpt
+from benchmarks.models import catalogue
 
 Program = Callable[..., Any]
 Case = tuple[Program, tuple[Any, ...]]
@@ -55,49 +54,21 @@ def small_llama_decode() -> Case:
     return model, (torch.randint(0, 1024, (1, 1)), torch.tensor([64]))
 
 
-def _small_litgpt(layers: int) -> litgpt.GPT:
-    import litgpt
+def _small_litgpt(layers: int) -> Any:
+    import litgpt  # noqa: F401  # as a whole, as users do; the catalogue would take two files of it
 
-    sizes = {"n_head": 8, "n_embd": 256, "intermediate_size": 688, "padded_vocab_size": 1024, "block_size": 512}
-    return litgpt.GPT(litgpt.Config.from_name("Llama-2-7b-hf", n_layer=layers, **sizes)).eval()
+    return catalogue.make("small-llama", {"layers": layers}).module.eval()
 
 
 def residual_network() -> Case:
     """A ResNet-like CNN whose ReLUs and residual additions are in place."""
-    width = 32
-    model = nn.Sequential(
-        nn.Conv2d(3, width, 3, padding=1, bias=False),
-        nn.BatchNorm2d(width),
-        nn.ReLU(inplace=True),
-        *[_ResidualBlock(width) for _ in range(6)],
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(width, 10),
-    )
-    return model.eval(), (torch.randn(4, 3, 64, 64),)
-
-
-class _ResidualBlock(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.first_norm = nn.BatchNorm2d(width)
-        self.second = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.second_norm = nn.BatchNorm2d(width)
-        self.activation = nn.ReLU(inplace=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.activation(self.first_norm(self.first(x)))
-        y = self.second_norm(self.second(y))
-        y += x
-        return self.activation(y)
+    return catalogue.make("resnet", {}).module.eval(), (torch.randn(4, 3, 64, 64),)
 
 
 def bert() -> Case:
     """Hugging Face's BERT, four layers, random weights."""
     import transformers
 
-    config = transformers.BertConfig(
-        hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=512, vocab_size=1024
-    )
+    sizes = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 512, "vocab_size": 1024}
+    config = transformers.BertConfig(num_hidden_layers=4, **sizes)
     return transformers.BertModel(config).eval(), (torch.randint(0, 1024, (2, 128)),)

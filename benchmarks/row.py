@@ -1,11 +1,13 @@
-"""One line of a result, and lines as a table."""
+"""One line of a result."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-IMPLEMENTATIONS = ("eager", "torch.compile", "thunder")
+BASELINES = ("compile", "torch.compile", "eager")
+"""What ratios refer to unless somebody says otherwise: the first of these that was measured."""
 
 
 @dataclass(frozen=True)
@@ -13,14 +15,15 @@ class Row:
     """What was measured, for each implementation.
 
     Attributes:
-        group: the benchmark it belongs to.
+        group: what it belongs to: rows of a group are one table.
         what: what was measured, one line.
-        unit: of the values: us, ms, s, MiB, %, x (a ratio) or an empty string.
+        unit: of the values: us, ms, s, MiB, %, 1/s, x (a ratio) or an empty string.
         values: a number for each implementation; absent where it has no meaning or was not measured.
         skipped: why an implementation was not measured, by its name.
         goal: what Thunder is to reach, in words; empty if there is none.
         reached: whether it does; None if there is no goal or it could not be told.
         details: what else was seen; kept in the JSON file, not shown in the table.
+        spread: the least and the most that was seen, where the value is a median.
     """
 
     group: str
@@ -31,50 +34,27 @@ class Row:
     goal: str = ""
     reached: bool | None = None
     details: dict[str, Any] | None = None
+    spread: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The row as plain data."""
         return asdict(self)
 
-    def ratio(self, other: str) -> float | None:
-        """Thunder's value divided by ``other``'s."""
-        if "thunder" not in self.values or not self.values.get(other):
-            return None
-        return self.values["thunder"] / self.values[other]
+    def ratios(self, baseline: str | None = None) -> dict[str, float]:
+        """Each value divided by the baseline's; empty if that was not measured or the unit has no meaningful ratio."""
+        name = baseline or next((name for name in BASELINES if name in self.values), "")
+        if self.unit in ("", "%", "x") or not self.values.get(name):
+            return {}
+        return {other: value / self.values[name] for other, value in self.values.items() if other != name}
 
 
-def as_table(rows: list[Row]) -> str:
-    """The rows, aligned, with a heading for each group, and footnotes for what was skipped."""
-    header = ["", *IMPLEMENTATIONS, "/ eager", "/ torch.compile", "goal", ""]
-    body = [_cells(row) for row in rows]
-    widths = [max(len(line[column]) for line in [header, *body]) for column in range(len(header))]
-    lines = []
-    group = ""
-    for row, cells in zip(rows, body, strict=True):
-        if row.group != group:
-            group = row.group
-            lines += ["", _align([group, *header[1:]], [max(widths[0], len(group)), *widths[1:]])]
-            lines.append("─" * len(lines[-1]))
-        lines.append(_align(cells, widths))
-    reasons = sorted({f"{name} skipped: {reason}" for row in rows for name, reason in row.skipped.items()})
-    return "\n".join([*lines, *([""] if reasons else []), *reasons])
+def reached_by_thunder(values: dict[str, float], test: Callable[[float], bool]) -> bool | None:
+    """Whether all that is Thunder among the implementations passes a test.
 
-
-def _cells(row: Row) -> list[str]:
-    values = [_number(row.values[name], row.unit) if name in row.values else "-" for name in IMPLEMENTATIONS]
-    ratios = [f"{ratio:.2f}" if (ratio := row.ratio(other)) is not None else "-" for other in IMPLEMENTATIONS[:2]]
-    verdict = {True: "reached", False: "NOT reached", None: ""}[row.reached]
-    return [row.what, *values, *ratios, row.goal, verdict]
-
-
-def _number(value: float, unit: str) -> str:
-    digits = 0 if value >= 1000 or value == int(value) else 1 if value >= 100 else 2 if value >= 10 else 3
-    return f"{value:.{digits}f} {unit}".rstrip()
-
-
-def _align(cells: list[str], widths: list[int]) -> str:
-    first, *numbers, goal, verdict = cells
-    columns = [first.ljust(widths[0])]
-    columns += [cell.rjust(width) for cell, width in zip(numbers, widths[1:-2], strict=True)]
-    columns += [goal.ljust(widths[-2]), verdict.ljust(widths[-1])]
-    return "  ".join(columns).rstrip()
+    None if it is not there, or if something is not there that the test compares it with.
+    """
+    try:
+        verdicts = [test(value) for name, value in values.items() if name.startswith("thunder")]
+    except KeyError:
+        return None
+    return all(verdicts) if verdicts else None

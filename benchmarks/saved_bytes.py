@@ -45,8 +45,8 @@ def saved_bytes(case: str, **sizes: int) -> dict[str, int]:
     program, arguments = getattr(training_programs, case)(**sizes)
     compiled = {
         "eager": program,
-        "default": compile_with("thunder", program, executors=[]),
-        "aggressive": compile_with("thunder", program, executors=[], recompute="aggressive"),
+        "default": compile_with("thunder[]", program),
+        "aggressive": compile_with("thunder[]", program, recompute="aggressive"),
     }
     return {name: _saved(call, program, arguments) for name, call in compiled.items()}
 

@@ -6,24 +6,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from benchmarks import programs
+from benchmarks.training_task import WithLoss
 
 Case = tuple[nn.Module, tuple[Any, ...]]
 """A module in training mode and the arguments it is called with."""
-
-
-class WithLoss(nn.Module):
-    """A language model and its loss: ``(tokens, targets) -> loss``, so that the loss is part of the program."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean cross entropy of the model's predictions; both arguments are ``(batch, length)``."""
-        return functional.cross_entropy(self.model(tokens).flatten(0, 1), targets.flatten())
 
 
 def small_llama(layers: int = 8, sequence: int = 64) -> Case:

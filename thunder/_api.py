@@ -135,10 +135,13 @@ def _warn_of_name_clash() -> None:
 def _jit(fn: Any, settings: Any) -> Any:
     import torch
 
+    from thunder import progress_bar
+    from thunder_core import progress
     from thunder_core.runtime.function import ThunderFunction
     from thunder_core.runtime.module import ThunderModule
 
     _warn_of_name_clash()
+    progress.show_with(progress_bar.display)
     if isinstance(fn, ThunderModule):
         fn = fn._original
     if isinstance(fn, ThunderFunction):

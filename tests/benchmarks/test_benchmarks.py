@@ -6,27 +6,7 @@ import pytest
 
 from benchmarks import compile_time, dispatch, memory, overhead
 from benchmarks.process import ChildFailed, in_fresh_process
-from benchmarks.row import Row, as_table
 from benchmarks.timing import interleaved_medians
-
-
-def test_table_shows_values_ratios_goals_and_what_was_skipped():
-    rows = [
-        Row(
-            "cached call",
-            "small",
-            "us",
-            {"eager": 4.0, "thunder": 6.0},
-            {"torch.compile": "no compiler"},
-            "<= 10 us",
-            True,
-        ),
-        Row("memory", "model", "MiB", {"eager": 2.0, "torch.compile": 1.5, "thunder": 3.0}, {}, "<= 1.02x", False),
-    ]
-    table = as_table(rows)
-    assert "6 us     1.50" in table
-    assert "NOT reached" in table
-    assert "torch.compile skipped: no compiler" in table
 
 
 def test_medians_are_seconds_of_one_call():

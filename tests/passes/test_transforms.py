@@ -54,6 +54,7 @@ def test_places(training: bool) -> None:
         Place.ACQUIRED: [(Phase.INFERENCE, Stage.ACQUIRED)],
         Place.BEFORE_DIFFERENTIATION: [(Phase.INFERENCE, Stage.FUNCTIONAL)],
         Place.AFTER_DIFFERENTIATION: [(Phase.JOINT if training else Phase.INFERENCE, Stage.FUNCTIONAL)],
+        Place.PARTITIONED: [(phase, Stage.FUNCTIONAL) for phase in late],
         Place.CLAIMED: [(phase, Stage.EXECUTABLE) for phase in late],
         Place.LAST: [(phase, Stage.EXECUTABLE) for phase in late],
     }

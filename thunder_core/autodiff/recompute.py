@@ -68,7 +68,7 @@ POLICIES: Final = {
 FUSED: Final = {
     # Where lines become regions, one that runs again joins the region of its readers: it saves writing its result and
     # reading it again, and costs reading its arguments, if the region does not read them anyway. Measured on an H200
-    # with TinyLlama 1.1B and regions by Inductor (`benchmarks.gpu_training`): 113.8 ms a step and 16.4 GiB in bfloat16,
+    # with TinyLlama 1.1B and regions by Inductor (`benchmarks train-step`): 113.8 ms a step and 16.4 GiB in bfloat16,
     # 131.9 ms and 24.8 GiB under autocast. Elementwise lines alone, at a weight of one eighth: 115.3 ms and 15.0 GiB,
     # 135.5 ms and 23.7 GiB.
     "cheap": Policy(Work.VIEW, Work.PASS, 1 / 4),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -59,6 +60,11 @@ class ConfiguredExecutor(Executor):
     def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
         """The executor's."""
         return self.executor.derivative(bound)
+
+    def rewritten(self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
+        """The executor's answer, where the configuration lets the line's symbol through."""
+        excluded = _exclusion(bound.symbol.name, self.include, self.exclude)
+        return self.executor.rewritten(bound, producers) if excluded is None else None
 
     def report(self, bound: BoundSymbol, answer: Decision) -> None:
         """Warn or raise about a decline, if the configuration asks for it."""

@@ -18,11 +18,15 @@ class Claimed:
         implementation: what is called instead, with the same arguments; None for the symbol itself.
         rewrite: called with the same arguments; the torch functions that it calls replace the line, and executors are
             asked for each of them.
+        variant: which of its implementations it takes, where it has several. For reports.
+        passed_over: implementations that it prefers, with the reasons for which they do not fit. For reports.
     """
 
     executor: str
     implementation: Symbol | None = None
     rewrite: Callable[..., Any] | None = None
+    variant: str = ""
+    passed_over: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from thunder_core import progress
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -19,7 +20,7 @@ class Executor(ABC):
         name: in configurations, decisions and reports.
         takes_parts: whether it runs core-ATen operators. Then lines that no executor claims are lowered to these and
             offered again.
-        rewrites: whether a claim of it can be a rewrite.
+        rewrites: whether a claim of it can be a rewrite, or it rewrites patterns of several lines.
     """
 
     name: str
@@ -34,6 +35,20 @@ class Executor(ABC):
         """The pair for a line that this executor claims. A pure query, asked once for equal lines.
 
         None: the line is differentiated like any other, and the executor may still run what then stands in forward.
+        """
+        return None
+
+    def rewritten(self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
+        """The line from values before its arguments, where it ends a pattern of several lines; None where it does not.
+
+        A pure query, asked before differentiation of executors with ``rewrites``. What the lines in between compute is
+        dropped if nobody else reads it.
+
+        Args:
+            producers: the lines before this one, by the names of their results.
+
+        Returns:
+            A line with the same outputs, which have the same values and gradients. This executor claims it.
         """
         return None
 
@@ -68,6 +83,33 @@ class FusionExecutor(Executor):
             strides, dtypes and devices that the region says. Or a reason; the lines are then offered to the executors
             after this one.
         """
+
+    def fuse_all(self, regions: Sequence[Trace]) -> Sequence[Callable[..., Sequence[Any]] | str]:
+        """`fuse` for regions that are all different, in their order. To be overridden where they compile faster
+        together than one by one; `thunder_core.progress.count` then says how far it is.
+        """
+        answers = []
+        for number, region in enumerate(regions):
+            progress.count(number, len(regions))
+            answers.append(self.fuse(region))
+        return answers
+
+    def artifact_key(self) -> str | None:
+        """What artifacts depend on besides the region, the machine, PyTorch and Thunder: versions, options, settings.
+
+        None: what this executor compiles is not kept on disk. Otherwise it has `save` and `load`.
+        """
+        return None
+
+    def save(self, compiled: Callable[..., Sequence[Any]]) -> bytes | None:
+        """What `fuse` returned as an artifact that other processes can load; None if it has none."""
+        return None
+
+    def load(self, artifact: bytes, region: Trace) -> Callable[..., Sequence[Any]]:
+        """What `save` was given, from what it returned, for an equal region. Whatever it raises, the region is
+        compiled again and the artifact replaced.
+        """
+        raise NotImplementedError(f"{self.name} saves no artifacts")
 
     def claim(self, bound: BoundSymbol) -> Decision:
         """`can_fuse` as a decision."""

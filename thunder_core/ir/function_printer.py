@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from thunder_core.ir.annotation import Annotator
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -10,15 +11,16 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.context_text import describe_context, with_items
 from thunder_core.ir.literals import Speller
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.proxy import PROXY_TYPES
+from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy
 from thunder_core.ir.symbol import CallStyle
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.tree import iterate_leaves, iterate_proxies
 
 if TYPE_CHECKING:
     from thunder_core.ir.trace import Trace
 
 NO_LOCATION = "# no user line"
 LEAVES = "thunder_core.ir.tree.leaves"
+_BOX: Final = OpaqueProxy("_", "list")
 
 
 class FunctionPrinter:
@@ -35,7 +37,11 @@ class FunctionPrinter:
     def print_function(self, trace: Trace, name: str, *, boxed: bool = False) -> None:
         """Append the lines of ``trace`` as the function ``name``; ``boxed`` inputs come in a list to be emptied."""
         self.trace = trace
-        if boxed:
+        symbols = trace.symbols
+        if boxed and _hands_on_its_inputs(trace):
+            self.lines.append(f"def {name}({_BOX.name}):")
+            symbols = (replace(symbols[0], args=(_BOX,)),)
+        elif boxed:
             self._boxed_signature(trace, name)
         else:
             self._signature(trace, name)
@@ -44,7 +50,7 @@ class FunctionPrinter:
         context: Context | None = None
         location: SourceLocation | None = None
         indent = "    "
-        for index, bound in enumerate(trace.symbols):
+        for index, bound in enumerate(symbols):
             if bound.context is not context and bound.context != context:
                 context = bound.context
                 indent = self._enter(context, trace.context)
@@ -103,10 +109,10 @@ class FunctionPrinter:
         self.lines.append("):")
 
     def _boxed_signature(self, trace: Trace, name: str) -> None:
-        self.lines.append(f"def {name}(_):")
+        self.lines.append(f"def {name}({_BOX.name}):")
         if trace.inputs:
             names = "".join([f"{proxy.name}, " for proxy in trace.inputs])
-            self.lines += [f"    {names}= _", "    _.clear()"]
+            self.lines += [f"    {names}= {_BOX.name}", f"    {_BOX.name}.clear()"]
 
     def _enter(self, context: Context | None, ambient: Context) -> str:
         if context is None:
@@ -137,6 +143,14 @@ def call_text(speller: Speller, bound: BoundSymbol) -> str:
     if symbol.style is CallStyle.GETITEM:
         return f"{receiver}[{speller.index(args[1])}]"
     return f"{receiver}.{symbol.name}"
+
+
+def _hands_on_its_inputs(trace: Trace) -> bool:
+    """Whether the program is one call that takes a list of all inputs: it can then empty the list of the caller."""
+    if len(trace.symbols) != 1 or trace.symbols[0].kwargs or trace.symbols[0].args != (list(trace.inputs),):
+        return False
+    names = {proxy.name for proxy in trace.inputs}
+    return not any(proxy.name in names for proxy in iterate_proxies(trace.output))
 
 
 def _is_target(output: Any) -> bool:

@@ -23,6 +23,11 @@ class Tag(enum.Enum):
     ELEMENTWISE = enum.auto()
     REDUCTION = enum.auto()
     MATMUL = enum.auto()
+    PRODUCT = enum.auto()  # of its two arguments, as matrices, with batches before
+    LINEAR = enum.auto()  # product of its first argument and its transposed second, plus the third if there is one
+    ACCUMULATION = enum.auto()  # its first argument plus the product of the next two; options scale them
+    SUM = enum.auto()  # of its two arguments; an option scales the second
+    COPY = enum.auto()  # the elements of its first argument in their order, in its memory or a new one
     SHAPE = enum.auto()  # moves or views elements, computes nothing
     CREATION = enum.auto()
     INDEXING = enum.auto()

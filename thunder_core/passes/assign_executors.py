@@ -12,15 +12,19 @@ from thunder_core.executors.states import States
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult
+from thunder_core.passes.compiled_regions import RegionCounts
+from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.fresh_values import FreshValues
+from thunder_core.passes.fuse_together import fuse_together
 from thunder_core.passes.fusion import Fusion
 from thunder_core.passes.offers import Offers
 from thunder_core.passes.pass_manager import Pass, TracePass
+from thunder_core.passes.proxies import outputs_of
 
 
 @dataclass(frozen=True)
 class RewriteClaims(TracePass):
-    """Replaces each line that its executor rewrites by what it is rewritten to; the others stay as they are.
+    """Replaces each line that its executor rewrites, and each pattern of lines; the others stay as they are.
 
     Runs before differentiation, so that gradients are those of the calls that are really made.
 
@@ -34,9 +38,14 @@ class RewriteClaims(TracePass):
         if not any(executor.rewrites for executor in self.executors):
             return trace
         offers = Offers(self.executors, FreshValues.of(trace), trace.context)
-        lines = [line for bound in trace.symbols for line in offers.rewritten(bound)]
+        lines: list[BoundSymbol] = []
+        producers: dict[str, BoundSymbol] = {}
+        for bound in trace.symbols:
+            for line in offers.rewritten(bound, producers):
+                lines.append(line)
+                producers.update([(proxy.name, line) for proxy in outputs_of(line)])
         same = len(lines) == len(trace.symbols) and all(map(_is, lines, trace.symbols))
-        return trace if same else trace.with_symbols(lines, self.name)
+        return trace if same else DeadCode().run(trace.with_symbols(lines, self.name))
 
 
 @dataclass(frozen=True)
@@ -50,26 +59,40 @@ class AssignExecutors(Pass[AssignmentResult]):
     Attributes:
         executors: in order of preference. The reference executor follows them all.
         states: of the lines that need one.
+        others: further traces; regions of all of them are compiled together.
     """
 
     produces: ClassVar[Stage | None] = Stage.EXECUTABLE
 
     executors: Sequence[Executor] = ()
     states: States = field(default_factory=States, compare=False)
+    others: tuple[Trace, ...] = ()
 
     def run(self, trace: Trace) -> AssignmentResult:
-        offers = Offers(self.executors, FreshValues.of(trace), trace.context)
-        assignments = tuple([offers.offer(bound) for bound in trace.symbols])
-        leaves = [leaf for assignment in assignments for leaf in assignment.leaves()]
-        fusion = Fusion(trace, self.executors, offers)
-        lines = fusion.run(leaves, _implemented)
-        claimed = replace(trace.with_symbols(self.states.bind(tuple(lines)), self.name), stage=Stage.EXECUTABLE)
-        if fusion.replaced:
-            assignments = tuple([assignment.with_leaves(fusion.replaced) for assignment in assignments])
-        return AssignmentResult(claimed, assignments)
+        traces = (trace, *self.others)
+        offers = [Offers(self.executors, FreshValues.of(single), single.context) for single in traces]
+        fusions = [Fusion(single, self.executors, own) for single, own in zip(traces, offers, strict=True)]
+        asked = [
+            tuple([own.offer(bound) for bound in single.symbols]) for single, own in zip(traces, offers, strict=True)
+        ]
+        leaves = [[leaf for assignment in own for leaf in assignment.leaves()] for own in asked]
+        counts = RegionCounts()
+        fused = fuse_together(
+            [fusion.run(own, _implemented) for fusion, own in zip(fusions, leaves, strict=True)], counts
+        )
+        first, *others = map(self._result, traces, fused, asked, fusions)
+        return replace(first, others=tuple(others), regions=counts)
 
     def traces(self, result: AssignmentResult) -> tuple[Trace, ...]:
-        return (result.trace,)
+        return (result.trace, *[other.trace for other in result.others])
+
+    def _result(
+        self, trace: Trace, lines: list[BoundSymbol], asked: tuple[Assignment, ...], fusion: Fusion
+    ) -> AssignmentResult:
+        claimed = replace(trace.with_symbols(self.states.bind(tuple(lines)), self.name), stage=Stage.EXECUTABLE)
+        if fusion.replaced:
+            asked = tuple([assignment.with_leaves(fusion.replaced) for assignment in asked])
+        return AssignmentResult(claimed, asked)
 
 
 def _implemented(assignment: Assignment) -> BoundSymbol:

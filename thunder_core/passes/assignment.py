@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from thunder_core.executors.decision import Decision
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.compiled_regions import RegionCounts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +44,14 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentResult:
-    """An executable trace, and for each line that was offered, in order, what became of it."""
+    """An executable trace, and for each line that was offered, in order, what became of it.
+
+    Attributes:
+        others: the same for other traces that were given at the same time.
+        regions: of all of them, if any were fused.
+    """
 
     trace: Trace
     assignments: tuple[Assignment, ...]
+    others: tuple[AssignmentResult, ...] = ()
+    regions: RegionCounts | None = None

@@ -51,7 +51,7 @@ class _Numbering:
         if is_conversion(line):
             self.values[line.output.name] = self._converted(*line.args)
             return
-        if _is_rearrangement(line):
+        if is_rearrangement(line):
             self.views[line.output.name] = line
         key = self._key(line, self.values)
         for index, proxy in enumerate(outputs_of(line)):
@@ -79,7 +79,7 @@ class _Numbering:
         return self.numbers.setdefault(key, len(self.numbers))
 
 
-def _is_rearrangement(line: BoundSymbol) -> bool:
+def is_rearrangement(line: BoundSymbol) -> bool:
     """Whether a line gives a view of all elements of its only tensor, each once."""
     sources, results = tensor_inputs_of(line), outputs_of(line)
     if len(sources) != 1 or len(results) != 1 or not line.effects.pure:

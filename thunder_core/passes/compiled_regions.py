@@ -1,26 +1,49 @@
-"""Regions that were compiled in this process: equal ones are compiled once, whatever layer or program they are from."""
+"""Compiled regions: equal ones are compiled once, whatever layer or program they are from, and kept on disk."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 
 from thunder_core.executors.executor import FusionExecutor
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.region_artifacts import RegionArtifacts
 from thunder_core.passes.region_key import region_key
 
 Compiled = Callable[..., Sequence[Any]]
+Request = tuple[FusionExecutor, Trace]
+"""A region to be compiled, and by whom."""
 
 _CACHE_SIZE: Final = 1024
-_cache: OrderedDict[tuple[FusionExecutor, Hashable, Hashable], Compiled | str] = OrderedDict()
+_cache: OrderedDict[Hashable, Compiled | str] = OrderedDict()
 _lock = threading.Lock()
 
 
-def _flags() -> Hashable:
+@dataclass(slots=True)
+class RegionCounts:
+    """What became of the regions of a compilation.
+
+    Attributes:
+        regions: how many there are.
+        known: different ones that were compiled before in this process.
+        read: different ones that were read from disk.
+        compiled: different ones that were compiled, or refused.
+        notes: what went wrong with artifacts on disk.
+    """
+
+    regions: int = 0
+    known: int = 0
+    read: int = 0
+    compiled: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def flags() -> tuple[Hashable, ...]:
     """PyTorch's settings that compiled code may depend on."""
     return (
         torch.get_default_dtype(),
@@ -30,20 +53,63 @@ def _flags() -> Hashable:
     )
 
 
-def compiled_once(executor: FusionExecutor, region: Trace) -> Compiled | str:
-    """What `FusionExecutor.fuse` gave for an equal region, or gives for this one."""
-    own = region_key(region)
-    if own is None:
-        return executor.fuse(region)
-    key = (executor, own, _flags())
+def compiled_once(requests: Sequence[Request], counts: RegionCounts) -> list[Compiled | str]:
+    """For each region what its executor gave for an equal one, or gives for this one.
+
+    Those that are neither known in this process nor on disk are handed to their executors together.
+    """
+    settings = flags()
+    own = [region_key(region) for _, region in requests]
+    keys: list[Hashable] = [
+        (index,) if key is None else (executor, key, settings)
+        for index, (key, (executor, _)) in enumerate(zip(own, requests, strict=True))
+    ]
+    different = {key: index for index, key in reversed([*enumerate(keys)])}
+    answers = _known(different)
+    counts.regions += len(requests)
+    counts.known += len(answers)
+    for executor in dict.fromkeys([requests[index][0] for key, index in different.items() if key not in answers]):
+        wanted = {
+            k: i for k, i in sorted(different.items(), key=_second) if k not in answers and requests[i][0] == executor
+        }
+        found = _made(executor, [requests[i][1] for i in wanted.values()], [own[i] for i in wanted.values()], counts)
+        answers.update(zip(wanted, found, strict=True))
+        _remember([(key, answer) for (key, index), answer in zip(wanted.items(), found) if own[index] is not None])
+    return [answers[key] for key in keys]
+
+
+def _made(
+    executor: FusionExecutor, regions: Sequence[Trace], keys: Sequence[Hashable | None], counts: RegionCounts
+) -> list[Compiled | str]:
+    """Read from disk, or compiled."""
+    artifacts = RegionArtifacts.of(executor, flags(), counts.notes)
+    found: list[Compiled | str | None] = [artifacts.read(*item) for item in zip(regions, keys, strict=True)]
+    missing = [index for index, answer in enumerate(found) if answer is None]
+    counts.read += len(regions) - len(missing)
+    counts.compiled += len(missing)
+    if missing:
+        for index, answer in zip(missing, executor.fuse_all([regions[index] for index in missing]), strict=True):
+            found[index] = answer
+            if not isinstance(answer, str):
+                artifacts.write(answer, regions[index], keys[index])
+        artifacts.prune()
+    return [answer for answer in found if answer is not None]
+
+
+def _known(keys: Iterable[Hashable]) -> dict[Hashable, Compiled | str]:
     with _lock:
-        known = _cache.get(key)
-        if known is not None:
+        found = {key: _cache[key] for key in keys if key in _cache}
+        for key in found:
             _cache.move_to_end(key)
-            return known
-    found = executor.fuse(region)
+    return found
+
+
+def _remember(found: Iterable[tuple[Hashable, Compiled | str]]) -> None:
     with _lock:
-        _cache[key] = found
+        _cache.update(found)
         while len(_cache) > _CACHE_SIZE:
             _cache.popitem(last=False)
-    return found
+
+
+def _second(item: tuple[Hashable, int]) -> int:
+    return item[1]

@@ -16,7 +16,8 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.assignment import Assignment
-from thunder_core.passes.compiled_regions import compiled_once
+from thunder_core.passes.compiled_regions import Compiled
+from thunder_core.passes.fuse_together import Fusing
 from thunder_core.passes.offers import Offers
 from thunder_core.passes.region_program import RegionProgram
 from thunder_core.passes.regions import Region, find_regions
@@ -28,6 +29,15 @@ class _Item:
 
     line: BoundSymbol
     assignment: Assignment | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Candidate:
+    """A region that is to be compiled."""
+
+    members: list[_Item]
+    executor: FusionExecutor
+    program: RegionProgram
 
 
 @dataclass
@@ -50,7 +60,7 @@ class Fusion:
     _original: dict[Assignment, Assignment] = field(default_factory=dict)
     _count: int = 0
 
-    def run(self, leaves: Sequence[Assignment], implement: Callable[[Assignment], BoundSymbol]) -> list[BoundSymbol]:
+    def run(self, leaves: Sequence[Assignment], implement: Callable[[Assignment], BoundSymbol]) -> Fusing:
         """The lines in an order in which they can run, with calls of regions."""
         items = [_Item(leaf.bound, leaf) for leaf in leaves]
         returned = {proxy.name for proxy in iterate_proxies(self.trace.output)}
@@ -60,11 +70,15 @@ class Fusion:
                 return [item.line if item.assignment is None else implement(item.assignment) for item in items]
             lines = [item.line for item in items]
             readers = _readers(lines)
-            found: list[_Item] = []
+            found: list[list[_Item] | _Candidate] = []
             for region in find_regions(lines, labels):
                 members = [items[index] for index in region.lines]
-                found += members if region.label is None else self._fuse(region, members, readers, returned)
-            items = found
+                found.append(members if region.label is None else self._candidate(region, members, readers, returned))
+            wanted = [item for item in found if isinstance(item, _Candidate)]
+            answers = iter((yield [(item.executor, item.program.trace) for item in wanted]))
+            items = []
+            for item in found:
+                items += self._fused(item, next(answers)) if isinstance(item, _Candidate) else item
 
     def _labels(self, items: Sequence[_Item]) -> list[int | None]:
         known: dict[tuple[str, Context | None], int] = {}
@@ -78,10 +92,10 @@ class Fusion:
     def _fusion(self, name: str) -> FusionExecutor | None:
         return next((own.fusion for own in self.executors if own.name == name), None)
 
-    def _fuse(
+    def _candidate(
         self, region: Region, members: list[_Item], readers: dict[str, list[int]], returned: set[str]
-    ) -> list[_Item]:
-        """The call of the compiled region with what must stay outside of it; or its lines, offered to others."""
+    ) -> _Candidate | list[_Item]:
+        """The region with what must stay outside of it; or its lines, if there is nothing to compile."""
         first = members[0].assignment
         assert first is not None
         executor = self._fusion(first.executor)
@@ -99,10 +113,15 @@ class Fusion:
             return _as_they_are(program.outside)
         if count < executor.smallest:
             return self._refused(members, executor.name, f"its region has {count} of {executor.smallest} lines")
-        answer = compiled_once(executor, program.trace)
+        return _Candidate(members, executor, program)
+
+    def _fused(self, region: _Candidate, answer: Compiled | str) -> list[_Item]:
+        """The call of the compiled region; or its lines, offered to others."""
+        name, trace = region.executor.name, region.program.trace
         if isinstance(answer, str):
-            return self._refused(members, executor.name, answer)
-        return [_Item(self._call(executor.name, answer, program.trace, members), None), *_as_they_are(program.outside)]
+            return self._refused(region.members, name, answer)
+        call = _Item(self._call(name, answer, trace, region.members), None)
+        return [call, *_as_they_are(region.program.outside)]
 
     def _refused(self, members: Sequence[_Item], executor: str, reason: str) -> list[_Item]:
         found = []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from thunder_core.errors import ExecutorError, LoweringError
@@ -18,6 +19,7 @@ from thunder_core.passes.proxies import is_view
 from thunder_core.passes.rewriting import rewritten_form
 from thunder_core.symbols.lowering import lowered_form
 
+NOTHING: Final[Mapping[str, BoundSymbol]] = MappingProxyType({})
 _DEEPEST: Final = 16  # rewrites of rewrites, until it is taken for a circle
 
 
@@ -56,18 +58,26 @@ class Offers:
             return self._lowered(bound, answers, start)
         return Assignment(bound, answers)
 
-    def rewritten(self, bound: BoundSymbol, depth: int = 0) -> list[BoundSymbol]:
-        """The line as the first executor that claims it rewrites it; by itself if that one runs it as it is."""
+    def rewritten(
+        self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol] = NOTHING, depth: int = 0
+    ) -> list[BoundSymbol]:
+        """The line as the first executor that claims it rewrites it; by itself if that one runs it as it is.
+
+        Args:
+            producers: the lines before it, by the names of their results.
+        """
         if bound.symbol.executor is not None:
             return [bound]
         claim = ask(self.executors, bound)[-1]
-        if not isinstance(claim, Claimed) or claim.rewrite is None:
+        if not isinstance(claim, Claimed):
             return [bound]
+        if claim.rewrite is None:
+            return [self.executors[self.position(claim.executor)].rewritten(bound, producers) or bound]
         try:
             lines = self._lines(bound, claim, depth)
         except LoweringError:  # said again, with its reason, when the line is assigned
             return [bound]
-        return [found for line in lines for found in self.rewritten(line, depth + 1)]
+        return [found for line in lines for found in self.rewritten(line, depth=depth + 1)]
 
     def position(self, executor: str) -> int:
         """The place of an executor in the order."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
+from thunder_core import progress
 from thunder_core.errors import VerificationError
 from thunder_core.ir.trace import Stage, Trace
 
@@ -77,6 +78,7 @@ class PassManager:
             raise VerificationError(f"{single.name} takes a trace of stage {wanted}, not {trace.stage.value}")
         if self.verify and not self.records:
             self._verify(trace)
+        progress.stage(single.name)
         start = time.perf_counter()
         result = single.run(trace)
         seconds = time.perf_counter() - start

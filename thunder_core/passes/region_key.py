@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -23,6 +23,17 @@ def region_key(region: Trace) -> Hashable | None:
         key = (region.context, keys.value(region.inputs), lines, keys.value(region.output))
         hash(key)
     except (TypeError, _NoKey):  # an argument that is not hashable, or a function of the user's
+        return None
+    return key
+
+
+def lines_key(lines: Sequence[BoundSymbol]) -> Hashable | None:
+    """Like `region_key`, of lines alone: whatever others read of them."""
+    keys = _Keys()
+    try:
+        key = tuple([keys.line(bound) for bound in lines])
+        hash(key)
+    except (TypeError, _NoKey):
         return None
     return key
 

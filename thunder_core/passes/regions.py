@@ -16,6 +16,8 @@ from heapq import heappop, heappush
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.passes.proxies import inputs_of, outputs_of
+from thunder_core.passes.region_alignment import align_regions
+from thunder_core.passes.region_levels import levels_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,37 +39,21 @@ def find_regions(symbols: Sequence[BoundSymbol], labels: Sequence[int | None]) -
     Lines with effects must not have labels; they keep their order, and lines that read or write the same memory theirs.
     """
     before = dependencies(symbols)
-    levels = _levels(before, labels)
-    region_of: list[int] = []
-    numbers: dict[tuple[int, int], int] = {}
-    members: list[list[int]] = []
-    for index, (level, label) in enumerate(zip(levels, labels, strict=True)):
-        number = len(members) if label is None else numbers.setdefault((level, label), len(members))
-        if number == len(members):
-            members.append([])
-        members[number].append(index)
-        region_of.append(number)
-    return tuple([Region(labels[members[n][0]], tuple(members[n])) for n in _order(before, region_of, len(members))])
+    grouped: dict[tuple[int, int], list[int]] = {}
+    alone: list[list[int]] = []
+    for index, (level, label) in enumerate(zip(levels_of(symbols, before, labels), labels, strict=True)):
+        if label is None:
+            alone.append([index])
+        else:
+            grouped.setdefault((level, label), []).append(index)
+    members = sorted([*alone, *align_regions(symbols, before, list(grouped.values()))])
+    return tuple([Region(labels[members[n][0]], tuple(members[n])) for n in _order(before, members)])
 
 
-def _levels(before: Sequence[Sequence[int]], labels: Sequence[int | None]) -> list[int]:
-    def step(earlier: int, later: int) -> int:
-        return 0 if labels[later] is not None and labels[earlier] == labels[later] else 1
-
-    levels = [0] * len(labels)
-    for index, earlier in enumerate(before):
-        levels[index] = max([levels[other] + step(other, index) for other in earlier], default=0)
-    highest: dict[int, int] = {}  # that the readers of a line allow
-    for index in range(len(labels) - 1, -1, -1):
-        levels[index] = highest.get(index, levels[index])
-        for other in before[index]:
-            bound = levels[index] - step(other, index)
-            highest[other] = min(highest.get(other, bound), bound)
-    return levels
-
-
-def _order(before: Sequence[Sequence[int]], region_of: Sequence[int], number: int) -> list[int]:
+def _order(before: Sequence[Sequence[int]], members: Sequence[Sequence[int]]) -> list[int]:
     """Regions so that each follows those it depends on, and otherwise in the order of their first lines."""
+    region_of = {index: number for number, lines in enumerate(members) for index in lines}
+    number = len(members)
     waits_for: list[set[int]] = [set() for _ in range(number)]
     readers: list[set[int]] = [set() for _ in range(number)]
     for index, earlier in enumerate(before):

@@ -21,6 +21,8 @@ class Place(enum.Enum):
     """On the functional program, with autocast's conversions in it, before gradients are."""
     AFTER_DIFFERENTIATION = "after differentiation"
     """On the joint trace of forward and backward; in inference on the program."""
+    PARTITIONED = "partitioned"
+    """On forward, and on backward, before executors are asked for their lines; in inference on the program."""
     CLAIMED = "claimed"
     """On forward, and on backward, with the executors' lines in place."""
     LAST = "last"
@@ -47,12 +49,22 @@ class TransformContext:
         constants: values of inputs that the transform appends to ``trace.inputs``, by name. The program reads them,
             never writes nor returns them. Places before differentiation only.
         place: where the transform runs this time; None outside of the pipeline.
+        static: names of inputs that are not reached from the arguments of the call: parameters, buffers, constants.
+            They are the same tensors from call to call, unless somebody replaces them. In training, places after the
+            executors only.
+        saved: names of the values that forward computes for backward: outputs of the one, inputs of the other. Those
+            that share memory with an input of the program are not among them. Places after the executors only.
+        notes: what the report of the compilation says besides; transforms append objects, and ``str`` of each is taken
+            whenever somebody asks for the report.
     """
 
     phase: Phase
     keep: frozenset[str] = frozenset()
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     place: Place | None = None
+    static: frozenset[str] = frozenset()
+    saved: frozenset[str] = frozenset()
+    notes: list[object] = field(default_factory=list)
 
 
 class Transform:

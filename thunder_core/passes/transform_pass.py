@@ -14,6 +14,7 @@ _STAGES: Final = {
     Place.ACQUIRED: frozenset({Stage.ACQUIRED}),
     Place.BEFORE_DIFFERENTIATION: frozenset({Stage.FUNCTIONAL}),
     Place.AFTER_DIFFERENTIATION: frozenset({Stage.FUNCTIONAL}),
+    Place.PARTITIONED: frozenset({Stage.FUNCTIONAL}),
     Place.CLAIMED: frozenset({Stage.EXECUTABLE}),
     Place.LAST: frozenset({Stage.EXECUTABLE}),
 }

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from thunder_core.report.decision_table import decision_table
 from thunder_core.report.decisions import LineDecisions, share_lines
+from thunder_core.report.region_report import RegionReport
 from thunder_core.report.training_report import TrainingReport
 
 
@@ -36,6 +37,8 @@ class EntryReport:
         left_to_autograd: why PyTorch's autograd records the program while it runs, as it does an eager one; None where
             it does not, or where the program has no gradients.
         decisions: who runs which line, and why others do not.
+        regions: what became of regions that executors fuse; None without any.
+        notes: what transforms say besides.
     """
 
     reason: str
@@ -48,6 +51,8 @@ class EntryReport:
     training: TrainingReport | None = None
     left_to_autograd: str | None = None
     decisions: tuple[LineDecisions, ...] = ()
+    regions: RegionReport | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -114,8 +119,11 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
         lines.append(f"  {stage.name:<28}{stage.seconds * 1e3:9.2f} ms {size}")
     lines.extend(f"  {line}" for line in share_lines(entry.decisions))
     lines.extend(f"    {line}" for line in decision_table(entry.decisions))
+    if entry.regions is not None:
+        lines.extend(f"  {line}" for line in entry.regions.lines())
     if entry.training is not None:
         lines.extend(f"  {line}" for line in entry.training.lines())
+    lines.extend(f"  {note}" for note in entry.notes)
     if entry.left_to_autograd is not None:
         lines.append(f"  differentiated by PyTorch's autograd as a whole: {entry.left_to_autograd}")
     lines.append(f"  {entry.inputs} inputs, {entry.writes} writes to Python objects, {len(entry.guards)} guards")

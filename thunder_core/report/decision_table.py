@@ -13,7 +13,8 @@ class DecisionRow:
     """Lines that call the same operation, are run by the same executor, and were declined by the same ones.
 
     Attributes:
-        phase, symbol, executor, declined: as in `LineDecisions`.
+        phase, symbol, declined: as in `LineDecisions`.
+        executor: its name, followed by the variant that it takes if it has several: ``sdpa.flash``.
         depth: 0 for lines that were offered, 1 for parts of them, and so on.
         lines: how many they are.
         location: the user's line of the first.
@@ -34,7 +35,8 @@ def decision_rows(decisions: Sequence[LineDecisions]) -> tuple[DecisionRow, ...]
     first: dict[object, LineDecisions] = {}
 
     def add(line: LineDecisions, path: tuple[str, ...]) -> None:
-        executor = "its parts" if line.parts else line.executor
+        own = f"{line.executor}.{line.variant}" if line.variant else line.executor
+        executor = "its parts" if line.parts else own
         key = ((line.phase, *path), line.symbol, executor, line.declined)
         counts[key] = counts.get(key, 0) + 1
         first.setdefault(key, line)

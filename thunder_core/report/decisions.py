@@ -21,6 +21,8 @@ class LineDecisions:
         parts: what the line was taken apart into.
         bytes: memory that it reads and writes, at least: that of its arguments and results.
         flops: floating-point operations by PyTorch's counters; None for operations that these do not know.
+        variant: which of its implementations the executor takes, where it has several and says so. Those that it
+            prefers are among ``declined``, as ``executor.variant``.
     """
 
     phase: str
@@ -32,6 +34,7 @@ class LineDecisions:
     parts: tuple[LineDecisions, ...] = ()
     bytes: int | None = None
     flops: int | None = None
+    variant: str = ""
 
     def leaves(self) -> Sequence[LineDecisions]:
         """The lines that run."""

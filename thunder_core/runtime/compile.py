@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from thunder_core import progress
 from thunder_core.config.settings import Settings
 from thunder_core.executors.states import States
 from thunder_core.guards.prologue import CallShape, build_prologue
@@ -16,8 +17,10 @@ from thunder_core.guards.source import ConstantSource
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.compiled_regions import RegionCounts
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.report.compile_report import EntryReport, StageReport
+from thunder_core.report.region_report import RegionReport
 from thunder_core.runtime.autocast import without_autocast
 from thunder_core.runtime.bridge import join
 from thunder_core.runtime.decisions import executed_lines
@@ -37,7 +40,8 @@ def compile_program(
 
     ``reason`` says why, for the report.
     """
-    with _own_saved_tensors():
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    with _own_saved_tensors(), progress.compiling(name):
         return _compile(function, args, kwargs, settings, states, reason)
 
 
@@ -63,6 +67,7 @@ def _compile(
     states: States,
     reason: str,
 ) -> Entry:
+    progress.stage("acquisition")
     start = time.perf_counter()
     acquired = settings.front_end(function, args, kwargs)
     stages = [StageReport("acquisition", time.perf_counter() - start, len(acquired.trace.symbols))]
@@ -72,6 +77,7 @@ def _compile(
         lines = len(record.traces[0].symbols) if record.traces else None
         stages.append(StageReport(record.name, record.seconds, lines))
 
+    progress.stage("prologue")
     start = time.perf_counter()
     checked = settings.config.cache != "same input"  # there the user promises that only the data of tensors changes
     guards = acquired.observer.guards() if checked else ()
@@ -88,6 +94,7 @@ def _compile(
     acquired.observer.close()
     stages.append(StageReport("prologue", time.perf_counter() - start, None))
 
+    progress.stage("code generation")
     start = time.perf_counter()
     epilogue = program.functional.epilogue
     modes = acquired.trace.context
@@ -109,6 +116,7 @@ def _compile(
         acquired.recipe.writes,
         program.training,
         program.left_to_autograd,
+        regions=_region_report(program.regions),
     )
     constants = {
         proxy.name: source.value
@@ -125,7 +133,14 @@ def _compile(
         program.assignments,
         constants,
         acquired.random_states,
+        program.notes,
     )
+
+
+def _region_report(counts: RegionCounts | None) -> RegionReport | None:
+    if counts is None or not counts.regions:
+        return None
+    return RegionReport(counts.regions, counts.known, counts.read, counts.compiled, tuple(counts.notes))
 
 
 def _must_not_overlap(trace: Trace) -> list[tuple[str, str]]:

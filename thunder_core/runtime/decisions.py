@@ -64,6 +64,9 @@ def _decisions(phase: Phase, assignment: Assignment) -> LineDecisions:
         if isinstance(answer, Declined) and answer.implements
     ]
     claim = assignment.answers[-1]
+    variant = claim.variant if isinstance(claim, Claimed) else ""
+    if isinstance(claim, Claimed):
+        declined += [(f"{claim.executor}.{name}", reason) for name, reason in claim.passed_over]
     return LineDecisions(
         phase.value,
         bound.symbol.reference.name if bound.symbol.reference is not None else bound.symbol.name,
@@ -74,6 +77,7 @@ def _decisions(phase: Phase, assignment: Assignment) -> LineDecisions:
         tuple([_decisions(phase, part) for part in assignment.parts]),
         _bytes(bound),
         count_operations(bound),
+        variant,
     )
 
 

@@ -19,6 +19,7 @@ from thunder_core.passes.functionalize.result import (
     ResultSource,
 )
 from thunder_core.report.compile_report import EntryReport
+from thunder_core.report.decisions import LineDecisions
 from thunder_core.runtime.decisions import Assignments, decisions_of
 
 
@@ -36,6 +37,7 @@ class Entry:
         assignments: who runs which line, by program.
         constants: values of the acquired program's inputs that are the same in every run, by name.
         random_states: generators outside of PyTorch that the program consumed; such an entry is not reused.
+        notes: what transforms say for the report.
     """
 
     prologue: Prologue
@@ -47,11 +49,16 @@ class Entry:
     assignments: Assignments
     constants: dict[str, Any]
     random_states: tuple[str, ...]
+    notes: list[object]
+
+    @property
+    def report(self) -> EntryReport:
+        """How it was made, who runs which line, and what transforms say by now."""
+        return replace(self.made, decisions=self._decisions, notes=tuple(map(str, self.notes)))
 
     @cached_property
-    def report(self) -> EntryReport:
-        """How it was made, and who runs which line. Counting what lines do takes a while: it waits to be asked for."""
-        return replace(self.made, decisions=decisions_of(self.assignments))
+    def _decisions(self) -> tuple[LineDecisions, ...]:
+        return decisions_of(self.assignments)  # counting what lines do takes a while: it waits to be asked for
 
 
 def build_run(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assign_executors import AssignExecutors, RewriteClaims
 from thunder_core.passes.assignment import Assignment
+from thunder_core.passes.attention_layout import AttentionLayout
+from thunder_core.passes.compiled_regions import RegionCounts
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.delete_last_use import DeleteLastUse
 from thunder_core.passes.explicit_autocast import ExplicitAutocast, leaves_among
@@ -30,6 +33,7 @@ from thunder_core.passes.transform import Phase, Place, TransformContext
 from thunder_core.passes.transform_pass import TransformPass
 from thunder_core.report.training_report import TrainingReport
 from thunder_core.runtime.differentiated import DifferentiatedProgram
+from thunder_core.runtime.lasting import computed_for_backward, static_inputs
 from thunder_core.runtime.training import training_report
 
 
@@ -45,8 +49,10 @@ class Program:
         functional: where results come from.
         sources, objects: of the inputs of ``final``: where they are found, and what they were this time.
         assignments: who runs which line, by program; ``JOINT`` has the lines that were differentiated.
+        regions: what became of regions of lines.
         training: how the program was differentiated; None if it was not.
         left_to_autograd: why PyTorch's autograd records the program while it runs; None if it need not.
+        notes: what transforms say for the report; more may follow when backwards are made later.
     """
 
     traces: tuple[Trace, ...]
@@ -57,8 +63,10 @@ class Program:
     sources: tuple[Source, ...]
     objects: tuple[Any, ...]
     assignments: dict[Phase, tuple[Assignment, ...]]
+    regions: RegionCounts | None
     training: TrainingReport | None = None
     left_to_autograd: str | None = None
+    notes: list[object] = field(default_factory=list)
 
 
 def transform(manager: PassManager, acquired: Acquired, settings: Settings, states: States) -> Program:
@@ -72,6 +80,7 @@ class _Pipeline:
     acquired: Acquired
     settings: Settings
     states: States
+    notes: list[object] = field(default_factory=list)
 
     def run(self) -> Program:
         trace = self._transforms(Place.ACQUIRED, self.acquired.trace)
@@ -89,19 +98,22 @@ class _Pipeline:
 
     def _for_inference(self, functional: Functionalized, executors: tuple[Executor, ...]) -> Program:
         functional, constants = self._prepared(functional, executors, functional.donated)
-        trace = functional.computation
-        trace = self._transforms(Place.AFTER_DIFFERENTIATION, trace, Phase.INFERENCE, functional.donated)
+        trace, static = functional.computation, static_inputs(self.acquired, constants)
+        for place in (Place.AFTER_DIFFERENTIATION, Place.PARTITIONED):
+            trace = self._transforms(place, trace, Phase.INFERENCE, functional.donated, static=static)
         assigned = self.manager.run(AssignExecutors(executors, self.states), trace)
         functional = self.manager.run(Reinplace(functional), assigned.trace)
-        final = self._finished(functional.computation, Phase.INFERENCE)
+        final = self._finished(functional.computation, Phase.INFERENCE, static)
         return Program(
-            (self.acquired.trace, *(record.traces[0] for record in self.manager.records if record.traces)),
+            (self.acquired.trace, *self._made()),
             (),
             final,
             None,
             functional,
             *self._inputs(constants),
             {Phase.INFERENCE: assigned.assignments},
+            assigned.regions,
+            notes=self.notes,
         )
 
     def _for_training(self, functional: Functionalized) -> Program | None:
@@ -117,22 +129,30 @@ class _Pipeline:
         policy = self.settings.policy
         fused = any(executor.fusion is not None for executor in executors)
         partitioned = self.manager.run(Partition(joint, policy, fused), joint.trace)
-        forward = self.manager.run(AssignExecutors(executors, self.states), partitioned.forward)
-        final = self._finished(forward.trace, Phase.FORWARD)
-        traces = (self.acquired.trace, *(record.traces[0] for record in self.manager.records if record.traces))
-        backward = self.manager.run(AssignExecutors(executors, self.states), partitioned.backward)
-        backward_final = self._finished(backward.trace, Phase.BACKWARD)
-        differentiated = DifferentiatedProgram(joint, partitioned, final, backward_final, original, self._executable)
+        half = self._transforms(Place.PARTITIONED, partitioned.forward, Phase.FORWARD)
+        traces = self._made()
+        other = self._transforms(Place.PARTITIONED, partitioned.backward, Phase.BACKWARD)
+        count = len(self.manager.records)
+        forward = self.manager.run(AssignExecutors(executors, self.states, (other,)), half)
+        (backward,) = forward.others
+        static, kept = static_inputs(self.acquired, constants), computed_for_backward(partitioned)
+        final = self._finished(forward.trace, Phase.FORWARD, static, kept)
+        traces += self._made(count)
+        backward_final = self._finished(backward.trace, Phase.BACKWARD, static, kept)
+        claim = partial(self._executable, static=static, saved=kept)
+        differentiated = DifferentiatedProgram(joint, partitioned, final, backward_final, original, claim)
         composites = tuple([Assignment(bound, answers) for bound, answers in joint.offered])
         return Program(
-            traces,
+            (self.acquired.trace, *traces),
             (joint.trace, partitioned.backward, backward_final),
             final,
             differentiated,
             functional,
             *self._inputs(constants),
             {Phase.JOINT: composites, Phase.FORWARD: forward.assignments, Phase.BACKWARD: backward.assignments},
+            forward.regions,
             training_report(joint, partitioned, policy),
+            notes=self.notes,
         )
 
     def _prepared(
@@ -142,6 +162,8 @@ class _Pipeline:
         computation = functional.computation
         if executors:
             computation = self.manager.run(RewriteClaims(executors), computation)
+        if any(executor.fusion is not None for executor in executors):
+            computation = self.manager.run(AttentionLayout(), computation)
         constants: dict[str, torch.Tensor] = {}
         place = Place.BEFORE_DIFFERENTIATION
         computation = self._transforms(place, computation, Phase.INFERENCE, keep, constants)
@@ -154,23 +176,33 @@ class _Pipeline:
         phase: Phase = Phase.INFERENCE,
         keep: frozenset[str] = frozenset(),
         constants: dict[str, torch.Tensor] | None = None,
+        static: frozenset[str] = frozenset(),
+        saved: frozenset[str] = frozenset(),
     ) -> Trace:
-        context = TransformContext(phase, keep, {} if constants is None else constants, place)
+        constants = {} if constants is None else constants
+        context = TransformContext(phase, keep, constants, place, static, saved, self.notes)
         for single in self.settings.transforms:
             if place is single.place or place in single.also:
                 trace = self.manager.run(TransformPass(single, context), trace)
         return trace
 
-    def _finished(self, trace: Trace, phase: Phase) -> Trace:
+    def _made(self, start: int = 0) -> tuple[Trace, ...]:
+        """The traces that passes made, from the one of that number on."""
+        return tuple([record.traces[0] for record in self.manager.records[start:] if record.traces])
+
+    def _finished(
+        self, trace: Trace, phase: Phase, static: frozenset[str], saved: frozenset[str] = frozenset()
+    ) -> Trace:
         for place in (Place.CLAIMED, Place.LAST):
-            trace = self._transforms(place, trace, phase)
+            trace = self._transforms(place, trace, phase, static=static, saved=saved)
         return self.manager.run(DeleteLastUse(), trace)
 
-    def _executable(self, trace: Trace) -> Trace:
+    def _executable(self, trace: Trace, static: frozenset[str], saved: frozenset[str]) -> Trace:
         """A backward that is made when it is needed, as executors run it."""
         later = replace(self, manager=PassManager())
+        trace = later._transforms(Place.PARTITIONED, trace, Phase.BACKWARD)
         assigned = later.manager.run(AssignExecutors(self.settings.executors, self.states), trace)
-        return later._finished(assigned.trace, Phase.BACKWARD)
+        return later._finished(assigned.trace, Phase.BACKWARD, static, saved)
 
     def _inputs(self, constants: dict[str, torch.Tensor]) -> tuple[tuple[Source, ...], tuple[Any, ...]]:
         sources = tuple([ConstantSource(value, "made by a transform") for value in constants.values()])

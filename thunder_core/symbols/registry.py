@@ -64,6 +64,12 @@ class Registry:
             inplace = self._inplace_symbol(entry.row) if entry.inplace else None
             return self._row_symbol(entry.row) if inplace is None else inplace
 
+    def inplace_twin(self, symbol: Symbol) -> Symbol | None:
+        """The symbol that writes the result of ``symbol`` into its first argument, if the tables have one."""
+        with self._lock:
+            row = self.catalogue.rows.get((symbol.name, symbol.style))
+            return None if row is None or self._row_symbol(row) is not symbol else self._inplace_symbol(row)
+
     def is_metadata(self, func: Function) -> bool:
         """Whether ``func`` only reads the types of its arguments, so that it is no part of a trace."""
         return func in (self._metadata or self._load_metadata())

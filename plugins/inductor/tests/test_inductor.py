@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
+from thunder_core.errors import ConfigError, OptionError
 from thunder_plugin_inductor import compilers
 from thunder_plugin_inductor.executor import InductorExecutor
 from thunder_plugin_inductor.options import InductorOptions
@@ -160,3 +161,41 @@ def test_executors_of_equal_options_are_equal() -> None:
     assert executor(inductor_config={"debug": False}) == executor(inductor_config={"debug": False})
     assert hash(executor(matmul="inside")) == hash(executor(matmul="inside"))
     assert executor(matmul="inside") != executor()
+
+
+def test_modes_and_settings() -> None:
+    tuned = {"max_autotune": True, "coordinate_descent_tuning": True}
+    assert InductorOptions(mode="max-autotune").settings() == tuned
+    assert InductorOptions(max_autotune=True).settings() == tuned | {"coordinate_descent_tuning": False}
+    own = InductorOptions(mode="max-autotune", inductor_config={"max_autotune": False, "cpp.threads": 1})
+    assert own.settings() == tuned | {"max_autotune": False, "cpp.threads": 1}
+
+
+def test_settings_that_do_not_exist() -> None:
+    with pytest.raises(ConfigError, match="use the transform 'cudagraphs'"):
+        thunder.jit(torch.sin, executors=[{"inductor": {"mode": "reduce-overhead"}}])
+    with pytest.raises(OptionError, match=r"has no setting 'cpp.thread'(.|\n)*did you mean 'cpp.threads'"):
+        executor(inductor_config={"cpp.thread": 1})
+
+
+@needs_compiler
+def test_settings_reach_the_kernels() -> None:
+    """Kernels of one vector element have no vector instructions; the values are the same."""
+    x = torch.randn(64)
+    program = thunder.jit(lambda x: (x.exp() * 3).sin(), executors=[executor(inductor_config={"cpp.simdlen": 1})])
+    torch.testing.assert_close(program(x), (x.exp() * 3).sin())
+    assert executor(inductor_config={"cpp.simdlen": 1}) != executor()
+
+
+@needs_compiler
+def test_selected_symbols() -> None:
+    program = thunder.jit(lambda x: (x.exp() * 2).sin().cos(), executors=[{"inductor": {"exclude": ["torch.sin"]}}])
+    x = torch.randn(5)
+    torch.testing.assert_close(program(x), (x.exp() * 2).sin().cos())
+    decisions = [(line.symbol, line.executor) for line in thunder.explain(program).decisions]
+    assert decisions == [
+        ("torch.exp", "inductor"),
+        ("torch.mul", "inductor"),
+        ("torch.sin", "reference"),
+        ("torch.cos", "reference"),
+    ]

@@ -28,7 +28,7 @@ ROWS: list[Row] = [
         "Tensor.__add__(input, other)",
         "Tensor.__radd__(input, other)",
         inplace="Tensor.__iadd__(input, other)",
-        tags=_TAGS,
+        tags=(*_TAGS, Tag.SUM),
     ),
     row(
         "torch.sub(input, other, *, alpha=1)",

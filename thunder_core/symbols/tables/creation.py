@@ -42,11 +42,7 @@ ROWS: list[Row] = [
         row(f"torch.{name}_window(...)", method=False, tags=_TAGS)
         for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")
     ],
-    *rows(
-        """
-        torch.clone(input, *, memory_format=None)
-        torch.detach(input)
-        Tensor.contiguous(input, *, memory_format=None)
-        """
-    ),
+    row("torch.clone(input, *, memory_format=None)", tags=(Tag.COPY,)),
+    row("torch.detach(input)"),
+    row("Tensor.contiguous(input, *, memory_format=None)", tags=(Tag.COPY,)),
 ]

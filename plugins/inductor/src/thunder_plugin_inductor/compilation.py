@@ -1,44 +1,106 @@
-"""From a region to a function that Inductor compiled.
+"""From regions to functions that Inductor compiled.
 
-The region runs on fake tensors under ``make_fx``, which gives the graph of ATen operators that Inductor wants, and
-that graph goes to Inductor's inner entry: there is no Dynamo, no AOTAutograd and no guard between Thunder and the
-kernels.
+A region runs on fake tensors under ``make_fx``, which gives the graph of ATen operators that Inductor wants, and that
+graph goes to Inductor's inner entry: there is no Dynamo, no AOTAutograd and no guard between Thunder and the kernels.
+All regions are lowered before anybody waits for a kernel, so that compilers run beside each other and beside Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
+from torch._dynamo.convert_frame import compile_lock
 from torch._guards import TracingContext, tracing
 from torch._inductor import config as inductor_config
 from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.output_code import CompiledFxGraph
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core import progress
 from thunder_core.acquire.fake import make_fake
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.operations import with_strides
+from thunder_plugin_inductor.artifacts import artifact
+from thunder_plugin_inductor.compiled_region import CompiledRegion
+from thunder_plugin_inductor.kernels import Kernels, bundled, without_waiting
 from thunder_plugin_inductor.options import InductorOptions
+from thunder_plugin_inductor.vector_instructions import find_vector_instructions
 
 
-def compile_region(region: Trace, options: InductorOptions) -> Callable[..., Sequence[Any]] | str:
-    """The region's function, or why Inductor refuses it."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+def compile_regions(regions: Sequence[Trace], options: InductorOptions) -> list[CompiledRegion | str]:
+    """For each region its function, or why Inductor refuses it."""
+    with _settings(options):
+        started: list[_Started | str] = []
+        with without_waiting(many=len(regions) > 1) as waiting:
+            for number, region in enumerate(regions):
+                progress.count(number, len(regions))
+                started.append(_attempt(_Started, region, waiting))
+        progress.stage("waiting for kernels")
+        found: list[CompiledRegion | str] = []
+        for number, one in enumerate(started):
+            progress.count(number, len(started))
+            found.append(one if isinstance(one, str) else _attempt(one.finished))
+    return found
+
+
+def _attempt(step: Any, *args: Any) -> Any:
     try:
-        with _disable_current_modes(), torch.no_grad(), tracing(TracingContext(mode)):
-            fakes = [make_fake(mode, proxy) for proxy in region.inputs if isinstance(proxy, TensorProxy)]
-            graph = _graph(region, fakes, mode)
-            with inductor_config.patch(_settings(options)):
-                compiled = compile_fx_inner(graph, fakes)
+        return step(*args)
     except Exception as error:  # noqa: BLE001 - whatever stops Inductor is the reason
         return f"Inductor refused its region: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
-    return _Region(compiled, [tuple(map(int, proxy.stride)) for proxy in region.output])
+
+
+@contextmanager
+def _settings(options: InductorOptions) -> Iterator[None]:
+    """Inductor's, for this thread alone: much of its state is global."""
+    settings = {
+        "keep_output_stride": True,
+        "fx_graph_cache": False,  # the key takes longer than ours, and a hit still needs the graph
+        **options.settings(),
+    }
+    with ExitStack() as stack:
+        stack.enter_context(compile_lock)
+        stack.enter_context(_disable_current_modes())
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(inductor_config.patch(settings))
+        find_vector_instructions()
+        yield
+
+
+class _Started:
+    """A region whose kernels are being compiled."""
+
+    def __init__(self, region: Trace, waiting: list[Kernels]) -> None:
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.region = region
+        with tracing(TracingContext(mode)), bundled() as self.bundle:
+            fakes = [make_fake(mode, proxy) for proxy in region.inputs if isinstance(proxy, TensorProxy)]
+            before = len(waiting)
+            self.compiled: Any = compile_fx_inner(_graph(region, fakes, mode), fakes)
+        self.kernels = waiting[before:]
+
+    def finished(self) -> CompiledRegion:
+        """Waits for the kernels."""
+        with bundled() as bundle:
+            for kernels in self.kernels:
+                kernels.wait()
+        expected = [tuple(map(int, proxy.stride)) for proxy in self.region.output]
+        compiled = self.compiled
+        if not isinstance(compiled, CompiledFxGraph) or len(self.kernels) != 1 or inductor_config.triton.cudagraphs:
+            return CompiledRegion(compiled, (), expected)
+        checked = () if getattr(compiled, "_defers_input_alignment", False) else tuple(compiled.inputs_to_check)
+        (kernels,) = self.kernels
+        found = CompiledRegion(kernels.scope["call"], checked, expected)
+        found.artifact = partial(artifact, compiled, kernels.scope, checked, self.bundle + bundle)
+        return found
 
 
 def _graph(region: Trace, fakes: list[Any], mode: FakeTensorMode) -> torch.fx.GraphModule:
@@ -53,36 +115,3 @@ def _graph(region: Trace, fakes: list[Any], mode: FakeTensorMode) -> torch.fx.Gr
         if value.stride() != proxy.stride:
             node.meta["val"] = make_fake(mode, proxy)
     return graph
-
-
-def _settings(options: InductorOptions) -> dict[str, Any]:
-    return {
-        "max_autotune": options.max_autotune,
-        "coordinate_descent_tuning": options.coordinate_descent,
-        "keep_output_stride": True,
-        **options.inductor_config,
-    }
-
-
-class _Region:
-    """Calls a compiled graph, which takes its inputs as a list.
-
-    Inductor may give a result other strides where it thinks that nobody minds. The first call sees whether it does.
-    """
-
-    __slots__ = ("compiled", "expected", "wrong")
-
-    def __init__(self, compiled: Any, expected: list[tuple[int, ...]]) -> None:
-        self.compiled = compiled
-        self.expected = expected
-        self.wrong: list[int] | None = None
-
-    def __call__(self, *inputs: Any) -> Sequence[Any]:
-        results: Sequence[Any] = self.compiled([*inputs])
-        if self.wrong is None:
-            self.wrong = [index for index, stride in enumerate(self.expected) if results[index].stride() != stride]
-        if self.wrong:
-            results = [*results]
-            for index in self.wrong:
-                results[index] = with_strides(results[index], self.expected[index])
-        return results

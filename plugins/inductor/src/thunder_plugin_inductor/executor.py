@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thunder_core.executors import FusionExecutor
+from thunder_core.executors.hardware import source_hash
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_plugin_inductor.fusible import can_fuse
@@ -24,6 +25,13 @@ class InductorExecutor(FusionExecutor):
     options: InductorOptions = field(default_factory=InductorOptions)
     name: str = "inductor"
 
+    def __post_init__(self) -> None:
+        """Raises OptionError for settings that Inductor does not have."""
+        if self.options.inductor_config:
+            from thunder_plugin_inductor.settings import refuse_unknown
+
+            refuse_unknown(self.options.inductor_config)
+
     @property
     def smallest(self) -> int:  # type: ignore[override]
         """As configured."""
@@ -35,9 +43,30 @@ class InductorExecutor(FusionExecutor):
 
     def fuse(self, region: Trace) -> Callable[..., Sequence[Any]] | str:
         """Compile the region; what Inductor refuses is refused here, with its words."""
-        from thunder_plugin_inductor.compilation import compile_region
+        return self.fuse_all([region])[0]
 
-        return compile_region(region, self.options)
+    def fuse_all(self, regions: Sequence[Trace]) -> Sequence[Callable[..., Sequence[Any]] | str]:
+        """Compile the regions; their kernels are compiled at the same time."""
+        from thunder_plugin_inductor.compilation import compile_regions
+
+        return compile_regions(regions, self.options)
+
+    def artifact_key(self) -> str:
+        """The options, Inductor's settings, and the code of this package."""
+        from thunder_plugin_inductor.settings import settings_text
+
+        return f"{source_hash('thunder_plugin_inductor')} {self.options.model_dump_json()} {settings_text()}"
+
+    def save(self, compiled: Callable[..., Sequence[Any]]) -> bytes | None:
+        """The module that Inductor wrote, with its kernels."""
+        make = getattr(compiled, "artifact", None)
+        return None if make is None else make()
+
+    def load(self, artifact: bytes, region: Trace) -> Callable[..., Sequence[Any]]:
+        """The module, run again."""
+        from thunder_plugin_inductor.artifacts import load
+
+        return load(artifact, [tuple(map(int, proxy.stride)) for proxy in region.output])
 
 
 def from_options(options: InductorOptions) -> InductorExecutor:

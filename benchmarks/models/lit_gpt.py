@@ -1,4 +1,4 @@
-"""LitGPT's model without LitGPT's dependencies, for machines that have PyTorch and no package registry.
+"""LitGPT's models, without LitGPT's dependencies: for machines that have PyTorch and no package registry.
 
 ``import litgpt`` imports its command line, tokenizers, downloads and Lightning. The model needs none of them: two
 files, ``config.py`` and ``model.py``, and from the rest one function that only loads old checkpoints.
@@ -6,10 +6,42 @@ files, ``config.py`` and ``model.py``, and from the rest one function that only 
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import sys
 import types
 from typing import Any, NoReturn
+
+from benchmarks.models.subject import Subject, translated
+
+WORDS = {"layers": "n_layer", "embedding": "n_embd", "heads": "n_head", "vocabulary": "padded_vocab_size"}
+SMALL_LLAMA = {
+    "layers": 8,
+    "heads": 8,
+    "embedding": 256,
+    "vocabulary": 1024,
+    "intermediate_size": 688,
+    "block_size": 512,
+}
+"""A Llama with the 7B's structure and small sizes."""
+
+
+def names() -> list[str]:
+    """The names of LitGPT's configurations; none without LitGPT."""
+    if importlib.util.find_spec("litgpt") is None:
+        return []
+    gpt_and_config()
+    from litgpt.config import name_to_config
+
+    return list(name_to_config)
+
+
+def make(name: str, overrides: dict[str, Any]) -> Subject:
+    """The model of a configuration, with LitGPT's initialization; on the default device."""
+    gpt, config = gpt_and_config()
+    known = {field.name for field in dataclasses.fields(config)} - {"name", "hf_config"}
+    model = gpt(config.from_name(name, **translated(overrides, WORDS, known, name)))
+    return Subject(model.apply(model._init_weights), model.config.padded_vocab_size, cached=True)
 
 
 def gpt_and_config() -> tuple[type[Any], type[Any]]:

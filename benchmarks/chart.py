@@ -1,0 +1,72 @@
+"""Rows as a picture: a panel for each, bars for the implementations."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.row import Row
+from benchmarks.table import number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLUMNS = 4
+MISSING = "a chart needs matplotlib: pip install matplotlib, or thunder-core with its extra 'benchmarks'"
+
+
+class NoChart(RuntimeError):
+    """The chart cannot be drawn; the message says why."""
+
+
+def check() -> None:
+    """Raises NoChart if matplotlib is not installed; measuring takes long, so ask before."""
+    import importlib.util
+
+    if importlib.util.find_spec("matplotlib") is None:
+        raise NoChart(MISSING)
+
+
+def draw(rows: Sequence[Row], path: Path, baseline: str | None = None) -> None:
+    """Write the chart to ``path``; the ending of its name says in which format, ``.png`` for example.
+
+    Raises:
+        NoChart: matplotlib is not installed, or there is nothing to draw.
+    """
+    check()
+    # What has one value only is drawn if nothing is compared.
+    compared = [row for row in rows if len(row.values) > 1] or [row for row in rows if row.values]
+    if not compared:
+        raise NoChart("there is nothing to draw: no row has a value")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(name for row in compared for name in row.values))
+    lines = -(-len(compared) // COLUMNS)
+    columns = min(COLUMNS, len(compared))
+    figure = Figure(figsize=(4.4 * columns, (0.9 + 0.32 * len(names)) * lines), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(lines, columns, squeeze=False)
+    for axes, row in zip(grid.flat, compared, strict=False):
+        _panel(axes, row, names, baseline)
+    for axes in grid.flat[len(compared) :]:
+        axes.set_axis_off()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def _panel(axes: Axes, row: Row, names: list[str], baseline: str | None) -> None:
+    ratios = row.ratios(baseline)
+    shown = [name for name in names if name in row.values]
+    bars = axes.barh(shown, [row.values[name] for name in shown], color=[f"C{names.index(name)}" for name in shown])
+    labels = [number(row.values[name]) + (f" ({number(ratios[name])}x)" if name in ratios else "") for name in shown]
+    axes.bar_label(bars, labels, padding=3, fontsize=7)
+    axes.invert_yaxis()
+    axes.margins(x=0.45)
+    title = textwrap.fill(row.group, 62) + "\n" + textwrap.fill(f"{row.what} [{row.unit}]", 62)
+    axes.set_title(title, fontsize=7)
+    axes.tick_params(labelsize=7)
+    axes.set_xticks([])
+    axes.spines[["top", "right", "bottom"]].set_visible(False)

@@ -1,0 +1,116 @@
+"""One implementation on one workload, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.workload import Workload
+
+HOST_STEPS = 5
+FIRST_STEPS = 2
+"""Enough to compile everything, and to fill the caches."""
+
+
+def measure(
+    workload: dict[str, Any], implementation: str, kernels: str | None = None, first_only: bool = False
+) -> dict[str, Any]:
+    """What a workload costs.
+
+    Args:
+        workload: the fields of a `Workload`.
+        implementation: what ``--impl`` calls it.
+        kernels: a name in `OTHER_KERNELS`, to run with kernels that round differently.
+        first_only: stop after the first steps; everything else has the shapes that it would have.
+
+    Returns:
+        ``losses`` of the steps that are compared, seconds of the ``first`` step with all compilation, seconds of
+        the timed ``steps`` (from CUDA events on a GPU), seconds the ``host`` takes to enqueue a step from an idle
+        device (on a GPU; more than a thousand waiting kernels make it wait for the device), ``items`` of a step, and
+        ``memory`` in bytes.
+    """
+    import torch
+
+    from benchmarks.implementations import compile_with
+    from benchmarks.inference_tasks import Decode, Prefill
+    from benchmarks.kernels import OTHER_KERNELS
+    from benchmarks.training_task import Training
+
+    asked = Workload(**workload)
+    cuda = asked.device == "cuda"
+    task = {"training": Training, "prefill": Prefill, "decode": Decode}[asked.task](asked)
+    if cuda:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    with OTHER_KERNELS[asked.device][kernels]() if kernels else contextlib.nullcontext():
+        start = time.perf_counter()
+        compiled = compile_with(implementation, task.program)
+        result = task.step(compiled, 0)
+        _synchronize(asked.device)
+        first = time.perf_counter() - start
+        losses = [task.loss(result, 0)]
+        del result
+        marks = [_mark(asked.device)]
+        for index in range(1, FIRST_STEPS if first_only else asked.steps):
+            result = task.step(compiled, index)
+            if index < task.compared:
+                losses.append(task.loss(result, index))
+            del result
+            marks.append(_mark(asked.device))
+        _synchronize(asked.device)
+        times = [_seconds(before, after) for before, after in itertools.pairwise(marks)]
+        return {
+            "losses": [loss.item() for loss in losses],
+            "first": first,
+            "steps": times[-asked.timed :],
+            "host": _host_seconds(task, compiled, asked.steps) if cuda and not first_only else [],
+            "items": task.items,
+            "memory": _memory(cuda, lambda: task.step(compiled, asked.steps + HOST_STEPS)),
+        }
+
+
+def _host_seconds(task: Any, compiled: Callable[..., Any], index: int) -> list[float]:
+    found = []
+    for number in range(HOST_STEPS):
+        _synchronize("cuda")
+        start = time.perf_counter()
+        task.step(compiled, index + number)
+        found.append(time.perf_counter() - start)
+    return found
+
+
+def _memory(cuda: bool, step: Callable[[], Any]) -> dict[str, int]:
+    """Peaks in bytes. On a GPU of the whole run; on a CPU of one more step, above what was there before it."""
+    if cuda:
+        import torch
+
+        return {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
+    from benchmarks.memory import peak_of_call
+    from benchmarks.process import resident_high_water
+
+    return {"allocated": peak_of_call(step), "resident": resident_high_water()}
+
+
+def _synchronize(device: str) -> None:
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _mark(device: str) -> Any:
+    """A moment in the device's time; nothing waits for it."""
+    import torch
+
+    if device == "cpu":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _seconds(before: Any, after: Any) -> float:
+    return after - before if isinstance(before, float) else before.elapsed_time(after) / 1e3

@@ -1,0 +1,63 @@
+"""Hugging Face's models from their configuration classes, with random weights; nothing is downloaded.
+
+A model type is measured with its head for masked language modelling, else with the one for causal language modelling.
+Dropout is off: with it, the losses of two implementations could not be compared.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from benchmarks.models.subject import Subject, translated
+
+PREFIX = "hf:"
+TRIED = ("albert", "bert", "bloom", "cohere", "deberta-v2", "distilbert", "electra", "falcon", "gemma", "gemma2",
+         "gpt2", "gpt_neox", "granite", "llama", "mistral", "mixtral", "olmo2", "opt", "phi", "phi3", "qwen2", "qwen3",
+         "roberta", "stablelm", "starcoder2", "xlm-roberta")  # fmt: skip
+"""Model types that were run, forward and backward; others may work as well."""
+WORDS = {
+    "layers": "num_hidden_layers",
+    "embedding": "hidden_size",
+    "heads": "num_attention_heads",
+    "vocabulary": "vocab_size",
+}
+SMALL_BERT = {
+    "layers": 4,
+    "heads": 4,
+    "embedding": 128,
+    "vocabulary": 1024,
+    "intermediate_size": 512,
+}
+
+
+def names() -> list[str]:
+    """The names of the models that were tried; none without Transformers."""
+    return [PREFIX + kind for kind in TRIED] if importlib.util.find_spec("transformers") else []
+
+
+def accepted() -> list[str]:
+    """The names of all models that have one of the two heads."""
+    return [PREFIX + kind for kind in _heads()] if importlib.util.find_spec("transformers") else []
+
+
+def make(name: str, overrides: dict[str, Any]) -> Subject:
+    """The model with the defaults of its configuration class; on the default device."""
+    import transformers
+
+    kind = name.removeprefix(PREFIX)
+    config_class = transformers.models.auto.configuration_auto.CONFIG_MAPPING[kind]
+    known = set(config_class().to_dict()) | set(config_class.attribute_map)
+    options = translated(overrides, WORDS, known, name)
+    config = config_class(**{config_class.attribute_map.get(key, key): value for key, value in options.items()})
+    for setting, value in config.to_dict().items():
+        if ("dropout" in setting or "pdrop" in setting) and isinstance(value, float):
+            setattr(config, setting, 0.0)
+    config.use_cache = False
+    return Subject(getattr(transformers, _heads()[kind])(config), config.vocab_size)
+
+
+def _heads() -> dict[str, str]:
+    from transformers.models.auto import modeling_auto
+
+    return {**modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES}

@@ -1,0 +1,116 @@
+"""From runs to rows: medians over steps and rounds, and how far the losses are from eager's."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.comparison import Run
+from benchmarks.losses import allowed, largest, largest_difference
+from benchmarks.row import Row
+from benchmarks.workload import Workload
+
+MIB = 2**20
+TITLES = {"training": "training step", "prefill": "prefill", "decode": "next token"}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure that is taken from runs.
+
+    Attributes:
+        name: what ``metrics`` calls it.
+        label: what the table calls it; ``{}`` is the task.
+        unit: see `Row`.
+        samples: the numbers that a run contributes, in this unit; none if it does not tell.
+    """
+
+    name: str
+    label: str
+    unit: str
+    samples: Callable[[Run, dict[str, Any]], list[float]]
+
+
+def _memory(kind: str) -> Callable[[Run, dict[str, Any]], list[float]]:
+    return lambda run, result: [result["memory"][kind] / MIB] if run.timed and kind in result["memory"] else []
+
+
+def _scaled(key: str, scale: float) -> Callable[[Run, dict[str, Any]], list[float]]:
+    return lambda run, result: [second * scale for second in result[key]] if run.timed else []
+
+
+def _throughput(run: Run, result: dict[str, Any]) -> list[float]:
+    return [result["items"] / second for second in result["steps"]] if run.timed else []
+
+
+METRICS = (
+    Metric("step", "{}", "ms", _scaled("steps", 1e3)),
+    Metric("throughput", "tokens or samples", "1/s", _throughput),
+    Metric("host", "host time to enqueue it", "ms", _scaled("host", 1e3)),
+    Metric("cold", "first {}, empty caches", "s", lambda run, result: [result["first"]] * (run.cache == "cold")),
+    Metric("warm", "first {}, filled caches", "s", lambda run, result: [result["first"]] * (run.cache == "warm")),
+    Metric("allocated", "peak memory", "MiB", _memory("allocated")),
+    Metric("reserved", "peak memory reserved", "MiB", _memory("reserved")),
+    Metric("resident", "peak memory of the process", "MiB", _memory("resident")),
+)
+LOSS = "loss"
+ALL = (*(metric.name for metric in METRICS), LOSS)
+
+
+def rows_of(runs: Sequence[Run], metrics: Sequence[str] = ALL, by_metric: bool = False) -> list[Row]:
+    """A row for each workload and metric, grouped by workload, or by metric."""
+    workloads = dict.fromkeys((run.workload.task, run.workload.label) for run in runs)
+    rows = []
+    for workload in workloads:
+        members = [run for run in runs if (run.workload.task, run.workload.label) == workload]
+        rows += [row for row in _rows(members, metrics, by_metric) if row.values]
+    groups = list(dict.fromkeys(row.group for row in rows))
+    return sorted(rows, key=lambda row: groups.index(row.group))
+
+
+def _rows(runs: list[Run], metrics: Sequence[str], by_metric: bool) -> list[Row]:
+    shown = [run for run in runs if not run.reference]
+    failed = {run.implementation: run.failure.splitlines()[-1] for run in shown if run.failure}
+    rows = [_row(metric, shown, failed, by_metric) for metric in METRICS if metric.name in metrics]
+    return [*rows, *(_loss_rows(runs, by_metric) if LOSS in metrics else [])]
+
+
+def _row(metric: Metric, runs: list[Run], failed: dict[str, str], by_metric: bool) -> Row:
+    values, spread = {}, {}
+    for name in dict.fromkeys(run.implementation for run in runs):
+        found = [metric.samples(run, run.result) for run in runs if run.implementation == name and run.result]
+        rounds = [samples for samples in found if samples]
+        if rounds:
+            values[name] = statistics.median(map(statistics.median, rounds))
+            every = [sample for samples in rounds for sample in samples]
+            if len(every) > 1:
+                spread[name] = (min(every), max(every))
+    titles = _titles(runs[0].workload, metric.label, by_metric)
+    return Row(*titles, metric.unit, values, failed, spread=spread)
+
+
+def _loss_rows(runs: list[Run], by_metric: bool) -> list[Row]:
+    finished = [run for run in runs if run.result and run.timed]
+    eager = [run for run in finished if run.implementation == "eager" and not run.kernels]
+    if not eager:
+        return []
+    expected = eager[0].result["losses"]
+    differences = [(run, largest_difference(run.result["losses"], expected)) for run in finished if run is not eager[0]]
+    noise = {run.kernels or f"round {run.round + 1}": d for run, d in differences if run.implementation == "eager"}
+    limit = allowed(noise.values(), runs[0].workload.precision)
+    names = dict.fromkeys(run.implementation for run, _ in differences)
+    farthest = {name: largest(d for run, d in differences if run.implementation == name) for name in names}
+    verdicts = [difference <= limit for name, difference in farthest.items() if name != "eager"]
+    titles = _titles(runs[0].workload, "losses, from eager's (eager: other kernels)", by_metric)
+    values = {name: 100 * farthest[name] for name in sorted(farthest, key=lambda name: name != "eager")}
+    details = {"steps": len(expected), "eager with other kernels": noise}
+    goal = f"<= {100 * limit:.2g} %"
+    return [Row(*titles, "%", values, {}, goal, all(verdicts) if verdicts else None, details)]
+
+
+def _titles(workload: Workload, label: str, by_metric: bool) -> tuple[str, str]:
+    both = workload.task == "training" and workload.optimizer == "none"
+    title = label.format("forward and backward" if both else TITLES[workload.task])
+    return (title, workload.label) if by_metric else (f"{workload.task} {workload.label}", title)

@@ -1,0 +1,74 @@
+"""Rows as tables on a terminal."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.row import Row
+
+VERDICTS = {True: "reached", False: "NOT reached", None: ""}
+
+
+def show(rows: Sequence[Row], baseline: str | None = None, console: Console | None = None) -> None:
+    """A table for each group, implementations as columns; ratios to the baseline; then what was skipped, and why."""
+    console = console or _console()
+    for group, members in itertools.groupby(rows, key=lambda row: row.group):
+        console.print()
+        console.print(_table(group, list(members), baseline))
+    if baseline and not any(baseline in row.values for row in rows):
+        console.print(Text(f"no ratios: nothing was measured of the baseline {baseline!r}"))
+    for reason in dict.fromkeys(f"{name} skipped: {why}" for row in rows for name, why in row.skipped.items()):
+        console.print(Text(reason))
+
+
+def _console() -> Console:
+    console = Console()
+    # What is written to a file is not folded at 80 columns.
+    return console if console.is_terminal else Console(width=240)
+
+
+def _table(group: str, rows: list[Row], baseline: str | None) -> Table:
+    names = list(dict.fromkeys(name for row in rows for name in row.values))
+    goals = any(row.goal for row in rows)
+    table = Table(title=Text(group), title_justify="left", show_lines=any(row.spread for row in rows))
+    table.add_column("")
+    for name in names:
+        table.add_column(Text(name), justify="right")
+    for heading in ("goal", "") if goals else ():
+        table.add_column(heading)
+    for row in rows:
+        ratios = row.ratios(baseline)
+        cells = [_cell(row, name, ratios.get(name)) for name in names]
+        table.add_row(Text(row.what), *cells, *([Text(row.goal), Text(VERDICTS[row.reached])] if goals else []))
+    return table
+
+
+def _cell(row: Row, name: str, ratio: float | None) -> Text:
+    if name not in row.values:
+        return Text("-")
+    cell = Text(f"{number(row.values[name])} {row.unit}".rstrip())
+    if ratio is not None:
+        cell.append(f" {ratio:.{2 if ratio < 100 else 0}f}x", style="bold")
+    if name in row.spread:
+        cell.append("\n" + " to ".join(map(number, row.spread[name])), style="dim")
+    return cell
+
+
+def number(value: float) -> str:
+    """With three digits or more, none of them behind the point of a large number."""
+    if 0 < abs(value) < 0.01:
+        return f"{value:.2g}"
+    digits = 0 if value >= 1000 or value == int(value) else 1 if value >= 100 else 2 if value >= 10 else 3
+    return f"{value:.{digits}f}"
+
+
+def notes(facts: Iterable[str]) -> None:
+    """Lines below the tables."""
+    console = _console()
+    for fact in facts:
+        console.print(Text(fact))

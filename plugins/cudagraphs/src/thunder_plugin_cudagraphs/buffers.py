@@ -1,0 +1,72 @@
+"""Places for inputs that are copied before each replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class Buffers:
+    """The places of one graph.
+
+    Attributes:
+        positions: of the inputs that are copied.
+    """
+
+    __slots__ = ("_extents", "_plain", "_targets", "positions")
+
+    def __init__(self) -> None:
+        self.positions: list[int] = []
+        self._targets: list[torch.Tensor] = []
+        self._extents: list[int | None] = []
+        self._plain = True
+
+    def add(self, position: int, value: torch.Tensor) -> torch.Tensor:
+        """A tensor like ``value``, with its strides, into which `fill` copies the input at this position."""
+        value = value.detach()
+        extent = None if distinct(value) else _extent(value)
+        if extent is None:
+            made = target = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+        else:  # elements that are one place in memory cannot be written one by one
+            target = torch.empty(extent, dtype=value.dtype, device=value.device)
+            made = target.as_strided(value.shape, value.stride())
+            self._plain = False
+        self.positions.append(position)
+        self._targets.append(target)
+        self._extents.append(extent)
+        return made
+
+    def fill(self, values: list[Any]) -> None:
+        """Copy the inputs."""
+        positions, targets = self.positions, self._targets
+        if not positions:
+            return
+        sources = [values[position] for position in positions]
+        if not self._plain:
+            sources = [
+                source if extent is None else source.as_strided((extent,), (1,))
+                for source, extent in zip(sources, self._extents, strict=True)
+            ]
+        if len(sources) == 1:
+            targets[0].copy_(sources[0])
+        else:
+            torch._foreach_copy_(targets, sources)
+
+
+def distinct(tensor: torch.Tensor) -> bool:
+    """Whether no two elements are surely one place in memory: each dimension steps over all of the smaller ones."""
+    reached = 0
+    pairs = [(stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1]
+    if any(size == 0 for _, size in pairs):
+        return True
+    for stride, size in sorted(pairs):
+        if stride <= reached:
+            return False
+        reached += stride * (size - 1)
+    return True
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Number of elements from the first to the last in memory."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

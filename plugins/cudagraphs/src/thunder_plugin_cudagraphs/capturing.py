@@ -1,0 +1,165 @@
+"""Capture a program: bind its inputs, choose the memory, and see what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder_plugin_cudagraphs.backend import Layout
+from thunder_plugin_cudagraphs.buffers import Buffers
+from thunder_plugin_cudagraphs.graph import Bound, Graph, SavedMemory
+from thunder_plugin_cudagraphs.inputs import Role
+from thunder_plugin_cudagraphs.memory import Footprint, Pool
+from thunder_plugin_cudagraphs.outputs import Argument, Outputs
+
+if TYPE_CHECKING:
+    from thunder_plugin_cudagraphs.program import GraphedProgram
+
+NO_FORWARD = "forward ran without a graph"
+UNOWNED = "results of earlier graphs are in use, and a capture might be given their memory"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One call that is to be captured: its inputs, and the key that they make."""
+
+    values: list[Any]
+    key: tuple[Any, ...]
+
+
+def capture(program: GraphedProgram, attempt: Attempt) -> Sequence[Any] | None:
+    """Capture the program and run it once; None, with the values as they were, if that is not possible.
+
+    The memory of what forward saved is free as soon as its last reader is captured, as without a graph: the tensors by
+    which the allocator knows of it go into the capture, and nobody else may hold others that show it.
+    """
+    values = attempt.values
+    saved = _saved_memories(program, values)
+    if saved is None:
+        return program.without(NO_FORWARD)
+    pool = _pool(program, saved)
+    if pool is None:
+        return program.without(UNOWNED)
+    while len(program.graphs) >= program.limits.variants:
+        program.device.drop(min(program.graphs, key=lambda graph: graph.last_used))
+    program.device.make_room(program.limits.max_graphs)
+    program.captures += 1
+    program.device.backend.order()
+    bound, arguments, where = _bind(program, attempt, saved)
+    kept = values.copy()
+    for memory in saved:
+        for position, _ in memory.members:
+            kept[position] = None
+    values.clear()
+    for memory in saved:
+        held = memory.pool.find(memory.start)
+        if held is None or held.expired:  # else somebody else needs it after this backward
+            memory.pool.disown(memory.start)
+    try:
+        graph, outputs = _captured(program, pool, bound, arguments, where, kept)
+    except Exception as error:  # noqa: BLE001 - the program runs without a graph, and the reason is recorded
+        program.refused = f"its capture failed: {type(error).__name__}: {_first_line(error)}"
+        values.extend(kept)
+        for memory in saved:
+            memory.restore(values, program.device.backend)
+        return program.without(program.refused)
+    program.apart = False
+    program.graphs.insert(0, graph)
+    program.device.add(graph)
+    return program.run(graph, kept, outputs)
+
+
+def _saved_memories(program: GraphedProgram, values: Sequence[Any]) -> list[SavedMemory] | None:
+    """Where the values are that forward saved; None if they are not in memory of a graph."""
+    found: dict[int, SavedMemory] = {}
+    for position, role in enumerate(program.inputs.roles):
+        value = values[position]
+        if role is not Role.SAVED or not value.numel():
+            continue
+        start = value.untyped_storage().data_ptr()
+        memory = found.get(start)
+        if memory is None:
+            known = program.device.find(start)
+            if known is None:
+                return None
+            pool, held = known
+            memory = found[start] = SavedMemory(pool, held.start, held.end, held.group)
+        memory.members.append((position, Layout.of(value)))
+    return list(found.values())
+
+
+def _pool(program: GraphedProgram, saved: Sequence[SavedMemory]) -> Pool | None:
+    """Where to take memory from: as a rule where everybody does, so that the sum is small."""
+    device = program.device
+    device.release()
+    if program.apart:
+        return device.new_pool()
+    pools = {id(memory.pool): memory.pool for memory in saved}
+    pool = next(iter(pools.values())) if len(pools) == 1 else device.shared_pool()
+    unowned = {held.start for held in pool.unowned()}
+    if not unowned:
+        return pool
+    if not unowned.isdisjoint([memory.start for memory in saved]) or program.waits_too_long():
+        return device.new_pool()
+    return None
+
+
+def _bind(
+    program: GraphedProgram, attempt: Attempt, saved: Sequence[SavedMemory]
+) -> tuple[Bound, list[Any], dict[int, Argument]]:
+    """The inputs as the graph has them: what stays, what is copied, and the arguments of the captured call."""
+    backend, values = program.device.backend, attempt.values
+    arguments = list(values)
+    addresses: list[int | None] = [None] * len(values)
+    buffers = Buffers()
+    where: dict[int, Argument] = {}
+    constants = []
+    for position, role in enumerate(program.inputs.roles):
+        value = values[position]
+        if role is Role.OBJECT:
+            constants.append(value)
+            continue
+        if role is Role.UNUSED:
+            continue
+        if role is Role.COPIED and type(value) is not torch.nn.Parameter:
+            arguments[position] = buffers.add(position, value)
+        else:
+            addresses[position] = value.data_ptr()
+        if role is not Role.SAVED and value.numel():
+            argument = arguments[position]
+            where.setdefault(argument.untyped_storage().data_ptr(), (position, Layout.of(argument)))
+    for memory in saved:
+        owner = memory.pool.owner(memory.start)
+        if owner is not None:
+            storage = owner.untyped_storage()
+            for position, layout in memory.members:
+                arguments[position] = backend.tensor(storage, layout)
+    fixed = [position for position, address in enumerate(addresses) if address is not None]
+    with torch.no_grad():
+        buffers.fill(values)
+    return Bound(attempt.key, fixed, addresses, buffers, list(saved), constants), arguments, where
+
+
+def _captured(
+    program: GraphedProgram,
+    pool: Pool,
+    bound: Bound,
+    arguments: list[Any],
+    where: dict[int, Argument],
+    kept: list[Any],
+) -> tuple[Graph, Sequence[Any]]:
+    backend = program.device.backend
+    with torch.no_grad():
+        made = backend.capture(pool.handle, program.function, arguments, program.inputs.generators(kept))
+    held = {one.start: one.end for one in pool.alive()}
+    footprint = Footprint(made.segments, held)
+    outputs = Outputs.of(made.outputs, where, footprint.contains, program.saved, program.limits.copy_below)
+    outputs.own(made.outputs, pool)
+    return Graph(program, bound, pool, outputs, footprint, made.replay), made.outputs
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0]

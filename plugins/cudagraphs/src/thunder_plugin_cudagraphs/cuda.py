@@ -1,0 +1,146 @@
+"""Captures and replays on a CUDA device."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_plugin_cudagraphs.backend import Capture, Layout
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CUDAPool:
+    """A pool of the caching allocator.
+
+    Attributes:
+        id: as the allocator knows it.
+        keeper: a graph that was captured in it: the allocator frees a pool with its last graph.
+    """
+
+    id: Any
+    keeper: torch.cuda.CUDAGraph
+
+
+class CUDABackend:
+    """One CUDA device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._index = torch.cuda.current_device() if device.index is None else device.index
+        self._capturing = torch.cuda.Stream(device)  # one for all: memory is reused on the stream that it was made for
+        self._last: torch.cuda.Stream | None = None
+        self._last_handle = -1
+        self._failed: list[torch.cuda.CUDAGraph] = []
+
+    def why_not_now(self) -> str | None:
+        """See `Backend`."""
+        if torch._C._cuda_isCurrentStreamCapturing():
+            return "the stream is being captured by somebody else"
+        if torch._C._len_torch_dispatch_stack():
+            return "a mode that wants to see each operation is active"
+        return None
+
+    def new_pool(self) -> CUDAPool:
+        """See `Backend`."""
+        handle = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        self._captured(graph, handle, lambda: torch.zeros(1, device=self.device))
+        return CUDAPool(handle, graph)
+
+    def pool_bytes(self, pool: CUDAPool) -> int:
+        """See `Backend`."""
+        return sum(end - start for start, end in _segments(pool.id))
+
+    def capture(
+        self,
+        pool: CUDAPool,
+        function: Callable[[list[Any]], Sequence[Any]],
+        arguments: list[Any],
+        generators: Sequence[torch.Generator],
+    ) -> Capture:
+        """See `Backend`."""
+        graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            graph.register_generator_state(generator)
+        torch.cuda.synchronize(self.device)
+        torch.cuda.empty_cache()  # what is cached for eager would lie idle beside the pool
+        outputs = self._captured(graph, pool.id, lambda: function(arguments))
+        return Capture(graph.replay, outputs, _segments(pool.id))
+
+    def _captured(self, graph: torch.cuda.CUDAGraph, pool: Any, run: Callable[[], Any]) -> Any:
+        """What ``run`` returns. `torch.cuda.graph` would stay on its stream if the capture cannot be ended."""
+        collects = gc.isenabled()
+        gc.disable()  # garbage may be graphs and events, and freeing these may be forbidden meanwhile
+        try:
+            with torch.cuda.device(self._index), torch.cuda.stream(self._capturing):
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                try:
+                    outputs = run()
+                    graph.capture_end()
+                except BaseException:
+                    self._abandon(graph, pool)
+                    raise
+        finally:
+            if collects:
+                gc.enable()
+        return outputs
+
+    def _abandon(self, graph: torch.cuda.CUDAGraph, pool: Any) -> None:
+        """End a capture that failed, which leaves the allocator and the generators as if it went on."""
+        self._failed.append(graph)  # the allocator may still ask it
+        with suppress(RuntimeError):  # raises what went wrong in the capture, but ends it
+            graph.capture_end()
+        with suppress(RuntimeError):  # raises if the line before came so far
+            torch._C._cuda_endAllocateToPool(self._index, pool)
+            torch._C._cuda_releasePool(self._index, pool)
+        mend = torch.cuda.CUDAGraph()  # a capture that succeeds sets the generators free
+        mend.capture_begin(pool=torch.cuda.graph_pool_handle(), capture_error_mode="thread_local")
+        torch.zeros(1, device=self.device)
+        mend.capture_end()
+
+    def order(self) -> None:
+        """See `Backend`."""
+        handle = torch._C._cuda_getCurrentRawStream(self._index)
+        if handle == self._last_handle:
+            return
+        stream = torch.cuda.current_stream(self.device)
+        if self._last is not None:
+            stream.wait_stream(self._last)
+        self._last, self._last_handle = stream, handle
+
+    def storage(self, address: int, nbytes: int) -> torch.UntypedStorage:
+        """See `Backend`."""
+        found: torch.UntypedStorage = torch._C._construct_storage_from_data_pointer(address, self.device, nbytes)  # type: ignore[assignment]
+        return found
+
+    def tensor(self, storage: torch.UntypedStorage, layout: Layout) -> torch.Tensor:
+        """See `Backend`."""
+        return torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata(layout.metadata, storage)  # type: ignore[arg-type]
+
+    def same_addresses(self, values: list[Any], addresses: list[int | None], positions: list[int]) -> bool:
+        """See `Backend`."""
+        return torch._C._tensors_data_ptrs_at_indices_equal(values, addresses, positions)
+
+    def move_out(self, storage: torch.UntypedStorage) -> bool:
+        """See `Backend`."""
+        before = storage.data_ptr()
+        storage.resize_(storage.nbytes())  # allocates and copies, whatever the size was
+        return storage.data_ptr() != before
+
+    def synchronize(self) -> None:
+        """See `Backend`."""
+        torch.cuda.synchronize(self.device)
+
+
+def _segments(pool: Any) -> list[tuple[int, int]]:
+    segments = torch.cuda.memory_snapshot(pool)
+    return [
+        (segment["address"], segment["address"] + segment["total_size"])
+        for segment in segments
+        if tuple(segment.get("segment_pool_id", pool)) == tuple(pool)
+    ]

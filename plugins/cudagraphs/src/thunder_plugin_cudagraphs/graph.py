@@ -1,0 +1,123 @@
+"""One captured graph of a program."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder_plugin_cudagraphs.backend import Backend, Layout
+from thunder_plugin_cudagraphs.buffers import Buffers
+from thunder_plugin_cudagraphs.memory import Footprint, Group, Held, Pool
+from thunder_plugin_cudagraphs.outputs import Outputs
+
+if TYPE_CHECKING:
+    from thunder_plugin_cudagraphs.program import GraphedProgram
+
+
+@dataclass(slots=True)
+class SavedMemory:
+    """A memory of forward's pool from which backward takes inputs.
+
+    Attributes:
+        pool, start, end, group: of what was given out.
+        members: positions of the inputs, and where they lie in it.
+    """
+
+    pool: Pool
+    start: int
+    end: int
+    group: Group
+    members: list[tuple[int, Layout]] = field(default_factory=list)
+
+    def restore(self, values: list[Any], backend: Backend) -> None:
+        """Put the inputs at their positions again: what was in the memory is there until something is replayed."""
+        storage = backend.storage(self.start, self.end - self.start)
+        for position, layout in self.members:
+            values[position] = backend.tensor(storage, layout)
+        self.pool.add(Held(storage, self.start, self.end, self.group, False))
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How the inputs of one call became those of a graph.
+
+    Attributes:
+        key: see `Inputs.key`.
+        fixed, addresses: positions of tensors that stay where they are, and by position the address.
+        buffers: of the others.
+        saved: what comes from the graph of forward.
+        constants: inputs that the graph depends on, so that they live as long as it does.
+    """
+
+    key: tuple[Any, ...]
+    fixed: list[int]
+    addresses: list[int | None]
+    buffers: Buffers
+    saved: list[SavedMemory]
+    constants: Sequence[Any]
+
+
+class Graph:
+    """A captured graph, with what it takes to replay it. Use it with the lock of its device.
+
+    Attributes:
+        bound: its inputs.
+        pool: where its results are.
+        outputs: how they are given out.
+        footprint: what a replay may write.
+        last_used: by the clock of its device.
+    """
+
+    __slots__ = (
+        "__weakref__", "_program", "_saved_positions", "bound", "footprint", "last_used", "outputs", "pool", "replay",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        program: GraphedProgram,
+        bound: Bound,
+        pool: Pool,
+        outputs: Outputs,
+        footprint: Footprint,
+        replay: Callable[[], None],
+    ) -> None:
+        self._program = weakref.ref(program)
+        self._saved_positions = [position for memory in bound.saved for position, _ in memory.members]
+        self.bound = bound
+        self.pool = pool
+        self.outputs = outputs
+        self.footprint = footprint
+        self.replay = replay
+        self.last_used = 0
+
+    def take(self, values: list[Any]) -> list[Any]:
+        """Copy what is copied, and let go of what forward's graph made: the result has the other inputs.
+
+        ``values`` is emptied if there is any of that.
+        """
+        kept = values
+        if self._saved_positions:
+            kept = values.copy()
+            for position in self._saved_positions:
+                kept[position] = None
+            values.clear()
+        with torch.no_grad():
+            self.bound.buffers.fill(kept)
+        return kept
+
+    def give_back(self, values: list[Any], kept: list[Any], backend: Backend) -> None:
+        """Undo `take`."""
+        if kept is not values:
+            values.extend(kept)
+            for memory in self.bound.saved:
+                memory.restore(values, backend)
+
+    def forget(self) -> None:
+        """Leave the program."""
+        program = self._program()
+        if program is not None and self in program.graphs:
+            program.graphs.remove(self)

@@ -1,0 +1,114 @@
+"""The inputs of a program: which stay in their place, which are copied, and what a graph depends on besides."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_proxies
+from thunder_core.passes.transform import TransformContext
+
+_TENSORS: Final = (torch.Tensor, torch.nn.Parameter)
+_CONSTANTS: Final = (
+    bool, int, str, bytes, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format,
+)  # fmt: skip
+
+
+class Role(enum.Enum):
+    """What a graph does with an input."""
+
+    STATIC = enum.auto()
+    """Uses it where it lies; that it lies there is checked at each call."""
+    SAVED = enum.auto()
+    """The same, and it must have been made by the graph of forward."""
+    COPIED = enum.auto()
+    """Copies it to a place of its own."""
+    OBJECT = enum.auto()
+    """No tensor: the graph is for this value."""
+    UNUSED = enum.auto()
+    """Nothing reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inputs of one program.
+
+    Attributes:
+        names, roles: of each.
+        mutated: positions of those that the program writes.
+        symbolic: positions of tensors whose sizes are known only when the program runs.
+    """
+
+    names: tuple[str, ...]
+    roles: tuple[Role, ...]
+    mutated: tuple[int, ...]
+    symbolic: tuple[int, ...]
+
+    @staticmethod
+    def of(trace: Trace, context: TransformContext) -> Inputs:
+        """From the program, and what its context says of its inputs."""
+        read = {proxy.name for bound in trace.symbols for proxy in bound.inputs()}
+        memories = {
+            proxy.storage
+            for bound in trace.symbols
+            if bound.effects.mutates
+            for proxy in iterate_proxies((bound.args, bound.kwargs))
+            if isinstance(proxy, TensorProxy) and proxy.name in bound.effects.mutates
+        }
+        roles, mutated, symbolic = [], [], []
+        for position, proxy in enumerate(trace.inputs):
+            if not isinstance(proxy, TensorProxy):
+                roles.append(Role.OBJECT if proxy.name in read else Role.UNUSED)
+                continue
+            numbers = (*proxy.shape, *proxy.stride)
+            if not all(type(number) is int for number in numbers):
+                symbolic.append(position)
+            if proxy.storage in memories:
+                mutated.append(position)
+                roles.append(Role.STATIC)
+            elif proxy.name not in read:
+                roles.append(Role.UNUSED)
+            elif proxy.name in context.saved:
+                roles.append(Role.SAVED)
+            else:
+                roles.append(Role.STATIC if proxy.name in context.static else Role.COPIED)
+        names = tuple([proxy.name for proxy in trace.inputs])
+        return Inputs(names, tuple(roles), tuple(mutated), tuple(symbolic))
+
+    @property
+    def keyed(self) -> bool:
+        """Whether graphs are told apart by more than addresses."""
+        return bool(self.symbolic) or Role.OBJECT in self.roles
+
+    def key(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """What a graph is for, besides addresses."""
+        objects = [_identity(value) for value, role in zip(values, self.roles, strict=True) if role is Role.OBJECT]
+        shapes = [(values[position].shape, values[position].stride()) for position in self.symbolic]
+        return (*objects, *shapes)
+
+    def generators(self, values: Sequence[Any]) -> list[torch.Generator]:
+        """Generators among the values."""
+        return [value for value in values if isinstance(value, torch.Generator)]
+
+    def problem(self, values: Sequence[Any]) -> str | None:
+        """Why no graph can be captured with values of these types."""
+        for name, role, value in zip(self.names, self.roles, values, strict=True):
+            kind = type(value).__name__
+            if role is Role.OBJECT:
+                if not isinstance(value, (*_CONSTANTS, float, torch.Generator)):
+                    return f"the input {name} is a {kind}, which may be another object next time and look the same"
+            elif role is not Role.UNUSED and type(value) not in _TENSORS:
+                return f"the input {name} is a {kind}, which is more than a tensor in one memory"
+        return None
+
+
+def _identity(value: Any) -> Any:
+    if isinstance(value, float):
+        return float, value.hex()  # 0.0 and -0.0 are equal, and a NaN is not
+    return (type(value), value) if isinstance(value, _CONSTANTS) else (type(value), id(value))

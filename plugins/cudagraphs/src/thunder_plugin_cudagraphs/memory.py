@@ -1,0 +1,134 @@
+"""The memory that graphs share: which results in it somebody still holds, and what a replay would overwrite."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+from weakref import ReferenceType, ref
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+
+class Group(Protocol):
+    """What results belong to that were given out, as far as their memory is concerned."""
+
+    saved: bool
+    copied: bool
+
+
+class Held:
+    """A memory that was given out; `expired` tells when the last tensor that shows it is gone.
+
+    Attributes:
+        start, end: its addresses.
+        group: what it was given out for.
+        owned: whether the tensors that were given out are the allocator's own, so that it knows that they are in use.
+    """
+
+    __slots__ = ("_reference", "end", "group", "owned", "start")
+
+    def __init__(self, storage: torch.UntypedStorage, start: int, end: int, group: Group, owned: bool) -> None:
+        self._reference = StorageWeakRef(storage)
+        self.start = start
+        self.end = end
+        self.group = group
+        self.owned = owned
+
+    @property
+    def expired(self) -> bool:
+        """Whether nobody holds it any more."""
+        return bool(self._reference.expired())
+
+    def storage(self) -> torch.UntypedStorage | None:
+        """The storage, if it is alive."""
+        found: torch.UntypedStorage | None = torch.UntypedStorage._new_with_weak_ptr(self._reference.cdata)
+        return found
+
+
+class Footprint:
+    """The addresses that a graph may write, whatever it does with them.
+
+    Args:
+        segments: start and end of all memory that the pool had when the graph was captured.
+        held: start and end of what was in use all the while, by others: the graph got none of it.
+    """
+
+    __slots__ = ("_ends", "_held", "_starts")
+
+    def __init__(self, segments: Sequence[tuple[int, int]], held: Mapping[int, int]) -> None:
+        segments = sorted(segments)
+        self._starts = [start for start, _ in segments]
+        self._ends = [end for _, end in segments]
+        self._held = dict(held)
+
+    def touches(self, start: int, end: int) -> bool:
+        """Whether a replay may write between these addresses, which lie in one segment or in none."""
+        if self._held.get(start, -1) >= end:
+            return False
+        index = bisect_right(self._starts, start) - 1
+        return index >= 0 and start < self._ends[index]
+
+    def contains(self, address: int) -> bool:
+        """Whether the pool had this address."""
+        index = bisect_right(self._starts, address) - 1
+        return index >= 0 and address < self._ends[index]
+
+
+class Pool:
+    """A memory pool of the allocator, and what was given out of it. Use it with the lock of its device.
+
+    Attributes:
+        handle: the backend's. The memory lives as long as it does.
+    """
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self._owners: dict[int, tuple[torch.Tensor, ReferenceType[Any]]] = {}
+        self._held: list[Held] = []
+
+    def add(self, held: Held) -> None:
+        """Memory was given out."""
+        self._held.append(held)
+
+    def alive(self) -> list[Held]:
+        """What somebody holds."""
+        if self._held:
+            self._held = [held for held in self._held if not held.expired]
+        return self._held
+
+    def in_the_way(self, footprint: Footprint) -> list[Held]:
+        """What somebody holds and a replay may overwrite."""
+        return [held for held in self.alive() if footprint.touches(held.start, held.end)]
+
+    def unowned(self) -> list[Held]:
+        """What somebody holds and the allocator does not know of: a capture might be given it."""
+        return [held for held in self.alive() if not held.owned and held.start not in self._owners]
+
+    def own(self, tensor: torch.Tensor, graph: Any) -> None:
+        """Keep the allocator's own tensor of what ``graph`` makes for backward, until a backward is captured."""
+        self._owners[tensor.untyped_storage().data_ptr()] = (tensor, ref(graph))
+
+    def owner(self, address: int) -> torch.Tensor | None:
+        """The allocator's own tensor of what lies at this address, if it is kept."""
+        return self._owners[address][0] if address in self._owners else None
+
+    def disown(self, address: int) -> None:
+        """The memory is free, for the allocator, with the last other tensor that shows it."""
+        self._owners.pop(address, None)
+
+    def trim(self) -> None:
+        """Disown what nobody holds, of graphs that are gone."""
+        alive = {held.start for held in self.alive()}
+        gone = [start for start, (_, graph) in self._owners.items() if graph() is None and start not in alive]
+        for start in gone:
+            self.disown(start)
+
+    def find(self, address: int) -> Held | None:
+        """What was given out at this address and is alive; the latest."""
+        return next((held for held in reversed(self._held) if held.start == address and not held.expired), None)
+
+    def moved(self, held: Held) -> None:
+        """Its content lies elsewhere now."""
+        self._held.remove(held)

@@ -1,0 +1,72 @@
+"""Results of a graph that share one memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder_plugin_cudagraphs.backend import Backend, Layout
+from thunder_plugin_cudagraphs.buffers import distinct
+from thunder_plugin_cudagraphs.memory import Held, Pool
+
+
+class OutputGroup:
+    """Results that share one memory, which the graph writes at each replay.
+
+    Attributes:
+        start, nbytes: of the memory.
+        members: position among the results, and where in the memory.
+        saved: whether they are for backward, which finds them at this address.
+        copied: whether copies are given out.
+    """
+
+    __slots__ = ("_flat", "_source", "copied", "members", "nbytes", "saved", "start")
+
+    def __init__(self, start: int, nbytes: int, saved: bool) -> None:
+        self.start = start
+        self.nbytes = nbytes
+        self.members: list[tuple[int, Layout]] = []
+        self.saved = saved
+        self.copied = False
+        self._source: torch.Tensor | None = None
+        self._flat = False
+
+    @property
+    def bytes_to_copy(self) -> int:
+        """How much a copy has: the elements of a single tensor, or the whole memory."""
+        layout = self.members[0][1]
+        if len(self.members) > 1:
+            return self.nbytes
+        return min(self.nbytes, torch.Size(layout.size).numel() * layout.dtype.itemsize)
+
+    def give(self, results: list[Any], pool: Pool, backend: Backend) -> None:
+        """Tensors that show the memory, which counts as in use for as long as one of them is there."""
+        storage = backend.storage(self.start, self.nbytes)
+        for position, layout in self.members:
+            results[position] = backend.tensor(storage, layout)
+        pool.add(Held(storage, self.start, self.start + self.nbytes, self, False))
+
+    def copy(self, results: list[Any], backend: Backend, targets: list[torch.Tensor], sources: list[Any]) -> None:
+        """Tensors in new memory. What is to be copied is added to ``targets`` and ``sources``."""
+        source = self._source if self._source is not None else self._prepare(backend)
+        if self._flat:
+            target = torch.empty_like(source)
+            storage = target.untyped_storage()
+            for position, layout in self.members:
+                results[position] = backend.tensor(storage, layout)
+        else:
+            position, layout = self.members[0]
+            target = torch.empty_strided(layout.size, layout.stride, dtype=layout.dtype, device=source.device)
+            results[position] = target
+        targets.append(target)
+        sources.append(source)
+
+    def _prepare(self, backend: Backend) -> torch.Tensor:
+        """What copies are made of: the only tensor, or all bytes where several tensors or elements share some."""
+        storage = backend.storage(self.start, self.nbytes)
+        self._source = backend.tensor(storage, self.members[0][1])
+        self._flat = len(self.members) > 1 or not distinct(self._source)
+        if self._flat:
+            self._source = backend.tensor(storage, Layout((self.nbytes,), (1,), 0, torch.uint8, backend.device))
+        return self._source

@@ -1,0 +1,143 @@
+"""The results of a graph: tensors made anew for each replay, over memory that stays the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_plugin_cudagraphs.backend import Backend, Layout
+from thunder_plugin_cudagraphs.errors import CannotBeCaptured
+from thunder_plugin_cudagraphs.memory import Held, Pool
+from thunder_plugin_cudagraphs.output_group import OutputGroup
+
+Argument = tuple[int, Layout]
+"""Position of an input, and where the tensor lies that the program was captured with."""
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A result that shows the memory of an input: an offset, in elements, from the input's."""
+
+    position: int
+    input: int
+    layout: Layout
+    shift: int
+
+    def of(self, value: torch.Tensor) -> torch.Tensor:
+        layout = self.layout
+        return value.detach().as_strided(layout.size, layout.stride, value.storage_offset() + self.shift)
+
+
+class Outputs:  # its graph's, and lives as long
+    """How the results of one graph are given out.
+
+    Attributes:
+        groups: by memory.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.groups: list[OutputGroup] = []
+        self._count = count
+        self._views: list[_View] = []
+        self._constants: list[tuple[int, Any]] = []
+        self._empty: list[tuple[int, Layout]] = []
+
+    @staticmethod
+    def of(
+        values: Sequence[Any],
+        arguments: Mapping[int, Argument],
+        in_pool: Callable[[int], bool],
+        saved: frozenset[int],
+        copy_below: int,
+    ) -> Outputs:
+        """From what a captured program returned.
+
+        Args:
+            arguments: of those inputs that are not in the pool, by the address of their storage.
+            in_pool: whether an address belongs to the pool.
+            saved: positions of results that are for backward.
+            copy_below: results of at most that many bytes are given out as copies.
+
+        Raises:
+            CannotBeCaptured: a result cannot be made again.
+        """
+        outputs = Outputs(len(values))
+        groups: dict[tuple[int, bool], OutputGroup] = {}
+        for position, value in enumerate(values):
+            if value is None:
+                continue
+            _check(value)
+            storage = value.untyped_storage()
+            start, layout = storage.data_ptr(), Layout.of(value)
+            if not value.numel():
+                outputs._empty.append((position, layout))
+            elif start in arguments:
+                outputs._views.append(_view(position, layout, *arguments[start]))
+            elif in_pool(start):
+                kept = position in saved
+                group = groups.setdefault((start, kept), OutputGroup(start, storage.nbytes(), kept))
+                group.members.append((position, layout))
+            else:
+                outputs._constants.append((position, value))
+        outputs.groups = list(groups.values())
+        for group in outputs.groups:  # a write to a result must not reach what backward reads
+            group.copied = not group.saved and (group.bytes_to_copy <= copy_below or (group.start, True) in groups)
+        return outputs
+
+    def own(self, values: Sequence[Any], pool: Pool) -> None:
+        """Keep the captured tensors that are for backward: by them the allocator knows what is in use."""
+        for group in self.groups:
+            if group.saved:
+                pool.own(values[group.members[0][0]], self)
+
+    def collect(
+        self, inputs: Sequence[Any], pool: Pool, backend: Backend, own: Sequence[Any] | None = None
+    ) -> list[Any]:
+        """The results of the replay that was queued last.
+
+        Args:
+            inputs: of the call.
+            own: the captured tensors, if this is the first time: what is not copied is given out as it is.
+        """
+        results: list[Any] = [None] * self._count
+        targets: list[torch.Tensor] = []
+        sources: list[torch.Tensor] = []
+        for group in self.groups:
+            if group.copied:
+                group.copy(results, backend, targets, sources)
+            elif own is None or group.saved:
+                group.give(results, pool, backend)
+            else:
+                for position, _ in group.members:
+                    results[position] = own[position]
+                storage = results[group.members[0][0]].untyped_storage()
+                pool.add(Held(storage, group.start, group.start + group.nbytes, group, True))
+        for view in self._views:
+            results[view.position] = view.of(inputs[view.input])
+        for position, value in self._constants:
+            results[position] = value
+        for position, layout in self._empty:
+            results[position] = torch.empty_strided(
+                layout.size, layout.stride, dtype=layout.dtype, device=backend.device
+            )
+        if len(targets) == 1:
+            targets[0].copy_(sources[0])
+        elif targets:
+            torch._foreach_copy_(targets, sources)
+        return results
+
+
+def _check(value: Any) -> None:
+    if type(value) is not torch.Tensor or value.layout is not torch.strided:
+        raise CannotBeCaptured(f"a result is a {type(value).__name__}, which is more than a tensor in one memory")
+    if value.is_conj() or value.is_neg():
+        raise CannotBeCaptured("a result is conjugated or negated lazily")
+
+
+def _view(position: int, layout: Layout, source: int, argument: Layout) -> _View:
+    if layout.dtype is not argument.dtype:
+        raise CannotBeCaptured("a result shows the memory of an input as another dtype")
+    return _View(position, source, layout, layout.offset - argument.offset)

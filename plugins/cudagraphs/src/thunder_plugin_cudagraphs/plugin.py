@@ -1,0 +1,19 @@
+"""What the plugin offers. Importing this imports neither PyTorch nor the transform."""
+
+from __future__ import annotations
+
+from thunder_core.plugins import TransformSpec, hookimpl
+from thunder_plugin_cudagraphs.options import CUDAGraphsOptions
+
+
+@hookimpl
+def thunder_transforms() -> list[TransformSpec]:
+    """One transform of the last place: it takes whole programs."""
+    return [
+        TransformSpec(
+            "cudagraphs",
+            "thunder_plugin_cudagraphs.transform:from_options",
+            CUDAGraphsOptions,
+            "captures programs as CUDA graphs, and replays them",
+        )
+    ]

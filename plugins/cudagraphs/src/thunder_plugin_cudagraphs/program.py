@@ -1,0 +1,188 @@
+"""A program that is called through its graphs."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.passes.transform import Phase
+from thunder_plugin_cudagraphs.capturing import Attempt, capture
+from thunder_plugin_cudagraphs.device import DeviceGraphs
+from thunder_plugin_cudagraphs.graph import Graph
+from thunder_plugin_cudagraphs.inputs import Inputs
+from thunder_plugin_cudagraphs.limits import Limits
+from thunder_plugin_cudagraphs.memory import Held
+from thunder_plugin_cudagraphs.program_statistics import ProgramStatistics
+
+IN_USE = "results of earlier calls are in use, in memory that the graph would write"
+
+
+class GraphedProgram:
+    """Called in the place of a whole program, with a list of its inputs, which it empties.
+
+    Whatever a graph cannot do is done by the program itself, and counted with the reason.
+
+    Args:
+        name, phase: of the program.
+        function: the program.
+        inputs: what its inputs are.
+        saved: positions of the results that forward keeps for backward.
+        device: the graphs of the device where it works.
+        limits: the options.
+
+    Attributes:
+        graphs: its graphs, the one that was used last first.
+        refused: why there will be no more of them.
+        apart: whether the next graph gets a pool of its own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        phase: Phase,
+        function: Callable[[list[Any]], Sequence[Any]],
+        inputs: Inputs,
+        saved: frozenset[int],
+        device: DeviceGraphs,
+        limits: Limits,
+    ) -> None:
+        self.name = name
+        self.phase = phase
+        self.function = function
+        self.inputs = inputs
+        self.saved = saved
+        self.device = device
+        self.limits = limits
+        self.graphs: list[Graph] = []
+        self.refused: str | None = None
+        self.apart = False
+        self.captures = 0
+        self._replays = 0
+        self._warm = 0
+        self._waits = 0
+        self._ungraphed: Counter[str] = Counter()
+        self._counting = threading.Lock()
+
+    def __call__(self, values: list[Any]) -> Sequence[Any]:
+        """The results."""
+        if self.refused is None or self.graphs:
+            results = self._by_graph(values)
+            if results is not None:
+                return results
+        else:
+            self.without(self.refused)
+        return self.function(values)
+
+    def _by_graph(self, values: list[Any]) -> Sequence[Any] | None:
+        """The results of a replay; None, with the values as they were, if there is none."""
+        device = self.device
+        reason = device.backend.why_not_now()
+        if reason is not None:
+            return self.without(reason)
+        key = self.inputs.key(values) if self.inputs.keyed else ()
+        with device.lock:
+            fitting = False
+            for graph in self.graphs:
+                bound = graph.bound
+                if bound.key == key and device.backend.same_addresses(values, bound.addresses, bound.fixed):
+                    fitting = True
+                    results = self._replay(graph, values)
+                    if results is not None:
+                        return results
+            if fitting and not self._may_be_apart():
+                return self.without(IN_USE)
+            return self._capture(values, key)
+
+    def _replay(self, graph: Graph, values: list[Any]) -> Sequence[Any] | None:
+        device, pool = self.device, graph.pool
+        device.backend.order()
+        kept = graph.take(values)
+        if not self._clear(pool.in_the_way(graph.footprint), graph):
+            graph.give_back(values, kept, device.backend)
+            return None
+        return self.run(graph, kept)
+
+    def run(self, graph: Graph, kept: list[Any], own: Sequence[Any] | None = None) -> Sequence[Any]:
+        """Replay a graph whose inputs are in their places. ``own`` are its captured results, the first time."""
+        graph.replay()
+        results = graph.outputs.collect(kept, graph.pool, self.device.backend, own)
+        if self.inputs.mutated:
+            torch.autograd.graph.increment_version([kept[position] for position in self.inputs.mutated])
+        kept.clear()
+        graph.last_used = self.device.tick()
+        self._replays += 1
+        return results
+
+    def _clear(self, obstacles: Sequence[Held], graph: Graph) -> bool:
+        """Whether nobody needs what a replay overwrites, once it is moved away where that is possible.
+
+        Results that were in the way once are copied from then on.
+        """
+        clear = True
+        for held in obstacles:
+            if not held.group.saved:
+                held.group.copied = True
+                storage = held.storage() if held.owned else None
+                if storage is not None and self.device.backend.move_out(storage):
+                    graph.pool.moved(held)
+                    continue
+            clear = False
+        return clear
+
+    def _may_be_apart(self) -> bool:
+        """Whether results were in the way often enough for a graph with other memory."""
+        self._waits += 1
+        if self._waits < self.limits.patience or len(self.graphs) >= self.limits.variants:
+            return False
+        self._waits = 0
+        self.apart = True
+        return True
+
+    def _capture(self, values: list[Any], key: tuple[Any, ...]) -> Sequence[Any] | None:
+        if self.refused is not None:
+            return self.without(self.refused)
+        if self._warm < self.limits.warmup:
+            self._warm += 1
+            return self.without("it is warming up")
+        reason = self.inputs.problem(values)
+        if reason is None and self.captures >= self.limits.max_captures:
+            reason = (
+                f"it was captured {self.captures} times: its parameters, or results in use, lie elsewhere each time"
+            )
+        if reason is not None:
+            self.refused = reason
+            return self.without(reason)
+        if self.phase is Phase.BACKWARD and torch._C._autograd._get_current_graph_task_keep_graph():
+            return self.without("the autograd graph is kept for another backward")
+        return capture(self, Attempt(values, key))
+
+    def without(self, reason: str) -> Sequence[Any] | None:
+        """This call runs without a graph: there is no result of one."""
+        with self._counting:
+            self._ungraphed[reason] += 1
+        return None
+
+    def waits_too_long(self) -> bool:
+        """Count a call that could not be captured because of results in use; whether it is time for other memory."""
+        self._waits += 1
+        if self._waits < self.limits.patience:
+            return False
+        self._waits = 0
+        return True
+
+    @property
+    def statistics(self) -> ProgramStatistics:
+        """What happened so far."""
+        with self._counting:
+            ungraphed = tuple(self._ungraphed.most_common())
+        nbytes = self.device.nbytes if self.captures else 0
+        return ProgramStatistics(
+            self.name, self.phase.value, len(self.graphs), self.captures, self._replays, ungraphed, self.refused, nbytes
+        )
+
+    def __str__(self) -> str:
+        return str(self.statistics)

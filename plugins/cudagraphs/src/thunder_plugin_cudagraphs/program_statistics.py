@@ -1,0 +1,62 @@
+"""What became of the programs that a transform was given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from thunder_core.runtime.compiled import Compiled
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStatistics:
+    """What happened to one program so far.
+
+    Attributes:
+        name: of the program.
+        phase: "inference", "forward" or "backward".
+        graphs: how many it has now.
+        captures: how often it was captured.
+        replays: calls that were replays, the first one after a capture included.
+        ungraphed: calls that ran without a graph, by reason.
+        refused: why it is not captured, or no more; None while it may be.
+        pool_bytes: memory of all graphs of the device together; 0 where none was captured.
+    """
+
+    name: str
+    phase: str
+    graphs: int = 0
+    captures: int = 0
+    replays: int = 0
+    ungraphed: tuple[tuple[str, int], ...] = ()
+    refused: str | None = None
+    pool_bytes: int = 0
+
+    def __str__(self) -> str:
+        lines = [f"cudagraphs, {self.phase}: {self.graphs} graphs, {self.replays} replays"]
+        if self.refused is not None and not self.captures:
+            lines = [f"cudagraphs, {self.phase}: no graph, since {self.refused}"]
+        elif self.refused is not None:
+            lines.append(f"  no more graphs, since {self.refused}")
+        lines.extend(f"  {count} calls without a graph: {reason}" for reason, count in self.ungraphed)
+        return "\n".join(lines)
+
+
+def statistics(jitted: Any) -> tuple[ProgramStatistics, ...]:
+    """Of what was compiled: what became of its inference, forward and backward programs, oldest first.
+
+    Args:
+        jitted: what `thunder.jit` returned.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    from thunder_plugin_cudagraphs.program import GraphedProgram
+
+    compiled = getattr(jitted, "_compiled", jitted)
+    if not isinstance(compiled, Compiled):
+        raise TypeError(f"{type(jitted).__name__} is not what thunder.jit returns")
+    entries = compiled.entries or ([] if compiled.last is None else [compiled.last])
+    notes = [note for entry in entries for note in entry.notes]
+    found = [note.statistics if isinstance(note, GraphedProgram) else note for note in notes]
+    return tuple([one for one in found if isinstance(one, ProgramStatistics)])

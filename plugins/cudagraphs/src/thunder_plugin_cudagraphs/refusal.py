@@ -1,0 +1,84 @@
+"""What cannot be captured, as far as a program tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+import torch
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_proxies
+from thunder_plugin_cudagraphs.device import BACKENDS
+
+_USERS = frozenset({Tag.HOOK, Tag.AUTOGRAD})
+_DEPENDENT = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
+
+
+def why_not(trace: Trace, trust: Sequence[str] = ()) -> str | None:
+    """Why ``trace`` cannot be captured; None if nothing speaks against it.
+
+    Args:
+        trust: patterns of lines that call Python functions, and may be captured all the same.
+    """
+    if all(bound.symbol.tags and bound.symbol.tags <= {Tag.SHAPE} for bound in trace.symbols):
+        return "it computes nothing"
+    recorded = trace.context.grad_enabled and not trace.context.inference
+    if recorded and any(getattr(proxy, "requires_grad", False) for proxy in iterate_proxies(trace.output)):
+        return "PyTorch's autograd records it while it runs"
+    return _devices(trace) or next(filter(None, (_line(bound, trust) for bound in trace.symbols)), None)
+
+
+def device_of(trace: Trace) -> torch.device:
+    """The device of a trace that can be captured."""
+    found = next(proxy.device for bound in trace.symbols for proxy in _tensors(bound))
+    return found
+
+
+def _devices(trace: Trace) -> str | None:
+    first: torch.device | None = None
+    for bound in trace.symbols:
+        for proxy in _tensors(bound):
+            if proxy.device.type not in BACKENDS:
+                return f"{_describe(bound)} works on the device {proxy.device}, which has no CUDA graphs"
+            if first is not None and proxy.device != first:
+                return f"{_describe(bound)} works on {proxy.device}, and other lines on {first}"
+            first = proxy.device
+            if proxy.layout is not torch.strided:
+                return f"{_describe(bound)} works on sparse tensors"
+    return "it has no tensors" if first is None else None
+
+
+def _line(bound: BoundSymbol, trust: Sequence[str]) -> str | None:
+    symbol = bound.symbol
+    name = _describe(bound)
+    if bound.effects.external:
+        return f"{name} does something besides computing, which would not happen again"
+    if symbol.tags & _USERS:
+        return f"{name} calls Python code, or asks autograd"
+    if Tag.HIGHER_ORDER in symbol.tags:
+        return f"{name} decides on the host what runs"
+    if any(not isinstance(proxy, TensorProxy) for proxy in bound.outputs()):
+        return f"{name} gives a value that the host waits for"
+    if not _DEPENDENT.isdisjoint(getattr(symbol.target, "tags", ())):
+        return f"{name} gives a tensor whose size depends on values"
+    if symbol.executor is None and symbol.tags >= {Tag.LOCAL, Tag.OPAQUE} and not _trusted(symbol.name, trust):
+        return f"{name} is a Python function, which would not be called again (the option trust can allow it)"
+    return None
+
+
+def _trusted(name: str, trust: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in trust)
+
+
+def _tensors(bound: BoundSymbol) -> list[TensorProxy]:
+    proxies: list[Proxy] = [*bound.inputs(), *bound.outputs()]
+    return [proxy for proxy in proxies if isinstance(proxy, TensorProxy)]
+
+
+def _describe(bound: BoundSymbol) -> str:
+    where = "" if bound.location is None else f" ({bound.location.place()})"
+    return f"{bound.symbol.name}{where}"

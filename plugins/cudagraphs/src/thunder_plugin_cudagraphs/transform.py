@@ -1,0 +1,123 @@
+"""The transform: one line that runs the whole program takes its place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.program import compile_trace
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_proxies
+from thunder_core.passes.delete_last_use import DeleteLastUse
+from thunder_core.passes.transform import Place, Transform, TransformContext
+from thunder_plugin_cudagraphs.device import device_graphs
+from thunder_plugin_cudagraphs.inputs import Inputs
+from thunder_plugin_cudagraphs.limits import Limits
+from thunder_plugin_cudagraphs.options import CUDAGraphsOptions
+from thunder_plugin_cudagraphs.program import GraphedProgram
+from thunder_plugin_cudagraphs.program_statistics import ProgramStatistics
+from thunder_plugin_cudagraphs.refusal import device_of, why_not
+
+
+@dataclass(frozen=True)
+class CUDAGraphs(Transform):
+    """Captures programs as CUDA graphs. Its options are those of `CUDAGraphsOptions`.
+
+    A program that cannot be captured stays as it is; the report of the compilation says why.
+    """
+
+    name: ClassVar[str] = "cudagraphs"
+    place: ClassVar[Place] = Place.LAST
+    # Replays call no Python, so these would see the first calls alone.
+    conflicts: ClassVar[tuple[str, ...]] = ("bisect", "line_callbacks", "line_timing", "nan_finder")
+    after: ClassVar[tuple[str, ...]] = ("nvtx_ranges",)
+
+    phases: tuple[str, ...] = ("inference", "forward", "backward")
+    warmup: int = Limits.warmup
+    copy_below: int = Limits.copy_below
+    max_graphs: int = Limits.max_graphs
+    variants: int = Limits.variants
+    max_captures: int = Limits.max_captures
+    patience: int = Limits.patience
+    trust: tuple[str, ...] = ()
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        """The program as one line, or as it was."""
+        phase = context.phase.value
+        reason = why_not(trace, self.trust) if phase in self.phases else f"phases leaves {phase} programs out"
+        if reason is not None:
+            context.notes.append(ProgramStatistics(trace.name, phase, refused=reason))
+            return trace
+        return self._one_line(trace, context)
+
+    def _one_line(self, trace: Trace, context: TransformContext) -> Trace:
+        results, inputs = _Results.of(trace, context.saved), Inputs.of(trace, context)
+        function = compile_trace(DeleteLastUse().run(replace(trace, output=results.returned)), boxed=True)
+        program = GraphedProgram(
+            trace.name,
+            context.phase,
+            function,
+            inputs,
+            frozenset([position for position, proxy in enumerate(results.made) if proxy.name in context.saved]),
+            device_graphs(device_of(trace)),
+            Limits(**{field.name: getattr(self, field.name) for field in fields(Limits)}),
+        )
+        context.notes.append(program)
+        symbol = Symbol(f"cudagraphs_{context.phase.value}", program, tags=frozenset({Tag.LOCAL}), executor=self.name)
+        line = BoundSymbol(
+            symbol, (list(trace.inputs),), {}, results.made, _effects(trace, inputs), parts=trace.symbols
+        )
+        return replace(trace.with_symbols([line], self.name), output=results.output)
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """What the line returns.
+
+    Attributes:
+        returned: values of the program; one that is a result and saved for backward is there twice.
+        made: their names outside.
+        output: what the program returns, in these names; inputs are returned without the line.
+    """
+
+    returned: tuple[Proxy, ...]
+    made: tuple[Proxy, ...]
+    output: tuple[Any, ...]
+
+    @staticmethod
+    def of(trace: Trace, saved: frozenset[str]) -> _Results:
+        inputs = {proxy.name for proxy in trace.inputs}
+        taken = trace.names()
+        counts = Counter([proxy.name for proxy in iterate_proxies(trace.output)])
+        made: dict[str, tuple[Proxy, Proxy]] = {}
+        output: list[Any] = []
+        for leaf in trace.output:
+            if not isinstance(leaf, PROXY_TYPES) or leaf.name in inputs:
+                output.append(leaf)
+                continue
+            twin = f"{leaf.name}_result"
+            if leaf.name in saved and counts[leaf.name] > 1 and twin not in taken:
+                taken.add(twin)
+                named = replace(leaf, name=twin)
+            else:
+                named = leaf
+            made[named.name] = leaf, named
+            output.append(named)
+        pairs = made.values()
+        return _Results(tuple([one for one, _ in pairs]), tuple([named for _, named in pairs]), tuple(output))
+
+
+def _effects(trace: Trace, inputs: Inputs) -> Effects:
+    """What all lines do to inputs, also through views, and whether one is random."""
+    written = tuple([inputs.names[position] for position in inputs.mutated])
+    return Effects(written, any(bound.effects.random for bound in trace.symbols))
+
+
+def from_options(options: CUDAGraphsOptions) -> CUDAGraphs:
+    """The transform that a configuration asks for."""
+    return CUDAGraphs(**{field.name: getattr(options, field.name) for field in fields(CUDAGraphs)})

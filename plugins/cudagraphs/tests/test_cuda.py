@@ -1,0 +1,166 @@
+"""On a GPU: what the tests' own backend cannot show. Skipped without one."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+from programs import Network, Pair, same, ungraphed
+from torch import nn
+
+import thunder
+from thunder_plugin_cudagraphs import CUDAGraphs, release_memory, statistics
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device")
+
+
+def graphed(function: Any, **options: Any) -> Any:
+    return thunder.jit(function, transforms=[CUDAGraphs(**{"copy_below": 0, "warmup": 1, **options})])
+
+
+@torch.no_grad()
+def test_a_program_that_cannot_be_captured() -> None:
+    """Waiting for the device ends the capture; the call is done without, and others can be captured after it."""
+
+    def bad(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).index_put((x > 0,), torch.ones((), device=x.device)) + torch.rand_like(x) * 0
+
+    x = torch.randn(64, 64, device="cuda")
+    compiled = graphed(bad)
+    for _ in range(4):
+        same(compiled(x), bad(x))
+    (found,) = statistics(compiled)
+    assert found.refused is not None, found
+    torch.cuda.manual_seed(1)  # the generators are free again
+    expected = torch.rand(4, device="cuda")
+    torch.cuda.manual_seed(1)
+    assert torch.equal(torch.rand(4, device="cuda"), expected)
+    test_generators()
+
+
+@torch.no_grad()
+def test_generators() -> None:
+    generator = torch.Generator("cuda")
+
+    def draw(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand(x.shape, device=x.device) + torch.randn_like(x)
+
+    compiled = graphed(draw)
+    x = torch.zeros(1000, device="cuda")
+    for turn in range(5):
+        torch.cuda.manual_seed(turn)
+        found, state = compiled(x).clone(), torch.cuda.get_rng_state()
+        torch.cuda.manual_seed(turn)
+        assert torch.equal(found, draw(x))
+        assert torch.equal(state, torch.cuda.get_rng_state())
+    assert statistics(compiled)[0].replays == 4
+    assert generator.device.type == "cuda"
+
+
+@torch.no_grad()
+def test_streams() -> None:
+    compiled = graphed(lambda x: (x @ x).sum(0) + x)
+    x = torch.randn(512, 512, device="cuda") / 32
+    expected = (x @ x).sum(0) + x
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    for turn in range(30):
+        stream = streams[turn % 3]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            found = compiled(x)
+            ok = torch.isclose(found, expected, rtol=1e-3, atol=1e-3).all()
+        torch.cuda.current_stream().wait_stream(stream)
+        assert bool(ok)
+        del found
+
+
+@torch.no_grad()
+def test_inside_of_another_capture() -> None:
+    compiled = graphed(lambda x: torch.sin(x) * 2)
+    x = torch.ones(4, device="cuda")
+    for _ in range(3):
+        compiled(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = compiled(x)
+    x.fill_(2.0)
+    graph.replay()
+    same(result, torch.sin(x) * 2)
+    assert ungraphed(statistics(compiled)[0]) == {"the stream is being captured by somebody else": 1}
+
+
+def test_results_in_the_way_are_moved() -> None:
+    """Kept gradients and results leave the memory of graphs the first time, and no call runs without a graph."""
+    pair = Pair.of(Network(), "cuda")
+    kept = []
+    for _ in range(6):
+        batches = [torch.randn(2, 4, 16, device="cuda") for _ in range(2)]
+
+        def step(model: Any, optimizer: torch.optim.Optimizer, batches: Any = batches) -> Any:
+            optimizer.zero_grad()
+            results = [model(x) for x in batches[:1]]
+            results[0].square().mean().backward()
+            model(batches[1]).square().mean().backward()
+            optimizer.step()
+            return results[0].detach()
+
+        kept.append(pair.each(step))
+        pair.same_state()
+    assert ungraphed(pair.statistics("forward")) == {}
+    assert ungraphed(pair.statistics("backward")) == {}
+
+
+def test_memory_does_not_grow() -> None:
+    pair = Pair.of(Network(width=512), "cuda")
+    x = torch.randn(64, 128, 16, device="cuda")
+    seen = []
+    for _ in range(12):
+        pair.compiled.zero_grad()
+        pair.compiled(x).square().mean().backward()
+        pair.optimizers[1].step()
+        torch.cuda.synchronize()
+        seen.append((torch.cuda.memory_allocated(), torch.cuda.memory_reserved()))
+    assert len(set(seen[6:])) == 1, seen
+
+
+def test_peak_of_training() -> None:
+    """Backward frees what forward saved while it goes on: graphs need about what the program needs without."""
+    layers = [nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(16)]
+    x = torch.randn(16384, 1024, device="cuda")
+    peaks = {}
+    for transforms in ([], [CUDAGraphs()]):
+        gc.collect()
+        release_memory()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        model = nn.Sequential(*layers).cuda()
+        compiled = thunder.jit(model, transforms=transforms)
+        for _ in range(6):
+            compiled.zero_grad()
+            compiled(x).square().mean().backward()
+        torch.cuda.synchronize()
+        peaks[bool(transforms)] = torch.cuda.max_memory_reserved()
+        del compiled
+    assert peaks[True] < 1.1 * peaks[False], peaks
+
+
+def test_with_inductor() -> None:
+    pytest.importorskip("thunder_plugin_inductor")
+    pair = Pair.of(Network(), "cuda")
+    compiled = thunder.jit(pair.compiled._original, executors=["inductor"], transforms=[CUDAGraphs()])
+    pair = Pair(pair.eager, compiled, pair.optimizers)
+    for _ in range(8):
+        x = torch.randn(2, 4, 16, device="cuda")
+
+        def step(model: Any, optimizer: torch.optim.Optimizer, x: Any = x) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        pair.each(step)
+        pair.same_state()
+    assert pair.statistics("backward").replays == 6

@@ -1,0 +1,143 @@
+"""Compiled regions as bytes, and back.
+
+Inductor's own cache needs the graph of a region to find it, and all of Inductor to load it. Here the module that it
+wrote is kept with its kernels: libraries for a CPU, what Inductor bundles for Triton. Loading runs the module, which
+imports the parts of Inductor that it names when it first uses them.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import importlib
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import BuiltinFunctionType, ModuleType
+from typing import Any
+
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.codecache import CppPythonBindingsCodeCache
+from torch._inductor.triton_bundler import TritonBundler
+
+from thunder_plugin_inductor.compiled_region import CompiledRegion
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A compiled region.
+
+    Attributes:
+        source: the module that Inductor wrote.
+        libraries: shared libraries of its C++ kernels, in the order in which the module asks for them.
+        bundles: of its Triton kernels.
+        constants: tensors that the module finds among its names.
+        checked: as in `CompiledRegion`.
+    """
+
+    source: str
+    libraries: tuple[bytes, ...]
+    bundles: tuple[Any, ...]
+    constants: dict[str, Any]
+    checked: tuple[int, ...]
+
+
+def artifact(compiled: Any, scope: dict[str, Any], checked: tuple[int, ...], bundles: Sequence[Any]) -> bytes | None:
+    """The bytes of a graph that Inductor compiled; None for one with parts that only this process has."""
+    if compiled.torchbind_constants or getattr(compiled, "opaque_value_type_classes", None) or not compiled.source_code:
+        return None
+    owners = [value.__self__ for value in scope.values() if isinstance(value, BuiltinFunctionType)]
+    modules = [owner for owner in owners if isinstance(owner, ModuleType) and owner.__name__.endswith(_ENTRY)]
+    libraries = [module.__file__ for module in modules]
+    if None in libraries or compiled.source_code.count(".cpp_pybinding(") != len(libraries):
+        return None
+    code = tuple([Path(str(path)).read_bytes() for path in libraries])
+    constants = dict(compiled.constants or {})
+    return pickle.dumps(_Stored(compiled.source_code, code, tuple(bundles), constants, checked))
+
+
+_ENTRY = f".{CppPythonBindingsCodeCache.entry_function}"
+
+
+def load(data: bytes, expected: list[tuple[int, ...]]) -> CompiledRegion:
+    """The region from the bytes. ``expected`` are the strides of its results. Raises for anything else."""
+    stored = pickle.loads(data)
+    if not isinstance(stored, _Stored):
+        raise TypeError(f"the file holds {type(stored).__name__}")
+    for bundle in stored.bundles:
+        TritonBundler.read_and_emit(bundle)
+    names = dict(stored.constants)
+    names["__builtins__"] = {**vars(builtins), "__import__": partial(_import, partial(_Loading, stored.libraries))}
+    exec(compile(stored.source, "<region compiled by Inductor>", "exec", dont_inherit=True), names)
+    names.update(stored.constants)
+    region = CompiledRegion(names["call"], stored.checked, expected)
+    region.artifact = lambda: data
+    return region
+
+
+class _Loading(AsyncCompile):
+    """Gives the kernels that were stored where the module asks for their compilation."""
+
+    def __init__(self, libraries: Sequence[bytes]) -> None:
+        super().__init__()
+        self.libraries = iter(libraries)
+
+    def cpp_pybinding(self, argtypes: list[str], source_code: str) -> Any:
+        """The next library's kernel."""
+        return _kernel(next(self.libraries))
+
+    @classmethod
+    def use_process_pool(cls) -> bool:
+        """Kernels are there; a pool would be started in vain."""
+        return False
+
+
+def _kernel(library: bytes) -> Callable[..., Any]:
+    """From a file that is deleted once it is loaded."""
+    key = hashlib.sha256(library).hexdigest()
+    handle, path = tempfile.mkstemp(suffix=".so")
+    try:
+        with open(handle, "wb") as file:
+            file.write(library)
+        module = CppPythonBindingsCodeCache._load_library_inner(path, key)
+    finally:
+        os.unlink(path)
+    kernel: Callable[..., Any] = getattr(module, CppPythonBindingsCodeCache.entry_function)
+    return kernel
+
+
+def _import(compiler: Callable[[], AsyncCompile], name: str, *args: Any) -> Any:
+    """``import`` inside of the module: what is not imported yet of Inductor and Triton, is when it is used."""
+    if name == "torch._inductor.async_compile":
+        return _Names(AsyncCompile=compiler)
+    inside = name.startswith("torch._inductor.") or name.split(".")[0] == "triton"
+    return _Later(name) if inside and name not in sys.modules else builtins.__import__(name, *args)
+
+
+class _Names:
+    def __init__(self, **names: Any) -> None:
+        self.__dict__.update(names)
+
+
+class _Later:
+    """A module, or something in it, imported when it is used."""
+
+    def __init__(self, module: str, path: tuple[str, ...] = ()) -> None:
+        self._module, self._path = module, path
+
+    def _value(self) -> Any:
+        value: Any = importlib.import_module(self._module)
+        for name in self._path:
+            value = getattr(value, name)
+        return value
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._value(), name) if self._path else _Later(self._module, (name,))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._value()(*args, **kwargs)

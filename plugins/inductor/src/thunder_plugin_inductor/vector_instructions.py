@@ -1,0 +1,48 @@
+"""Find out which vector instructions kernels can use, faster than Inductor does."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from functools import cache
+
+import torch
+
+from thunder_plugin_inductor.compilers import missing_compiler
+
+
+@cache
+def find_vector_instructions() -> bool:
+    """Have Inductor note which vector instructions there are; whether that could be done without trials.
+
+    Without caches Inductor compiles and loads up to nine programs to find that out, which takes longer than the kernels
+    of a small model. Nothing of it is left to find out if PyTorch itself uses the best instructions of the processor,
+    and the compiler knows the options for them. Otherwise Inductor tries.
+    """
+    try:
+        from torch._inductor.cpp_builder import get_cpp_compiler
+        from torch._inductor.cpu_vec_isa import VecISA, supported_vec_isa_list, valid_vec_isa_list, x86_isa_checker
+    except ImportError:  # these are not public, and another version may have other names
+        return False
+    if sys.platform != "linux" or platform.machine() != "x86_64" or missing_compiler("cpu") is not None:
+        return False
+    known = x86_isa_checker()
+    widths = [isa.bit_width() for isa in supported_vec_isa_list if set(str(isa).split()).issubset(known)]
+    if {"AVX512": 512, "AVX2": 256}.get(torch.backends.cpu.get_cpu_capability()) != max(widths, default=0):
+        return False
+    compiler = get_cpp_compiler()
+
+    @cache
+    def known_to_compiler(flags: str) -> bool:
+        command = [compiler, *flags.split(), "-fsyntax-only", "-x", "c++", os.devnull]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    name = "check_build"
+    trial = getattr(VecISA, name)
+    try:
+        setattr(VecISA, name, lambda self, code: known_to_compiler(self.build_arch_flags()))
+        return bool(valid_vec_isa_list())
+    finally:
+        setattr(VecISA, name, trial)

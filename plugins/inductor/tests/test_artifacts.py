@@ -1,0 +1,184 @@
+"""Regions that one process compiled, in another one; several regions compiled together."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import thunder
+from thunder_core.executors.artifacts import ArtifactCache
+from thunder_core.passes import compiled_regions
+from thunder_plugin_inductor import compilers
+from thunder_plugin_inductor.executor import InductorExecutor
+from thunder_plugin_inductor.options import InductorOptions
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+pytestmark = pytest.mark.skipif(
+    compilers.missing_compiler("cpu") is not None, reason=str(compilers.missing_compiler("cpu"))
+)
+
+PROGRAM = """
+import json, sys
+import torch
+from torch import nn
+import thunder
+from thunder_plugin_inductor.executor import InductorExecutor
+from thunder_plugin_inductor.options import InductorOptions
+
+layers, device, options = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+torch.manual_seed(0)
+model = nn.Sequential(*[nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU()) for _ in range(layers)]).to(device)
+x = torch.randn(3, 8, device=device)
+table = torch.tensor([0.5, 2.0], device=device)
+executor = InductorExecutor(InductorOptions(**options))
+compiled = thunder.jit(lambda x: model(x) * table.repeat(4) + 1, executors=[executor])
+expected = model(x) * table.repeat(4) + 1
+actual = compiled(x)
+torch.testing.assert_close(actual, expected)
+parameters = [*model.parameters()]
+gradients = [torch.autograd.grad(value.sum(), parameters) for value in (actual, expected)]
+torch.testing.assert_close(*gradients)
+report = thunder.explain(compiled).entries[0].regions
+loaded = "torch._inductor.compile_fx" in sys.modules
+print(json.dumps([report.regions, report.compiled, report.read, list(report.notes), loaded]))
+"""
+
+
+def run(folder: Path, layers: int, device: str = "cpu", **options: Any) -> list[Any]:
+    """Numbers of regions, of those compiled and of those read; notes; whether Inductor's compiler was imported."""
+    environment = {
+        **os.environ,
+        "THUNDER_CACHE_DIR": str(folder / "thunder"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / f"inductor {len([*folder.iterdir()])}"),  # nothing is found there
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(layers), device, json.dumps(options)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+def test_other_processes_compile_nothing(tmp_path: Path, device: str) -> None:
+    regions, compiled, read, notes, loaded = run(tmp_path, 3, device)
+    assert (regions > compiled > 1, read, notes, loaded) == (True, 0, [], True)
+    more, *rest = run(tmp_path, 6, device)
+    assert more > regions
+    assert rest == [0, compiled, [], False]  # and what compiles is not even imported
+
+
+@pytest.mark.slow
+def test_other_options_are_other_artifacts(tmp_path: Path) -> None:
+    _, compiled, *_ = run(tmp_path, 1)
+    _, again, read, *_ = run(tmp_path, 1, inductor_config={"epilogue_fusion": False})
+    assert (again, read) == (compiled, 0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def report(executor: InductorExecutor, function: Any, *inputs: torch.Tensor) -> Any:
+    compiled_regions._cache.clear()
+    compiled = thunder.jit(function, executors=[executor])
+    actual, expected = compiled(*inputs), function(*inputs)
+    torch.testing.assert_close(actual, expected)
+    leaves = [torch.utils._pytree.tree_leaves(value) for value in (actual, expected)]
+    assert [value.stride() for value in leaves[0]] == [value.stride() for value in leaves[1]]
+    return thunder.explain(compiled)
+
+
+CASES: dict[str, Any] = {
+    "several kernels": lambda x: (x.softmax(0) * 2, x.softmax(1).t() + 1),
+    "transposed": lambda x: (x.t() * 2 + 1, (x.t() * 2).sum(0)),
+    "constant": lambda x: x * torch.tensor([1.0, 2.0, 3.0, 4.0]) + x.exp(),
+    "gather": lambda x: (x * 2)[torch.tensor([2, 0])] + 1,
+    "copies": lambda x: torch.cat([x * 2, x + 1]).flip(0) * 3,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_loaded_regions_are_the_same(folder: Path, name: str) -> None:
+    x = torch.randn(4, 4)
+    first = report(InductorExecutor(), CASES[name], x).entries[0].regions
+    again = report(InductorExecutor(), CASES[name], x).entries[0].regions
+    assert (first.read, again.compiled, again.read, again.notes) == (0, 0, first.compiled, ())
+
+
+def test_a_file_that_is_no_region(folder: Path) -> None:
+    import pickle
+
+    function = CASES["transposed"]
+    report(InductorExecutor(), function, torch.randn(4, 4))
+    cache = ArtifactCache(folder)
+    for path, _ in cache.files():
+        cache_of_path = path.read_bytes()
+        data = pickle.dumps(["another thing"])
+        import hashlib
+
+        start = cache_of_path.index(b"\n") + 1
+        path.write_bytes(cache_of_path[:start] + hashlib.sha256(data).digest() + data)
+    found = report(InductorExecutor(), function, torch.randn(4, 4)).entries[0].regions
+    assert found.read == 0
+    assert found.notes == (
+        "an artifact on disk was made again: inductor cannot load it: TypeError: the file holds list",
+    )
+
+
+def test_one_refused_region_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are compiled all the same, and each reason is its own."""
+    from thunder_plugin_inductor import compilation
+
+    compile_fx_inner = compilation.compile_fx_inner
+
+    def refuse(graph: Any, inputs: Any) -> Any:
+        if graph.graph.find_nodes(op="call_function", target=torch.ops.aten.sin.default):
+            raise NotImplementedError("no sines today")
+        return compile_fx_inner(graph, inputs)
+
+    monkeypatch.setattr(compilation, "compile_fx_inner", refuse)
+    x = torch.randn(4, 4)
+    function = lambda x: ((((x.exp() * 3) @ x).sin() + 1) @ x).cos() * 2  # noqa: E731
+    decisions = report(InductorExecutor(), function, x).decisions
+    by_symbol = {line.symbol: line for line in decisions}
+    assert by_symbol["torch.exp"].executor == by_symbol["torch.cos"].executor == "inductor"
+    reason = "Inductor refused its region: NotImplementedError: no sines today"
+    assert by_symbol["torch.sin"].declined == (("inductor", reason),)
+
+
+def test_a_kernel_that_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    from thunder_plugin_inductor.kernels import Kernels
+
+    def fail(self: Kernels) -> None:
+        raise RuntimeError("the compiler crashed")
+
+    monkeypatch.setattr(Kernels, "wait", fail)
+    (first, *_) = report(InductorExecutor(), lambda x: x.exp() * 3 + 11, torch.randn(3)).decisions
+    assert first.declined == (("inductor", "Inductor refused its region: RuntimeError: the compiler crashed"),)
+
+
+def test_together_as_one_by_one() -> None:
+    model = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.Tanh())
+    x = torch.randn(3, 8)
+
+    class OneByOne(InductorExecutor):
+        def fuse_all(self, regions: Any) -> Any:
+            return [super(OneByOne, self).fuse_all([region])[0] for region in regions]
+
+    found = []
+    for executor in (InductorExecutor(), OneByOne(InductorOptions())):
+        compiled_regions._cache.clear()
+        output = thunder.jit(model, executors=[executor])(x)
+        found.append([output, *torch.autograd.grad(output.square().sum(), [*model.parameters()])])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))

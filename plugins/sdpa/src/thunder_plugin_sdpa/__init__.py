@@ -1,0 +1,1 @@
+"""PyTorch's attention kernels, as an executor for Thunder."""

@@ -1,0 +1,146 @@
+"""The kernels, a row each: what they ask of a call, and what runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch.backends import cuda
+
+from thunder_core.executors import DerivativePair
+from thunder_plugin_sdpa import conditions as need
+from thunder_plugin_sdpa import cudnn, efficient, flash, flash_cpu, mask_conditions
+from thunder_plugin_sdpa.call import Call
+from thunder_plugin_sdpa.conditions import Condition
+from thunder_plugin_sdpa.fakes import fakes_of
+
+
+@dataclass(frozen=True, eq=False)
+class Backend:
+    """One kernel.
+
+    Attributes:
+        name: in the option ``backends`` and in reasons.
+        device: the type of device that it runs on.
+        needs: conditions, the cheap ones first.
+        run: the operation without what backward needs.
+        pair: with it.
+        accepts: PyTorch's own answer for fake tensors, where it has a function for that. It is right for any version of
+            PyTorch, and of ``needs`` only the words are taken.
+        groups: whether keys and values may have fewer heads; otherwise they are repeated for it.
+    """
+
+    name: str
+    device: str
+    needs: tuple[Condition, ...]
+    run: Callable[..., torch.Tensor]
+    pair: DerivativePair
+    accepts: Callable[[Any], bool] | None = None
+    groups: bool = True
+
+    def refusal(self, call: Call) -> str | None:
+        """Why it does not take a call; None if it does."""
+        reason = need.plain(call)
+        if reason is None and call.query.device.type != self.device:
+            reason = f"it runs on {self.device}, and the tensors are on {call.query.device}"
+        if reason is not None:
+            return reason
+        if call.grouped and not self.groups and need.heads(call) is None:
+            call = call.repeated()
+        if self.accepts is not None and torch.cuda.is_available() and mask_conditions.mask_dtype(call) is None:
+            if _accepted(self.accepts, call):
+                return None
+            return self._reason(call) or f"torch.backends.cuda.can_use_{self.name}_attention says no"
+        return self._reason(call)
+
+    def _reason(self, call: Call) -> str | None:
+        return next((reason for condition in self.needs if (reason := condition(call)) is not None), None)
+
+
+def _accepted(accepts: Callable[[Any], bool], call: Call) -> bool:
+    query, key, value, *mask = fakes_of(call)
+    with torch.cuda.device(call.query.device), torch.set_grad_enabled(call.differentiated):
+        parameters = cuda.SDPAParams(
+            query, key, value, mask[0] if mask else None, float(call.dropout), call.causal, call.grouped
+        )
+        return accepts(parameters)
+
+
+_HALF: Final = (torch.float16, torch.bfloat16)
+_COMMON: Final = (need.same_batch, need.heads, need.not_empty, need.adjacent_elements)
+
+BACKENDS: Final = (
+    Backend(
+        "cudnn",
+        "cuda",
+        (
+            need.switched_on(cuda.cudnn_sdp_enabled, "cuDNN attention"),
+            need.capability((8, 0)),
+            need.dtypes(*_HALF),
+            need.not_deterministic,
+            *_COMMON,
+            mask_conditions.constant_mask,
+            mask_conditions.mask_shape,
+            mask_conditions.mask_dtype,
+            need.dropout_in_sixteenths,
+            need.largest_size(128),
+            need.aligned_size,
+            need.several_keys,
+        ),
+        cudnn.run,
+        cudnn.PAIR,
+        cuda.can_use_cudnn_attention,
+    ),
+    Backend(
+        "flash",
+        "cuda",
+        (
+            need.switched_on(cuda.flash_sdp_enabled, "flash attention"),
+            need.capability((8, 0)),
+            need.dtypes(*_HALF),
+            mask_conditions.no_mask,
+            *_COMMON,
+            need.equal_sizes,
+            need.largest_size(256),
+            need.square_if_causal,
+        ),
+        flash.run,
+        flash.PAIR,
+        cuda.can_use_flash_attention,
+    ),
+    Backend(
+        "flash",
+        "cpu",
+        (
+            need.switched_on(cuda.flash_sdp_enabled, "flash attention"),
+            need.dtypes(torch.float32, torch.float64, *_HALF),
+            need.no_dropout,
+            *_COMMON,
+            need.equal_sizes,
+            mask_conditions.constant_mask,
+            mask_conditions.mask_shape,
+            mask_conditions.mask_dtype,
+        ),
+        flash_cpu.run,
+        flash_cpu.PAIR,
+    ),
+    Backend(
+        "efficient",
+        "cuda",
+        (
+            need.switched_on(cuda.mem_efficient_sdp_enabled, "memory-efficient attention"),
+            need.capability((5, 0)),
+            need.dtypes(torch.float32, *_HALF),
+            *_COMMON,
+            mask_conditions.mask_shape,
+            mask_conditions.mask_dtype,
+            need.aligned_size,
+        ),
+        efficient.run,
+        efficient.PAIR,
+        cuda.can_use_efficient_attention,
+        groups=False,
+    ),
+)

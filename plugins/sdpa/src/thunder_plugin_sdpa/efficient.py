@@ -1,0 +1,70 @@
+"""Memory-efficient attention on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from thunder_core.executors import DerivativePair
+from thunder_plugin_sdpa.preparation import additive_mask, aligned_mask, repeated_heads, summed_heads, those_wanted
+
+
+def run(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Without what backward needs."""
+    key, value, bias = _prepared(query, key, value, attn_mask)
+    operator = torch.ops.aten._scaled_dot_product_efficient_attention.default
+    return operator(query, key, value, bias, False, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
+
+
+def forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Tensor, tuple[Any, ...]]:
+    """The result, and what `backward` takes. Key heads are repeated where they are fewer."""
+    given = (query, key, value, attn_mask)
+    key, value, bias = _prepared(query, key, value, attn_mask)
+    operator = torch.ops.aten._scaled_dot_product_efficient_attention.default
+    output, logsumexp, seed, offset = operator(query, key, value, bias, True, dropout_p, is_causal, scale=scale)
+    return output, (*given, output, logsumexp, seed, offset, dropout_p, is_causal, scale)
+
+
+def backward(
+    residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of query, key, value and the mask."""
+    query, key, value, attn_mask, *tensors, dropout_p, is_causal, scale = residuals
+    heads, of_mask = key.shape[1], len(wanted) == 4 and wanted[3]
+    inputs = (query, *_prepared(query, key, value, attn_mask))
+    operator = torch.ops.aten._scaled_dot_product_efficient_attention_backward.default
+    asked = [True, True, True, of_mask]
+    query, key, value, mask = operator(cotangents[0], *inputs, *tensors, dropout_p, asked, is_causal, scale=scale)
+    of_mask_gradient = mask.sum_to_size(attn_mask.shape) if of_mask else None
+    return those_wanted((query, summed_heads(key, heads), summed_heads(value, heads), of_mask_gradient), wanted)
+
+
+def _prepared(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    key, value = repeated_heads(key, query.shape[1]), repeated_heads(value, query.shape[1])
+    bias = additive_mask(mask, query)
+    return key, value, None if bias is None else aligned_mask(bias, query, key)
+
+
+PAIR: Final = DerivativePair(forward, backward)

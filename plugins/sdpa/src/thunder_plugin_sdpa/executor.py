@@ -1,0 +1,102 @@
+"""The executor: who runs scaled_dot_product_attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from thunder_core.executors import Claim, Claimed, Decision, Declined, DerivativePair, OperatorExecutor
+from thunder_core.executors.executor_symbol import executor_symbol
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.passes.operations import with_strides
+from thunder_plugin_sdpa.backends import Backend
+from thunder_plugin_sdpa.call import Call
+from thunder_plugin_sdpa.choice import MATH, Choice, choose
+from thunder_plugin_sdpa.fakes import own_strides
+from thunder_plugin_sdpa.formula import formula
+from thunder_plugin_sdpa.grouped import with_fewer_heads
+from thunder_plugin_sdpa.options import SdpaOptions
+
+
+class SdpaExecutor(OperatorExecutor):
+    """Runs attention by PyTorch's kernels: a table of one row, behind which is that of the kernels.
+
+    Attributes:
+        options: as configured.
+    """
+
+    rewrites = True
+    options: SdpaOptions
+
+    def __init__(self, options: SdpaOptions | None = None) -> None:
+        object.__setattr__(self, "options", options or SdpaOptions())
+        super().__init__("sdpa", (Claim(F.scaled_dot_product_attention, check=self._check, derivative=self._pair),))
+
+    def claim(self, bound: BoundSymbol) -> Decision:
+        """By the first kernel that takes the call, with the reasons of those before it."""
+        answer = super().claim(bound)
+        if isinstance(answer, Declined):
+            return answer
+        choice = self._choice(*bound.args, **bound.kwargs)
+        if choice.backend is None:
+            rewrite = formula(bound.output.stride)
+            return Claimed(self.name, rewrite=rewrite, variant=MATH, passed_over=choice.passed)
+        run: Callable[..., Any] = choice.backend.run
+        if not _has_strides_of(choice.backend, bound):
+            run = partial(_run_with_strides, run, bound.output.stride)
+        symbol = executor_symbol(run, self.name, bound.symbol.tags, bound.symbol)
+        return Claimed(self.name, symbol, variant=choice.name or "", passed_over=choice.passed)
+
+    def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
+        """The kernel's; None for the formula."""
+        backend = self._choice(*bound.args, **bound.kwargs).backend
+        if backend is None or _has_strides_of(backend, bound):
+            return None if backend is None else backend.pair
+        forward = partial(_forward_with_strides, backend.pair.forward, bound.output.stride)
+        return DerivativePair(forward, backend.pair.backward)
+
+    def rewritten(self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
+        """The call with keys and values before they were repeated, if the kernel that runs it takes them so."""
+        before = self._choice(*bound.args, **bound.kwargs).backend if self.options.grouped else None
+        if before is None or not before.groups:
+            return None
+        found = with_fewer_heads(bound, producers)
+        return found if found is not None and self._choice(*found.args, **found.kwargs).backend is before else None
+
+    def _check(self, *args: Any, **kwargs: Any) -> bool | str:
+        choice = self._choice(*args, **kwargs)
+        return choice.name is not None or choice.reasons
+
+    def _pair(self, *args: Any, **kwargs: Any) -> DerivativePair | None:
+        backend = self._choice(*args, **kwargs).backend
+        return None if backend is None else backend.pair
+
+    def _choice(self, *args: Any, **kwargs: Any) -> Choice:
+        return choose(Call.of(*args, **kwargs), self.options.backends)
+
+
+@lru_cache(maxsize=64)
+def from_options(options: SdpaOptions) -> SdpaExecutor:
+    """The executor for these options; the same one for equal ones."""
+    return SdpaExecutor(options)
+
+
+def _has_strides_of(backend: Backend, bound: BoundSymbol) -> bool:
+    """Whether the kernel's result lies in memory as the line's, which is as that of the kernel PyTorch would take."""
+    wanted: tuple[int, ...] = bound.output.stride
+    return own_strides(backend.run, Call.of(*bound.args, **bound.kwargs).anonymous()) == wanted
+
+
+def _run_with_strides(run: Callable[..., torch.Tensor], stride: tuple[int, ...], *args: Any, **kwargs: Any) -> Any:
+    return with_strides(run(*args, **kwargs), stride)
+
+
+def _forward_with_strides(
+    forward: Callable[..., Any], stride: tuple[int, ...], *args: Any, **kwargs: Any
+) -> tuple[torch.Tensor, tuple[Any, ...]]:
+    output, residuals = forward(*args, **kwargs)
+    return with_strides(output, stride), residuals

@@ -1,0 +1,32 @@
+"""Calls on fake tensors: what PyTorch and its kernels say to metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.fake import AcquisitionFakeMode, make_fake
+from thunder_core.ir.context import Context
+from thunder_core.ir.modes import modes_for_fakes
+from thunder_plugin_sdpa.call import Call
+
+
+def fakes_of(call: Call, mode: AcquisitionFakeMode | None = None) -> list[Any]:
+    """Fake tensors for query, key, value and the mask, if there is one."""
+    mode = mode or AcquisitionFakeMode()
+    return [make_fake(mode, tensor) for tensor in call.tensors]
+
+
+@lru_cache(maxsize=1024)
+def own_strides(run: Callable[..., torch.Tensor], call: Call) -> tuple[int, ...]:
+    """The strides of a kernel's result. Kept by the call; give `Call.anonymous`."""
+    mode = AcquisitionFakeMode()
+    query, key, value, *mask = fakes_of(call, mode)
+    with torch.random.fork_rng(devices=[]), mode, modes_for_fakes(Context(grad_enabled=False, inference=False)):
+        result = run(
+            query, key, value, mask[0] if mask else None, call.dropout, call.causal, scale=call.scale, enable_gqa=True
+        )
+    return result.stride()

@@ -1,0 +1,68 @@
+"""FlashAttention on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from thunder_core.executors import DerivativePair
+from thunder_plugin_sdpa.preparation import default_scale, padded, those_wanted
+
+
+def run(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Without what backward needs."""
+    return forward(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)[0]
+
+
+def forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Tensor, tuple[Any, ...]]:
+    """The result, and what `backward` takes. Head dimensions are padded to multiples of 8, as PyTorch does it.
+
+    The kernel takes the numbers of heads from the shapes.
+    """
+    size, scale = query.shape[-1], default_scale(query, scale)
+    query, key, value = padded(query), padded(key), padded(value)
+    operator = torch.ops.aten._scaled_dot_product_flash_attention.default
+    output, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, _ = operator(
+        query, key, value, dropout_p, is_causal, False, scale=scale
+    )
+    tensors = (query, key, value, output, logsumexp, cum_q, cum_k)
+    residuals = (*tensors, max_q, max_k, dropout_p, is_causal, seed, offset, scale)
+    return output if output.shape[-1] == size else output[..., :size], residuals
+
+
+def backward(
+    residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of query, key and value."""
+    *given, scale = residuals
+    size = cotangents[0].shape[-1]
+    operator = torch.ops.aten._scaled_dot_product_flash_attention_backward.default
+    gradients = operator(padded(cotangents[0]), *given, scale=scale)
+    if gradients[0].shape[-1] != size:
+        gradients = [gradient[..., :size] for gradient in gradients]
+    return those_wanted(tuple(gradients), wanted)
+
+
+PAIR: Final = DerivativePair(forward, backward)

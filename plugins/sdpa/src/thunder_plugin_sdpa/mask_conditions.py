@@ -1,0 +1,37 @@
+"""What kernels ask of ``attn_mask``: functions that return why a call does not fit, or None."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder_plugin_sdpa.call import Call
+
+
+def no_mask(call: Call) -> str | None:
+    """No mask but the causal one."""
+    return None if call.mask is None else "it takes no attn_mask"
+
+
+def mask_dtype(call: Call) -> str | None:
+    """Bool, or the dtype of the query."""
+    mask = call.mask
+    if mask is None or mask.dtype in (torch.bool, call.query.dtype):
+        return None
+    return f"attn_mask is {mask.dtype}, and query {call.query.dtype}"
+
+
+def constant_mask(call: Call) -> str | None:
+    """A mask that has no gradient."""
+    if call.mask is not None and call.mask.requires_grad:
+        return "it has no gradient of attn_mask"
+    return None
+
+
+def mask_shape(call: Call) -> str | None:
+    """A mask of two or four dimensions that broadcasts to (batch, heads, queries, keys)."""
+    if call.mask is None:
+        return None
+    full = (*call.query.shape[:3], call.key.shape[2])
+    shape = call.mask.shape
+    fits = all(size in (1, whole) for size, whole in zip(reversed(shape), reversed(full)))
+    return None if len(shape) in (2, 4) and fits else f"attn_mask has the shape {tuple(shape)}, and {full} is needed"

@@ -1,0 +1,56 @@
+"""What PyTorch does to arguments before it calls a kernel, and to gradients after it.
+
+Backward does it again where PyTorch would save the result: a mask is the same for all layers, and its converted copies
+are not; and saving keys that were repeated takes as much memory as if the program had repeated them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def default_scale(query: Tensor, scale: float | None) -> float:
+    """``1 / sqrt(size)`` of the query as it is before padding."""
+    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+
+
+def additive_mask(mask: Tensor | None, query: Tensor, masked: float = -math.inf) -> Tensor | None:
+    """The mask as something that is added: a bool one as 0 where it is true, and ``masked`` elsewhere."""
+    if mask is None or mask.dtype is not torch.bool:
+        return mask
+    return torch.where(mask, 0.0, torch.full((), masked, dtype=query.dtype, device=query.device))
+
+
+def padded(tensor: Tensor, step: int = 8) -> Tensor:
+    """The tensor with zeros at the end of its rows, up to a multiple of ``step`` elements."""
+    missing = -tensor.shape[-1] % step
+    return torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor
+
+
+def aligned_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """The mask with rows that begin at multiples of 8 elements, expanded to (batch, heads, queries, keys)."""
+    keys = key.shape[2]
+    if mask.shape[-1] != keys or mask.stride(-1) != 1 or any(stride % 8 for stride in mask.stride()[:-1]):
+        mask = mask.expand(*mask.shape[:-1], keys)
+        mask = torch.nn.functional.pad(mask, (0, -keys % 8 or 8))[..., :keys]
+    return mask.expand(query.shape[0], query.shape[1], query.shape[2], keys)
+
+
+def repeated_heads(tensor: Tensor, heads: int) -> Tensor:
+    """Each head several times, so that there are ``heads``."""
+    own = tensor.shape[1]
+    return tensor if own == heads else tensor.repeat_interleave(heads // own, 1)
+
+
+def summed_heads(gradient: Tensor, heads: int) -> Tensor:
+    """The gradient of what `repeated_heads` was given, which had ``heads``."""
+    own = gradient.shape[1]
+    return gradient if own == heads else gradient.unflatten(1, (heads, own // heads)).sum(2)
+
+
+def those_wanted(gradients: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+    """The gradients that are asked for; the mask, which is last, is not always among the arguments."""
+    return tuple([gradient if want else None for gradient, want in zip(gradients, wanted)])

@@ -1,0 +1,167 @@
+"""Attention on a CPU: results, gradients, strides and random state as in eager, and who ran what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from attention_cases import CASES, Case
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import thunder
+from thunder_core.report.decision_table import decision_table
+
+TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-9, torch.bfloat16: 2e-2, torch.float16: 2e-3}
+
+
+def attention(case: Case) -> Any:
+    def program(query: Any, key: Any, value: Any, mask: Any = None) -> Any:
+        return F.scaled_dot_product_attention(query, key, value, mask, **case.arguments)
+
+    return program
+
+
+def compiled(program: Any, **options: Any) -> Any:
+    return thunder.jit(program, executors=[{"sdpa": options}])
+
+
+def outcome(function: Any, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
+    """Result, gradients, and the generator's state afterwards."""
+    leaves = [tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors]
+    torch.manual_seed(1)
+    result = function(*leaves)
+    state = torch.get_rng_state()
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    gradients = torch.autograd.grad(result, wanted, torch.cos(torch.arange(result.numel())).view_as(result).to(result))
+    return result, list(gradients), state
+
+
+def check(actual: Any, expected: Any, tolerance: float) -> None:
+    torch.testing.assert_close(actual[:2], expected[:2], rtol=tolerance, atol=tolerance)
+    assert actual[0].stride() == expected[0].stride()
+    assert torch.equal(actual[2], expected[2])
+
+
+def choice(program: Any) -> tuple[str, str]:
+    """Who ran attention, and which of its kernels."""
+    line = next(one for one in thunder.explain(program).decisions if "scaled_dot_product" in one.symbol)
+    return line.executor, line.variant
+
+
+def reasons(program: Any) -> str:
+    return "\n".join(reason for line in thunder.explain(program).decisions for _, reason in line.declined)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_as_eager(case: str, dtype: torch.dtype) -> None:
+    tensors = CASES[case].tensors("cpu", dtype)
+    program = compiled(attention(CASES[case]))
+    check(outcome(program, tensors), outcome(attention(CASES[case]), tensors), TOLERANCES[dtype])
+    with torch.no_grad():
+        torch.manual_seed(1)
+        found = program(*tensors)
+        torch.manual_seed(1)
+        expected = attention(CASES[case])(*tensors)
+    torch.testing.assert_close(found, expected, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
+    assert found.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("case", [name for name, case in CASES.items() if case.mask is None])
+def test_the_kernel_of_pytorch_is_chosen(case: str) -> None:
+    """Flash runs here exactly where PyTorch chooses it."""
+    tensors = CASES[case].tensors("cpu", torch.float32)
+    program = compiled(attention(CASES[case]))
+    program(*tensors)
+    own = torch._fused_sdp_choice(*tensors, None, **{"dropout_p": 0.0, "is_causal": False} | CASES[case].arguments)
+    assert (choice(program) == ("sdpa", "flash")) == (own == SDPBackend.FLASH_ATTENTION.value)
+
+
+def test_constant_masks_are_taken_and_others_are_not() -> None:
+    case = CASES["added"]
+    query, key, value, mask = case.tensors("cpu", torch.float32)
+    program = compiled(attention(case))
+    leaves = [tensor.requires_grad_() for tensor in (query, key, value)]
+    program(*leaves, mask)
+    assert choice(program) == ("sdpa", "flash")
+    program(*leaves, mask.clone().requires_grad_())
+    assert "flash: it has no gradient of attn_mask" in reasons(program)
+
+
+def test_what_the_user_switches_off_stays_off() -> None:
+    tensors = CASES["plain"].tensors("cpu", torch.float32)
+    program = compiled(attention(CASES["plain"]))
+    program(*tensors)
+    assert choice(program) == ("sdpa", "flash")
+    with sdpa_kernel(SDPBackend.MATH):
+        program(*tensors)
+        assert choice(program)[0] != "sdpa"
+        assert "flash: flash attention is switched off" in reasons(program)
+    program(*tensors)
+    assert len(thunder.explain(program).entries) == 2
+
+
+@pytest.mark.parametrize("backends", [["math"], ["math", "flash"]])
+def test_the_formula_can_be_preferred(backends: list[str]) -> None:
+    tensors = CASES["causal"].tensors("cpu", torch.float32)
+    program = compiled(attention(CASES["causal"]), backends=backends)
+    with sdpa_kernel(SDPBackend.MATH):
+        expected = outcome(attention(CASES["causal"]), tensors)
+    actual = outcome(program, tensors)
+    torch.testing.assert_close(actual[:2], expected[:2])
+    names = {line.symbol.name for line in thunder.last_traces(program)[-1].symbols}
+    assert "torch.bmm" in names
+    assert not any("flash" in name for name in names)
+    with torch.no_grad():
+        torch.testing.assert_close(program(*tensors), expected[0])
+    (line,) = thunder.last_traces(program)[-1].symbols
+    assert line.symbol.name == "torch._scaled_dot_product_attention_math"
+
+
+def test_the_formula_is_left_to_pytorch_where_it_takes_it_anyway() -> None:
+    tensors = CASES["dropout"].tensors("cpu", torch.float32)
+    program = compiled(attention(CASES["dropout"]), backends=["flash", "math"])
+    program(*tensors)
+    assert "math: PyTorch takes the formula for this call by itself" in reasons(program)
+
+
+def test_the_decision_tells_the_kernel_and_the_reasons_of_others() -> None:
+    tensors = [tensor.requires_grad_() for tensor in CASES["plain"].tensors("cpu", torch.float32)]
+    program = compiled(attention(CASES["plain"]))
+    program(*tensors)
+    table = decision_table(thunder.explain(program).decisions)
+    assert table[0].split()[:5] == ["joint", "1", "x", "torch.nn.functional.scaled_dot_product_attention", "sdpa.flash"]
+    assert table[1].strip() == "not sdpa.cudnn: it runs on cuda, and the tensors are on cpu"
+
+
+def test_traces_can_be_read() -> None:
+    tensors = [tensor.requires_grad_() for tensor in CASES["causal"].tensors("cpu", torch.float32)]
+    program = compiled(attention(CASES["causal"]))
+    program(*tensors)
+    forward, backward = thunder.last_traces(program)[-1].python(), thunder.last_backward_traces(program)[-1].python()
+    assert "thunder_plugin_sdpa.flash_cpu.forward(query, key, value, None, 0.0, True)" in forward
+    assert "thunder_plugin_sdpa.flash_cpu.backward(" in backward
+
+
+def test_only_some_gradients() -> None:
+    query, key, value = CASES["grouped"].tensors("cpu", torch.float32)
+    results = []
+    for program in (attention(CASES["grouped"]), compiled(attention(CASES["grouped"]))):
+        leaf = key.clone().requires_grad_()
+        program(query, leaf, value).sum().backward()
+        results.append(leaf.grad)
+    torch.testing.assert_close(*results)
+
+
+def test_autocast() -> None:
+    tensors = CASES["causal"].tensors("cpu", torch.float32)
+    program = compiled(attention(CASES["causal"]))
+    results = []
+    for run in (program, attention(CASES["causal"])):
+        with torch.autocast("cpu", torch.bfloat16):
+            results.append(outcome(run, tensors))
+    assert results[0][0].dtype is torch.bfloat16
+    check(*results, 2e-2)
+    assert choice(program) == ("sdpa", "flash")

@@ -1,0 +1,163 @@
+"""The commands, with tiny models; all in this process, because starting others takes long."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import litgpt  # noqa: F401  # as a whole, before the benchmarks would take two files of it
+import pytest
+
+from benchmarks import __main__ as command_line
+from benchmarks import chart, commands, comparison
+from benchmarks.figures import FIGURES, Figure
+from benchmarks.process import ChildFailed
+from benchmarks.row import Row
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ["--layers", "1", "--embedding", "32", "--heads", "2", "--vocabulary", "256"]
+QUICK = ["--batch", "1", "--sequence", "8", "--steps", "2", "--noise", "1", "--device", "cpu"]
+PNG = b"\x89PNG"
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """What would run in other processes runs in this one."""
+
+    def call(function, *, threads, caches=None, **arguments):
+        return function(**arguments)
+
+    for module in (comparison, commands):
+        monkeypatch.setattr(module, "in_fresh_process", call)
+
+
+def _run(*arguments):
+    return command_line.main([str(argument) for argument in arguments])
+
+
+def _refused(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        _run(*arguments)
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_train_step(here, tmp_path, capsys):
+    result, picture = tmp_path / "result.json", tmp_path / "chart.png"
+    impl = ["--impl", "eager", "thunder[]"]
+    options = ["--precision", "float32", "bf16-autocast", "--json", result, "--chart", picture]
+    assert _run("train-step", "--model", "nanogpt", *TINY, *QUICK, *impl, *options) == 0
+    output = capsys.readouterr().out
+    assert "training nanogpt" in output
+    content = json.loads(result.read_text())
+    assert {"torch", "thunder"} <= set(content["versions"])
+    assert content["device"]["name"] == "CPU"
+    assert content["command"].startswith("python -m benchmarks")
+    assert [run["implementation"] for run in content["runs"]] == ["eager", "thunder[]", "eager"] * 2
+    whats = [row["what"] for row in content["rows"]]
+    assert whats[:2] == ["training step", "tokens or samples"]
+    assert len(set(whats)) == 6
+    losses = next(row for row in content["rows"] if row["what"].startswith("losses"))
+    assert losses["reached"]
+    assert picture.read_bytes().startswith(PNG)
+
+
+def test_inference(here, tmp_path):
+    result = tmp_path / "result.json"
+    options = ["--impl", "eager", "thunder[]", "--json", result, "--baseline", "eager"]
+    assert _run("inference", "--model", "small-llama", *TINY, *QUICK, *options) == 0
+    rows = json.loads(result.read_text())["rows"]
+    assert {"prefill", "next token"} <= {row["what"] for row in rows}
+    assert all(row["reached"] for row in rows if row["what"].startswith("losses"))
+
+
+def test_models_are_one_table(here, tmp_path):
+    result = tmp_path / "result.json"
+    sizes = ["--model", "mlp", "resnet", "--layers", "1", "--override", "width=8"]
+    assert _run("models", *sizes, *QUICK, "--impl", "eager", "thunder[]", "--json", result) == 0
+    rows = json.loads(result.read_text())["rows"]
+    assert [row["what"] for row in rows if row["group"] == "forward and backward"] == [
+        "mlp, width 8, layers 1, batch 1, float32",
+        "resnet, width 8, layers 1, batch 1, float32",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "group"),
+    [("overhead", "training step"), ("compile-time", "first training step, empty caches"), ("memory", "peak memory")],
+)
+def test_figures_of_a_model(here, tmp_path, command, group):
+    result = tmp_path / "result.json"
+    model = ["--model", "mlp", "--layers", "1", "2", "--override", "width=8"]
+    assert _run(command, *model, "--steps", 2, "--device", "cpu", "--impl", "eager", "--json", result) == 0
+    rows = json.loads(result.read_text())["rows"]
+    assert sum(row["group"] == group for row in rows) == 2
+
+
+def test_all_measures_each_figure_and_show_prints_it_again(monkeypatch, tmp_path, capsys):
+    def measured(*arguments):
+        return [Row(f"group {len(arguments)}", "what", "ms", {"eager": 1.0, "thunder": 2.0}, {})]
+
+    fakes = {name: Figure(figure.help, measured, figure.implementations) for name, figure in FIGURES.items()}
+    monkeypatch.setattr(commands, "FIGURES", fakes)
+    result, picture = tmp_path / "result.json", tmp_path / "chart.png"
+    assert _run("all", "--json", result, "--impl", "eager", "thunder") == 0
+    assert len(json.loads(result.read_text())["rows"]) == len(FIGURES)
+    capsys.readouterr()
+    assert _run("show", result, "--chart", picture) == 0
+    assert "2 ms 2.00x" in capsys.readouterr().out
+    assert picture.read_bytes().startswith(PNG)
+
+
+def test_a_figure_that_takes_names_gets_them(monkeypatch):
+    seen = []
+    figure = Figure("", lambda *arguments: seen.append(arguments), implementations=("eager",))
+    figure.rows(1)
+    figure.rows(1, ["thunder"])
+    Figure("", lambda *arguments: seen.append(arguments)).rows(2, ["thunder"])
+    assert seen == [(1, ["eager"]), (1, ["thunder"]), (2,)]
+
+
+def test_results_in_the_repository_are_shown(capsys):
+    files = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+    assert _run("show", *files) == 0
+    assert "torch.compile" in capsys.readouterr().out
+
+
+def test_list_models(capsys):
+    assert _run("train-step", "--list-models") == 0
+    output = capsys.readouterr().out
+    assert all(name in output for name in ("nanogpt", "hf:gpt2", "tiny-llama-1.1b", "Llama-3-8B"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train-step", "--model", "tiny-lama-1.1b"], "did you mean 'tiny-llama-1.1b'"),
+        (["train-step", "--model", "mlp", "--impl", "egaer"], "did you mean 'eager'"),
+        (["train-step", "--model", "mlp", "--override", "width"], "NAME=VALUE"),
+        (["train-step", "--model", "mlp", "--impl", "eager", "--baseline", "thunder"], "--baseline thunder"),
+        (["overhead", "--impl", "compiel"], "did you mean 'compile'"),
+        (["show", "nowhere.json"], "nowhere.json is no result"),
+    ],
+)
+def test_what_is_unknown_is_refused(here, capsys, arguments, message):
+    assert message in _refused(capsys, *arguments)
+
+
+def test_a_chart_without_matplotlib_is_refused_before_anything_is_measured(here, capsys, monkeypatch):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
+    assert "needs matplotlib" in _refused(capsys, "train-step", "--model", "mlp", "--chart", "chart.png")
+    with pytest.raises(chart.NoChart):
+        chart.draw([], Path("chart.png"))
+
+
+def test_a_failed_run_is_told_and_the_exit_code_says_so(tmp_path, capsys, monkeypatch):
+    def fail(*arguments, **options):
+        raise ChildFailed("Traceback\nValueError: too large")
+
+    monkeypatch.setattr(comparison, "in_fresh_process", fail)
+    result = tmp_path / "result.json"
+    assert _run("train-step", "--model", "mlp", *QUICK, "--impl", "eager", "--json", result) == 1
+    assert "ValueError: too large" in capsys.readouterr().out
+    assert json.loads(result.read_text())["runs"][0]["failure"]

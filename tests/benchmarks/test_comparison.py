@@ -1,0 +1,69 @@
+"""Which processes a comparison starts, with which caches, and what becomes of one that fails."""
+
+import pytest
+
+from benchmarks import comparison
+from benchmarks.comparison import Plan, compare
+from benchmarks.process import ChildFailed
+from benchmarks.workload import Workload
+
+WORKLOAD = Workload("m", "training", "float32", "cpu", 2, 8, 6)
+RESULT = {"losses": [1.0], "first": 1.0, "steps": [0.1], "host": [], "items": 16, "memory": {}}
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The processes: implementation, which steps, kernels, folder of the caches."""
+    seen = []
+
+    def start(function, *, threads, caches, workload, implementation, kernels, first_only):
+        seen.append((implementation, "first" if first_only else "all", kernels, caches))
+        if implementation == "broken":
+            raise ChildFailed("Traceback\nValueError: broken")
+        return RESULT
+
+    monkeypatch.setattr(comparison, "in_fresh_process", start)
+    return seen
+
+
+def _compare(*names, **options):
+    return compare(Plan([WORKLOAD], names, **({"noise": 0} | options)), after=len)
+
+
+def test_each_round_runs_everything_anew(started):
+    _compare("eager", "a", rounds=2)
+    assert [name for name, *_ in started] == ["eager", "a", "eager", "a"]
+    assert len({caches for *_, caches in started}) == 4
+
+
+def test_both_caches_are_a_short_run_and_one_that_finds_what_it_left(started):
+    runs = _compare("eager", "a", rounds=2, cache="both")
+    assert [(name, steps) for name, steps, *_ in started] == [("eager", "all"), ("a", "first"), ("a", "all")] * 2
+    folders = [caches for name, _, _, caches in started if name == "a"]
+    assert folders[0] == folders[1] != folders[2] == folders[3]
+    assert [(run.cache, run.timed) for run in runs[1:3]] == [("cold", False), ("warm", True)]
+    assert all(run.workload == WORKLOAD for run in runs)
+
+
+def test_warm_caches_are_filled_once(started):
+    _compare("a", rounds=3, cache="warm")
+    assert [steps for _, steps, *_ in started] == ["first", "all", "all", "all"]
+    assert len({caches for *_, caches in started}) == 1
+
+
+def test_noise_is_eager_with_other_kernels(started):
+    runs = _compare("a", noise=2)
+    assert [(name, kernels) for name, _, kernels, _ in started] == [
+        ("a", None),
+        ("eager", None),
+        ("eager", "attention in parts"),
+        ("eager", "no oneDNN"),
+    ]
+    assert [run.reference for run in runs] == [False, True, True, True]
+
+
+def test_a_failure_ends_nothing_and_is_kept(started):
+    seen = []
+    runs = compare(Plan([WORKLOAD], ["broken", "a"], noise=0), after=lambda done: seen.append(len(done)))
+    assert [run.failure for run in runs] == ["Traceback\nValueError: broken", ""]
+    assert seen == [1, 2]

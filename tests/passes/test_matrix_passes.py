@@ -1,0 +1,109 @@
+"""What holds for every pass over products and conversions: same behaviour, idempotence, linear time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import thunder
+from tests.passes.compare_runs import assert_same, observe
+from tests.passes.matrix_programs import OPERATIONS, PROGRAMS, Step, random_program
+from tests.passes.programs import acquire_program
+from thunder_core.passes.accumulate_products import AccumulateProducts
+from thunder_core.passes.dtype_round_trips import DtypeRoundTrips
+from thunder_core.passes.fold_transposes import FoldTransposes
+from thunder_core.passes.merge_matmuls import MergeMatmuls
+from thunder_core.passes.transform import Phase, Transform, TransformContext
+from thunder_core.testing import transform_suite
+
+PASSES: tuple[Transform, ...] = (AccumulateProducts(), DtypeRoundTrips(), FoldTransposes())
+by_name = pytest.mark.parametrize("transform", PASSES, ids=lambda item: item.name)
+
+# The sum of a product is rounded once, not twice: in bfloat16 that is a difference of 2**-9.
+test_accumulate_products = transform_suite(AccumulateProducts(), programs=PROGRAMS)
+test_dtype_round_trips = transform_suite(
+    DtypeRoundTrips(), tolerance=(0, 0), gradient_tolerance=(0, 0), programs=PROGRAMS
+)
+test_fold_transposes = transform_suite(FoldTransposes(), programs=PROGRAMS)
+test_merge_matmuls = transform_suite(MergeMatmuls(), programs=PROGRAMS)
+
+steps = st.lists(
+    st.tuples(st.integers(0, len(OPERATIONS) - 1), st.integers(0, 20), st.integers(0, 20)), min_size=2, max_size=12
+)
+
+
+def inputs() -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(4, 4, dtype=torch.float64).requires_grad_(index < 2) for index in range(3)]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(program_steps=steps, results=st.lists(st.integers(0, 20), min_size=1, max_size=3))
+def test_random_programs(program_steps: list[Step], results: list[int]) -> None:
+    program = random_program(program_steps, results)
+    expected = observe(lambda given: program(*given), inputs())
+    compiled = thunder.jit(program, transforms=[*PASSES], executors=[])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("THUNDER_VERIFY", "1")
+        assert_same(expected, observe(lambda given: compiled(*given), inputs()), thunder.last_traces(compiled)[-1])
+    with torch.no_grad():
+        for one, other in zip(compiled(*inputs()), program(*inputs()), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6, equal_nan=True)
+            assert one.stride() == other.stride()
+
+
+@by_name
+@pytest.mark.parametrize("program", [item for item in PROGRAMS if not item.is_module], ids=lambda item: item.name)
+def test_idempotent(transform: Transform, program: Any) -> None:
+    """A second run finds nothing, at any of the places."""
+    arguments = program.arguments().args
+    trace = _functional(program.make(), *arguments)
+    for place in (transform.place, *transform.also):
+        context = TransformContext(Phase.INFERENCE, place=place)
+        trace = transform.run(trace, context)
+        assert transform.run(trace, context).symbols == trace.symbols
+
+
+def _functional(function: Any, *arguments: Any) -> Any:
+    from tests.passes.programs import functionalize
+
+    return functionalize(acquire_program(function, *arguments).trace).computation
+
+
+def chain(length: int) -> Any:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(length):
+            y = x @ x + x.t().contiguous() @ x
+            x = y.to(torch.float64).t().to(torch.float32) * 0.1
+        return x
+
+    return acquire_program(program, torch.randn(4, 4)).trace
+
+
+@by_name
+def test_linear_time(transform: Transform) -> None:
+    """Eight times the lines take no more than about eight times as long; twenty would be a square."""
+    context = TransformContext(Phase.INFERENCE, place=transform.place)
+    small, large = chain(100), chain(800)
+    transform.run(small, context)
+    assert _seconds(transform, large, context) < 20 * _seconds(transform, small, context)
+
+
+def _seconds(transform: Transform, trace: Any, context: TransformContext) -> float:
+    best = float("inf")
+    for _ in range(3):
+        start = time.process_time()
+        transform.run(trace, context)
+        best = min(best, time.process_time() - start)
+    return best
+
+
+@by_name
+def test_nothing_to_do(transform: Transform) -> None:
+    trace = _functional(lambda x: (x * 2).sum(), torch.ones(3))
+    assert transform.run(trace, TransformContext(Phase.INFERENCE, place=transform.place)) is trace

@@ -1,0 +1,150 @@
+"""Which linear layers become one product, and that no call sees weights of the past."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder
+from thunder_core.passes.merge_matmuls import MergeMatmuls, in_one
+
+
+class Projections(nn.Module):
+    """Query, key and value, with sizes and biases of their own, and one layer of another size."""
+
+    def __init__(self, bias: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.query, self.key, self.value = (nn.Linear(6, size, bias) for size in (8, 4, 4))
+        self.out = nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.cat([self.query(x)[..., :4] + self.key(x), self.value(x)], -1))
+
+
+def compiled(module: nn.Module) -> Any:
+    return thunder.jit(module, executors=[], transforms=[MergeMatmuls()])
+
+
+def check(program: Any, module: nn.Module, x: Tensor) -> list[str]:
+    """What runs, after the result was compared."""
+    with torch.no_grad():
+        torch.testing.assert_close(program(x), module(x))
+    return [line.symbol.name.rpartition(".")[2] for line in thunder.last_traces(program)[-1].symbols]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_one_product_for_a_vector(bias: bool) -> None:
+    module = Projections(bias)
+    found = check(compiled(module), module, torch.randn(1, 1, 6))
+    assert (found.count("linear_of_each"), found.count("linear")) == (1, 1)
+    assert in_one([module.query.weight, module.key.weight, module.value.weight]) is not None
+
+
+def test_each_for_a_matrix_and_for_training() -> None:
+    module = Projections()
+    program = compiled(module)
+    assert "linear_of_each" not in check(program, module, torch.randn(2, 6))
+    x = torch.randn(1, 6)
+    program(x).sum().backward()
+    gradients = [parameter.grad.clone() for parameter in module.parameters() if parameter.grad is not None]
+    module.zero_grad()
+    module(x).sum().backward()
+    torch.testing.assert_close(gradients, [parameter.grad for parameter in module.parameters()])
+
+
+def write_in_place(module: Any) -> None:
+    module.key.weight.mul_(2)
+
+
+def write_data(module: Any) -> None:
+    module.key.weight.data.mul_(2)
+
+
+def replace_data(module: Any) -> None:
+    module.key.weight.data = torch.randn(4, 6)
+
+
+def replace_parameter(module: Any) -> None:
+    module.key.weight = nn.Parameter(torch.randn(4, 6))
+
+
+def move(module: Any) -> None:
+    module.double().float()
+
+
+def load(module: Any) -> None:
+    module.load_state_dict({name: value * 2 for name, value in module.state_dict().items()})
+
+
+def step(module: Any) -> None:
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    torch.optim.AdamW(module.parameters(), lr=0.1).step()
+
+
+WRITES = [write_in_place, write_data, replace_data, replace_parameter, move, load, step]
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda item: item.__name__)
+def test_weights_that_change(write: Callable[[Any], None]) -> None:
+    module, x = Projections(), torch.randn(1, 6)
+    program = compiled(module)
+    check(program, module, x)
+    before = program(x).detach()
+    with torch.no_grad():
+        write(module)
+    check(program, module, x)
+    assert write is move or not torch.equal(program(x).detach(), before)
+
+
+def test_weights_that_are_not_moved() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other, self.third = (nn.Linear(4, 4, bias=False) for _ in range(3))
+            self.other.weight = self.one.weight
+            self.third.weight = nn.Parameter(torch.randn(8, 4)[:4])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.one(x) + self.other(x) * 2 + self.third(x)
+
+    module = Tied()
+    addresses = [parameter.data_ptr() for parameter in module.parameters()]
+    check(compiled(module), module, torch.randn(1, 4))
+    assert [parameter.data_ptr() for parameter in module.parameters()] == addresses
+    assert module.other.weight is module.one.weight
+
+
+def test_copies_and_results() -> None:
+    """A copy of the module has memories of its own; what is returned does not share memory."""
+    module = Projections()
+    compiled(module)
+    other = copy.deepcopy(module)
+    check(compiled(other), other, torch.randn(1, 6))
+
+    class Both(Projections):
+        def forward(self, x: Tensor) -> Any:
+            return self.query(x), self.key(x)
+
+    both = Both()
+    program = compiled(both)
+    with torch.no_grad():
+        one, two = program(torch.randn(1, 6))
+    assert one.untyped_storage().data_ptr() != two.untyped_storage().data_ptr()
+
+
+def test_in_one() -> None:
+    whole = torch.randn(6, 3)
+    joined = in_one([whole[:2], whole[2:]])
+    assert joined is not None
+    assert torch.equal(joined, whole)
+    assert joined.data_ptr() == whole.data_ptr()
+    assert in_one([whole[:2], whole[3:]]) is None
+    assert in_one([whole[:2].t(), whole[2:]]) is None
+    assert in_one([whole[2:], whole[:2]]) is None

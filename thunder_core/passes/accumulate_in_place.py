@@ -1,0 +1,53 @@
+"""Calls that add a product to their first argument, in its memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.lifetimes import Lifetimes
+from thunder_core.passes.moved_memories import MovedMemories
+from thunder_core.passes.substitution import is_recorded
+from thunder_core.symbols.registry import registry
+
+
+def accumulated_in_place(trace: Trace, name: str) -> Trace:
+    """The executable trace with such calls made in place where the trace made that memory and nobody reads it later."""
+    return _InPlace(trace).run(name)
+
+
+class _InPlace:
+    """One walk."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.times = Lifetimes(trace)
+        self.memories = MovedMemories()
+
+    def run(self, name: str) -> Trace:
+        lines = [self._line(index, line) for index, line in enumerate(self.trace.symbols)]
+        if not self.memories:
+            return self.trace
+        output = map_leaves(self.memories.value, self.trace.output)
+        return replace(self.trace.with_symbols(lines, name), output=output)
+
+    def _line(self, index: int, line: BoundSymbol) -> BoundSymbol:
+        twin = self._twin(index, line)
+        if twin is not None:
+            self.memories.move(line.output, line.args[0])
+            line = replace(line, symbol=twin, effects=Effects(mutates=(line.args[0].name,)))
+        return self.memories.line(line)
+
+    def _twin(self, index: int, line: BoundSymbol) -> Symbol | None:
+        """The in-place symbol where its result is the same and nobody misses the old value; else None."""
+        if Tag.ACCUMULATION not in line.symbol.tags or not line.effects.pure or line.symbol.executor is not None:
+            return None
+        x, result = line.args[0], line.output
+        if is_recorded(line, self.trace.context) or not self.times.is_own(x) or not self.times.ends_at(x, index):
+            return None
+        alike = (x.geometry, x.dtype, x.contiguous) == (result.geometry, result.dtype, True)
+        return registry.inplace_twin(line.symbol) if alike else None

@@ -1,0 +1,172 @@
+"""Conversions to a dtype in which the value exists already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, ClassVar, Final
+
+import torch
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.alias_sets import AliasSets
+from thunder_core.passes.autocast_comparison import is_rearrangement
+from thunder_core.passes.autocast_policies import is_conversion
+from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.fresh_values import FreshValues
+from thunder_core.passes.moved_memories import MovedMemories
+from thunder_core.passes.proxies import tensor_inputs_of
+from thunder_core.passes.substitution import is_recorded
+from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
+
+_MOST_VIEWS: Final = 8  # that are looked through for one conversion, so that the pass is linear
+
+
+@dataclass(frozen=True)
+class DtypeRoundTrips(Transform):
+    """Takes the value that exists in place of a conversion to it, where both are equal to the bit.
+
+    A value exists in a dtype after it was converted to it, and in the dtype that it was converted from without loss
+    (bfloat16 to float32, say). Conversions of views that show all of its elements count, where the same view of the
+    value has the strides of the conversion's result; a view of a part would keep the whole in memory. Only the sign and
+    the payload of NaN may differ from eager.
+
+    As in `CommonSubexpression`, what the program returns, writes or is to keep stays a tensor of its own; so does, in
+    programs with a backward, what is equal to an input, which the caller may write before backward runs.
+    """
+
+    name: ClassVar[str] = "dtype_round_trips"
+    place: ClassVar[Place] = Place.AFTER_DIFFERENTIATION
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        walk = _Walk(trace, _fixed(trace, context))
+        for line in trace.symbols:
+            walk.visit(line)
+        return walk.result(self.name) if walk.memories else trace
+
+
+def _fixed(trace: Trace, context: TransformContext) -> frozenset[int]:
+    """Memories that must not become those of other values."""
+    sets = AliasSets.of(trace)
+    fixed = sets.pinned | sets.escaping
+    if context.phase is not Phase.INFERENCE:
+        fixed |= {proxy.storage for proxy in trace.inputs if isinstance(proxy, TensorProxy)}
+    if context.keep:
+        tensors = [*trace.inputs, *[proxy for line in trace.symbols for proxy in line.outputs()]]
+        fixed |= {proxy.storage for proxy in tensors if isinstance(proxy, TensorProxy) and proxy.name in context.keep}
+    return fixed
+
+
+@dataclass
+class _Walk:
+    """One walk, forwards.
+
+    Attributes:
+        fixed: memories that stay as they are.
+        memories: those of conversions became those of the values that exist.
+        lines: of the result.
+    """
+
+    trace: Trace
+    fixed: frozenset[int]
+    memories: MovedMemories = field(default_factory=MovedMemories)
+    lines: list[BoundSymbol] = field(default_factory=list)
+    _values: dict[str, TensorProxy] = field(default_factory=dict)
+    _known: dict[tuple[str, torch.dtype], TensorProxy] = field(default_factory=dict)
+    _views: dict[str, BoundSymbol] = field(default_factory=dict)
+    _shown: dict[tuple[str, str], TensorProxy] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._fresh = FreshValues.of(self.trace)
+
+    def visit(self, line: BoundSymbol) -> None:
+        """Keep a line, or take another value for its result."""
+        if self.memories:
+            line = self.memories.line(line.map_arguments(self._value))
+        if is_conversion(line) and line.effects.pure and not is_recorded(line, self.trace.context):
+            source, dtype = line.args
+            value = self._existing(source, dtype, line.output)
+            if value is not None:
+                self._values[line.output.name] = value
+                self.memories.move(line.output, value)
+                return
+            self._known.setdefault((source.name, dtype), line.output)
+            if is_lossless(source.dtype, dtype):
+                self._known.setdefault((line.output.name, source.dtype), source)
+        elif isinstance(line.output, TensorProxy) and is_rearrangement(line):
+            self._views[line.output.name] = line
+        self.lines.append(line)
+
+    def result(self, name: str) -> Trace:
+        """The trace with these lines."""
+        output = map_leaves(self._value, self.trace.output)
+        return DeadCode().run(replace(self.trace.with_symbols(self.lines, name), output=output))
+
+    def _existing(self, source: TensorProxy, dtype: torch.dtype, result: TensorProxy) -> TensorProxy | None:
+        """A value with the elements, dtype and strides of ``result``, which is ``source`` converted to ``dtype``."""
+        if (source.shape, source.stride) != (result.shape, result.stride):
+            return None
+        views: list[BoundSymbol] = []
+        while True:
+            value = self._known.get((source.name, dtype))
+            if value is not None:
+                break
+            view = self._views.get(source.name)
+            if view is None or len(views) == _MOST_VIEWS:
+                return None
+            views.append(view)
+            (source,) = tensor_inputs_of(view)
+        if not self._can_be(value, source, result) or not all(_is_within(view.output, source) for view in views):
+            return None
+        for view in reversed(views):
+            value = self._shown.get((view.output.name, value.name)) or self._show(view, value)
+        return value
+
+    def _can_be(self, value: TensorProxy, source: TensorProxy, result: TensorProxy) -> bool:
+        if result.storage in self.fixed or value.storage in self.fixed:
+            return False
+        if not all(type(size) is int for size in (*source.shape, *source.stride)):
+            return False  # comparing symbolic sizes would add guards
+        return value.geometry == source.geometry and value.requires_grad == result.requires_grad
+
+    def _show(self, view: BoundSymbol, value: TensorProxy) -> TensorProxy:
+        """The view of ``value`` that ``view`` makes of another tensor of the same geometry."""
+        shown: TensorProxy = view.output
+        made = replace(shown, name=self._fresh.name(shown.name), dtype=value.dtype, storage=value.storage)
+        line = view.map_arguments(lambda leaf: value if isinstance(leaf, TensorProxy) else leaf)
+        self.lines.append(replace(line, output=made))
+        self._shown[shown.name, value.name] = made
+        return made
+
+    def _value(self, leaf: Any) -> Any:
+        if not isinstance(leaf, TensorProxy):
+            return leaf
+        return self._values.get(leaf.name) or self.memories.value(leaf)
+
+
+def _is_within(view: TensorProxy, source: TensorProxy) -> bool:
+    """Whether a view reaches no memory that a dense tensor at the place of ``source`` would not have."""
+    last = view.offset + sum((size - 1) * step for size, step in zip(view.shape, view.stride, strict=True))
+    return bool(source.offset <= view.offset and last < source.offset + source.numel)
+
+
+@cache
+def is_lossless(one: torch.dtype, other: torch.dtype) -> bool:
+    """Whether converting ``one`` to ``other`` and back gives every value again, but for kinds of NaN."""
+    if (
+        one.is_complex
+        or other.is_complex
+        or torch.bool in (one, other)
+        or one.is_floating_point != other.is_floating_point
+    ):
+        return False
+    if one.is_floating_point:
+        if one.itemsize == 1 or other.itemsize == 1:
+            return False  # those of one byte saturate, or have no infinities
+        small, large = torch.finfo(one), torch.finfo(other)
+        least = large.smallest_normal * large.eps <= small.smallest_normal * small.eps
+        return large.eps <= small.eps and large.max >= small.max and least
+    return torch.iinfo(one).min >= torch.iinfo(other).min and torch.iinfo(one).max <= torch.iinfo(other).max

@@ -1,0 +1,169 @@
+"""Copies of transposed matrices that exist for products only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_proxies
+from thunder_core.passes.alias_sets import AliasSets
+from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.proxies import inputs_of
+from thunder_core.passes.substitution import Substitution, is_recorded
+from thunder_core.passes.transform import Place, Transform, TransformContext
+from thunder_core.symbols.registry import registry
+
+_PRODUCTS = frozenset({Tag.PRODUCT, Tag.LINEAR})
+
+
+@dataclass(frozen=True)
+class FoldTransposes(Transform):
+    """Gives products transposed matrices as they lie in memory, instead of copies of them.
+
+    BLAS reads a matrix by rows or by columns alike. A copy is left out when everything that reads it is a product, or a
+    transpose that products read, and when BLAS can read the original: one of its last two strides is 1. The copy of a
+    transposed product is left out, too: ``(a @ b).t()`` is ``b.t() @ a.t()``.
+
+    Rounding: BLAS may add in another order.
+    """
+
+    name: ClassVar[str] = "fold_transposes"
+    place: ClassVar[Place] = Place.AFTER_DIFFERENTIATION
+    before: ClassVar[tuple[str, ...]] = ("common_subexpression",)
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        folding = _Folding(trace, context.keep)
+        if not folding.replaced:
+            return trace
+        lines = [part for index, line in enumerate(trace.symbols) for part in folding.replaced.get(index, (line,))]
+        return DeadCode().run(trace.with_symbols(lines, self.name))
+
+
+class _Folding:
+    """One walk. Readers are known by their positions; that of the output is None.
+
+    Attributes:
+        replaced: what stands for the line at a position.
+    """
+
+    def __init__(self, trace: Trace, keep: frozenset[str]) -> None:
+        self.trace = trace
+        self.substitution = Substitution(trace)
+        self.pinned = AliasSets.of(trace).pinned
+        self.keep = keep
+        self.replaced: dict[int, tuple[BoundSymbol, ...]] = {}
+        self.definer: dict[str, BoundSymbol] = {}
+        self.readers: dict[str, list[int | None]] = {}
+        for index, line in enumerate(trace.symbols):
+            self.definer.update((proxy.name, line) for proxy in line.outputs())
+            for proxy in inputs_of(line):
+                self.readers.setdefault(proxy.name, []).append(index)
+        for proxy in iterate_proxies(trace.output):
+            self.readers.setdefault(proxy.name, []).append(None)
+        for index, line in enumerate(trace.symbols):
+            if self._is_copy(line) and index not in self.replaced:
+                self._fold(index, line)
+
+    def _is_copy(self, line: BoundSymbol) -> bool:
+        """Whether a line copies the transpose of a matrix, or of some, into memory by rows."""
+        if Tag.COPY not in line.symbol.tags or not line.effects.pure or is_recorded(line, self.trace.context):
+            return False
+        source, result = line.args[0], line.output
+        if not isinstance(source, TensorProxy) or {source.storage, result.storage} & self.pinned or source.ndim < 2:
+            return False
+        fresh = source.storage != result.storage and source.dtype.is_floating_point
+        return fresh and result.contiguous and _by_columns(source) and not {source.name, result.name} & self.keep
+
+    def _fold(self, index: int, line: BoundSymbol) -> None:
+        source, copy = line.args[0], line.output
+        found: dict[int, tuple[BoundSymbol, ...]] | None = self._without_copy(source, copy)
+        if found is None:
+            found = self._transposed_product(index, line)
+        self.replaced.update(found or {})
+
+    def _without_copy(self, source: TensorProxy, copy: TensorProxy) -> dict[int, tuple[BoundSymbol, ...]] | None:
+        """Every reader of a copy with the original in its place; None if one needs the copy."""
+        found: dict[int, tuple[BoundSymbol, ...]] = {}
+        for position in self.readers.get(copy.name, ()):
+            reader = None if position is None else self.trace.symbols[position]
+            if position is None or reader is None:
+                return None
+            if not _is_transpose(reader, copy):
+                lines = self._product(position, copy, source, found)
+                if lines is None:
+                    return None
+                found[position] = lines
+                continue
+            symbol, args, kwargs = registry.resolve(torch.transpose, (source, -2, -1), {})
+            shape, stride = _exchanged(source.shape), _exchanged(source.stride)
+            view = replace(reader.output, shape=shape, stride=stride, storage=source.storage, offset=source.offset)
+            found[position] = (replace(reader, symbol=symbol, args=args, kwargs=kwargs, output=view),)
+            for later in self.readers.get(view.name, ()):
+                lines = None if later is None else self._product(later, reader.output, view, found)
+                if later is None or lines is None:
+                    return None
+                found[later] = lines
+        return found
+
+    def _product(
+        self, position: int, old: TensorProxy, new: TensorProxy, found: dict[int, tuple[BoundSymbol, ...]]
+    ) -> tuple[BoundSymbol, ...] | None:
+        """The product at a position with another factor; None when it is none, or would copy that one itself.
+
+        Its other factor may have been replaced already.
+        """
+        line = (found.get(position) or self.replaced.get(position) or self.trace.symbols[position : position + 1])[0]
+        if line.symbol.tags.isdisjoint(_PRODUCTS) or line.kwargs or len(line.args) < 2:
+            return None
+        one, other = line.args[:2]
+        fits = one.ndim == other.ndim <= 3 or (other.ndim == 2 and one != old)
+        if not fits or old in line.args[2:] or not line.effects.pure or is_recorded(line, self.trace.context):
+            return None
+        args = tuple([new if item == old else item for item in line.args])
+        lines = self.substitution.lines(line.symbol.target, args, line.output, line)
+        return lines if lines is not None and len(lines) == 1 else None
+
+    def _transposed_product(self, index: int, line: BoundSymbol) -> dict[int, tuple[BoundSymbol, ...]] | None:
+        """For the copy of a transposed product of two matrices the product of their transposes."""
+        source = line.args[0]
+        view = self.definer.get(source.name)
+        if view is None or self.readers[source.name] != [index] or not _is_transpose(view, *view.args[:1]):
+            return None
+        product = self.definer.get(view.args[0].name)
+        if product is None or Tag.PRODUCT not in product.symbol.tags or len(self.readers[view.args[0].name]) != 1:
+            return None
+        if product.kwargs or not product.effects.pure or any(item.ndim != 2 for item in product.args):
+            return None
+        lines = self.substitution.lines(_product_of_transposes, product.args, line.output, line)
+        return None if lines is None else {index: lines}
+
+
+def _by_columns(matrix: TensorProxy) -> bool:
+    """Whether BLAS can read the matrices as they are, column by column."""
+    rows, step = matrix.shape[-2], matrix.stride[-1]
+    return type(rows) is int and matrix.stride[-2] == 1 and step >= max(rows, 2) and matrix.shape[-1] > 1
+
+
+def _is_transpose(line: BoundSymbol, source: Any) -> bool:
+    """Whether a line is the view of ``source`` with the last two dimensions exchanged."""
+    view = line.output
+    if not isinstance(view, TensorProxy) or not isinstance(source, TensorProxy) or line.args[:1] != (source,):
+        return False
+    if len(inputs_of(line)) != 1 or not line.effects.pure or view.storage != source.storage or source.ndim < 2:
+        return False
+    exchanged = _exchanged(source.shape), _exchanged(source.stride), source.offset
+    return view.geometry == exchanged and view.dtype is source.dtype
+
+
+def _exchanged(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*numbers[:-2], numbers[-1], numbers[-2])
+
+
+def _product_of_transposes(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.mm(torch.t(b), torch.t(a))

@@ -1,0 +1,175 @@
+"""Linear layers that read one vector become one product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.alias_sets import AliasSets
+from thunder_core.passes.fresh_values import FreshValues
+from thunder_core.passes.moved_memories import MovedMemories
+from thunder_core.passes.substitution import is_recorded
+from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
+from thunder_core.symbols.registry import registry
+
+
+def linear_of_each(input: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
+    """The results of linear layers, one after the other in the last dimension; ``biases`` may be empty.
+
+    One product where the weights follow each other in memory; that is looked up in each call, so that no call sees
+    weights of the past.
+    """
+    weight, bias = in_one(weights), in_one(biases) if biases else None
+    if weight is not None and (bias is not None or not biases):
+        return nn.functional.linear(input, weight, bias)
+    none: list[Tensor | None] = [None] * len(weights)
+    each = zip(weights, biases or none, strict=True)
+    return torch.cat([nn.functional.linear(input, one, other) for one, other in each], -1)
+
+
+def in_one(tensors: Sequence[Tensor]) -> Tensor | None:
+    """Tensors that follow each other in one memory as one, joined in the first dimension; None where they do not."""
+    first, rows = tensors[0], 0
+    address: int = first.data_ptr()
+    for tensor in tensors:
+        if tensor.data_ptr() != address or not tensor.is_contiguous() or tensor.dtype is not first.dtype:
+            return None
+        address, rows = address + tensor.nbytes, rows + tensor.shape[0]
+    storage = first.untyped_storage()
+    if address > storage.data_ptr() + storage.nbytes():
+        return None
+    return first.as_strided((rows, *first.shape[1:]), first.stride())
+
+
+_LINEAR_OF_EACH = Symbol(f"{__name__}.{linear_of_each.__name__}", linear_of_each, tags=frozenset({Tag.MATMUL}))
+
+
+@dataclass(frozen=True)
+class MergeMatmuls(Transform):
+    """Makes one product of linear layers that read the same vector, as when one token is decoded: fewer, larger calls.
+
+    Parameters of sibling layers (gate and up; query, key and value) are moved into one memory, one after the other,
+    when a module is compiled, as ``module.to(...)`` moves them. They stay the same parameters, and may be written as
+    before. What shared memory with one before the move, such as ``parameter.data`` that was kept, does not follow.
+    Parameters whose memory has other owners stay where they are. If they are moved again, each layer is computed by
+    itself.
+
+    Only programs without a backward are changed, and only products with a vector: products with matrices gain nothing.
+
+    Rounding: BLAS may add in another order.
+    """
+
+    name: ClassVar[str] = "merge_matmuls"
+    place: ClassVar[Place] = Place.AFTER_DIFFERENTIATION
+    after: ClassVar[tuple[str, ...]] = ("common_subexpression", "dtype_round_trips")
+
+    def on_module(self, module: nn.Module) -> None:
+        shared = _shared_memories(module)
+        for parent in module.modules():
+            for layers in _siblings(parent, shared):
+                _move_together([layer.weight for layer in layers])
+                if layers[0].bias is not None:
+                    _move_together([layer.bias for layer in layers])
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        if context.phase is not Phase.INFERENCE:
+            return trace
+        groups = [group for group in _groups(trace, context.keep) if len(group) > 1]
+        if not groups:
+            return trace
+        fresh, memories = FreshValues.of(trace), MovedMemories()
+        replaced: dict[int, list[BoundSymbol]] = {}
+        for group in groups:
+            replaced |= {index: [] for index in group}
+            replaced[group[0]] = _merged([trace.symbols[index] for index in group], fresh, memories)
+        lines = [part for index, line in enumerate(trace.symbols) for part in replaced.get(index, [line])]
+        moved = trace.with_symbols(map(memories.line, lines), self.name)
+        return replace(moved, output=map_leaves(memories.value, trace.output))
+
+
+def _shared_memories(module: nn.Module) -> set[int]:
+    """Addresses of memories that hold more than one parameter or buffer, or more than that one."""
+    seen: set[int] = set()
+    shared: set[int] = set()
+    for owner in module.modules():
+        for tensor in [*owner._parameters.values(), *owner._buffers.values()]:
+            if tensor is None or type(tensor.data) is not Tensor or tensor.layout is not torch.strided:
+                continue
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:
+                shared.add(storage.data_ptr())
+            seen.add(storage.data_ptr())
+    return shared
+
+
+def _siblings(parent: nn.Module, shared: set[int]) -> Iterator[list[nn.Linear]]:
+    """Linear layers of one module that may read the same value, in their order."""
+    groups: dict[Any, list[nn.Linear]] = {}
+    for layer in parent.children():
+        if not isinstance(layer, nn.Linear) or "weight" not in layer._parameters:
+            continue
+        tensors: list[Tensor] = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
+        plain = all(type(item) is nn.Parameter and type(item.data) is Tensor for item in tensors)
+        if plain and not any(item.is_meta or item.untyped_storage().data_ptr() in shared for item in tensors):
+            weight = layer.weight
+            key = weight.shape[1], weight.dtype, weight.device, layer.bias is None, weight.requires_grad
+            groups.setdefault(key, []).append(layer)
+    yield from (layers for layers in groups.values() if len(layers) > 1)
+
+
+def _move_together(parameters: Sequence[Tensor]) -> None:
+    with torch.no_grad():
+        memory = torch.cat([parameter.data for parameter in parameters])
+        sizes = [parameter.shape[0] for parameter in parameters]
+        for parameter, part in zip(parameters, memory.split(sizes), strict=True):
+            parameter.data = part
+
+
+def _groups(trace: Trace, keep: frozenset[str]) -> list[list[int]]:
+    """Positions of linear layers of the program's inputs that can be merged."""
+    sets = AliasSets.of(trace)
+    fixed = sets.pinned | sets.escaping
+    inputs = {proxy.name for proxy in trace.inputs}
+    groups: dict[Any, list[int]] = {}
+    for index, line in enumerate(trace.symbols):
+        if Tag.LINEAR not in line.symbol.tags or not line.effects.pure or line.kwargs:
+            continue
+        x, weight, *bias = line.args
+        own = [item for item in (weight, *bias) if item is not None]
+        if not all(item.name in inputs and item.contiguous and item.storage not in fixed for item in own):
+            continue
+        vector = type(x.numel) is int and x.numel == x.shape[-1] and weight.ndim == 2
+        if not vector or line.output.storage in fixed or line.output.name in keep or is_recorded(line, trace.context):
+            continue
+        groups.setdefault((x.name, weight.dtype, len(own), line.context), []).append(index)
+    return list(groups.values())
+
+
+def _merged(lines: list[BoundSymbol], fresh: FreshValues, memories: MovedMemories) -> list[BoundSymbol]:
+    """One product, and its parts as the results of ``lines``."""
+    first, outputs = lines[0], [line.output for line in lines]
+    size = sum(output.shape[-1] for output in outputs)
+    shape = (*outputs[0].shape[:-1], size)
+    stride = (*[size] * (len(shape) - 1), 1)
+    name, storage = fresh.name(f"{outputs[0].name}_merged"), fresh.new_storage()
+    whole = replace(outputs[0], name=name, shape=shape, stride=stride, storage=storage)
+    biases = tuple([line.args[2] for line in lines if len(line.args) > 2 and line.args[2] is not None])
+    args = (first.args[0], tuple([line.args[1] for line in lines]), biases)
+    made = [replace(first, symbol=_LINEAR_OF_EACH, args=args, output=whole, parts=())]
+    offset = 0
+    for line, output in zip(lines, outputs, strict=True):
+        # of one row: a part can have the strides that a result of its own has
+        view = (whole, output.shape, output.stride, offset)
+        symbol, args, kwargs = registry.resolve(torch.as_strided, view, {})
+        made.append(replace(line, symbol=symbol, args=args, kwargs=kwargs, parts=()))
+        memories.move(output, replace(whole, offset=offset))
+        offset += output.shape[-1]
+    return made

@@ -1,0 +1,98 @@
+"""Compiled regions on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from thunder_core.executors.artifacts import ArtifactCache, DamagedArtifact, artifact_cache
+from thunder_core.executors.executor import FusionExecutor
+from thunder_core.executors.hardware import hardware, software
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.proxies import inputs_of, outputs_of
+from thunder_core.passes.region_text import region_text
+
+_FORMAT: Final = 1
+"""To be raised whenever equal keys come to mean other regions, or regions are handed to executors in another way."""
+
+
+@dataclass(slots=True)
+class RegionArtifacts:
+    """The artifacts of one executor.
+
+    Attributes:
+        executor: whose they are.
+        cache: where they are; None where nothing is kept.
+        settings: text of what all keys have in common.
+        notes: what went wrong is added here.
+    """
+
+    executor: FusionExecutor
+    cache: ArtifactCache | None
+    settings: str
+    notes: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def of(executor: FusionExecutor, flags: Hashable, notes: list[str]) -> RegionArtifacts:
+        """Those of ``executor`` under PyTorch's settings ``flags``."""
+        own = executor.artifact_key()
+        cache = None if own is None else artifact_cache()
+        reason = None if cache is None else cache.unsuitable()
+        if reason is not None:
+            _note(notes, f"compiled regions are not read from disk, because {reason}")
+            cache = None
+        settings = region_text((flags,))
+        if cache is None or settings is None:
+            return RegionArtifacts(executor, None, "", notes)
+        return RegionArtifacts(executor, cache, f"{_FORMAT}\n{software()}\n{executor.name} {own}\n{settings}", notes)
+
+    def read(self, region: Trace, key: Hashable | None) -> Callable[..., Sequence[Any]] | None:
+        """The compiled region; None where there is none that works."""
+        full = self._key(region, key)
+        if full is None or self.cache is None:
+            return None
+        try:
+            artifact = self.cache.get(full)
+            return None if artifact is None else self.executor.load(artifact, region)
+        except DamagedArtifact as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it can be made again
+            reason = f"{self.executor.name} cannot load it: {type(error).__name__}: {error}"
+        _note(self.notes, f"an artifact on disk was made again: {reason}")
+        self.cache.discard(full)
+        return None
+
+    def write(self, compiled: Callable[..., Sequence[Any]], region: Trace, key: Hashable | None) -> None:
+        """Keep a compiled region, if that can be done."""
+        full = self._key(region, key)
+        if full is None or self.cache is None:
+            return
+        try:
+            artifact = self.executor.save(compiled)
+        except Exception as error:  # noqa: BLE001 - the region runs, and that is what was asked for
+            _note(self.notes, f"{self.executor.name} cannot save a region: {type(error).__name__}: {error}")
+            return
+        reason = None if artifact is None else self.cache.put(full, artifact)
+        if reason is not None:
+            _note(self.notes, f"compiled regions are not kept on disk, because {reason}")
+            self.cache = None
+
+    def prune(self) -> None:
+        """Hold the limit of the folder."""
+        if self.cache is not None:
+            self.cache.prune()
+
+    def _key(self, region: Trace, key: Hashable | None) -> str | None:
+        text = None if self.cache is None or key is None else region_text(key)
+        if text is None:
+            return None
+        values = [value for line in region.symbols for value in (*inputs_of(line), *outputs_of(line))]
+        devices = sorted({value.device for value in values if isinstance(value, TensorProxy)}, key=str)
+        return "\n".join([self.settings, *map(hardware, devices), text])
+
+
+def _note(notes: list[str], text: str) -> None:
+    if text not in notes:
+        notes.append(text)

@@ -1,0 +1,135 @@
+"""Levels of the lines of a trace, from which `thunder_core.passes.regions` makes regions.
+
+A line's level is greater than those of all lines it depends on, or equal where both have the same label. It is as high
+as the lines that read its values allow: so a line is in the region of its readers, and is not computed long before.
+
+Results that nothing else waits for, such as the gradient of a weight, need not be computed as soon as they can be. What
+is computed for them alone (a *side*) waits for the next region that reads the same memory, if there is one: the region
+then reads it once. In the backward of ``product(gate * up)``, the weight's gradient needs ``gate * up`` again, and the
+region that differentiates it, one product of matrices later, reads ``gate`` and ``up`` anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.passes.proxies import tensor_inputs_of
+
+Lines = Sequence[Sequence[int]]
+"""For each line other lines, by their positions in the trace."""
+
+
+def levels_of(symbols: Sequence[BoundSymbol], before: Lines, labels: Sequence[int | None]) -> list[int]:
+    """The level of each line. ``before`` has the lines that it depends on. Linear in their number."""
+    levels = _latest(before, labels, _earliest(before, labels, {}))
+    floors = _floors(symbols, before, labels, levels)
+    return _latest(before, labels, _earliest(before, labels, floors)) if floors else levels
+
+
+def _step(labels: Sequence[int | None], earlier: int, later: int) -> int:
+    return 0 if labels[later] is not None and labels[earlier] == labels[later] else 1
+
+
+def _earliest(before: Lines, labels: Sequence[int | None], floors: dict[int, int]) -> list[int]:
+    levels = [0] * len(labels)
+    for index, earlier in enumerate(before):
+        lowest = floors.get(index, 0)
+        levels[index] = max([lowest, *[levels[other] + _step(labels, other, index) for other in earlier]])
+    return levels
+
+
+def _latest(before: Lines, labels: Sequence[int | None], levels: list[int]) -> list[int]:
+    highest: dict[int, int] = {}  # that the readers of a line allow
+    for index in range(len(labels) - 1, -1, -1):
+        levels[index] = highest.get(index, levels[index])
+        for other in before[index]:
+            bound = levels[index] - _step(labels, other, index)
+            highest[other] = min(highest.get(other, bound), bound)
+    return levels
+
+
+def _floors(
+    symbols: Sequence[BoundSymbol], before: Lines, labels: Sequence[int | None], levels: Sequence[int]
+) -> dict[int, int]:
+    """The least levels of lines whose sides wait for a later region."""
+    after: list[list[int]] = [[] for _ in symbols]
+    for index, earlier in enumerate(before):
+        for other in earlier:
+            after[other].append(index)
+    ends = _ends(symbols, after, labels)
+    readers: dict[int, list[int]] | None = None
+    floors: dict[int, int] = {}
+    for side in _sides(after, labels, ends):
+        readers = readers if readers is not None else _readers_of_memory(symbols)
+        level = _where_read(side, symbols, labels, levels, readers)
+        if level is not None:
+            waiting = {reader for line in side for reader in after[line] if reader in ends}
+            floors.update({line: max(level + 1, floors.get(line, 0)) for line in waiting})
+    return floors
+
+
+def _ends(symbols: Sequence[BoundSymbol], after: Lines, labels: Sequence[int | None]) -> frozenset[int]:
+    """Lines without a label or effects on which no others depend, or only such that nothing else depends on."""
+    last = {index for index, readers in enumerate(after) if not readers}
+    return frozenset(
+        index
+        for index, bound in enumerate(symbols)
+        if labels[index] is None and bound.effects.pure and last.issuperset(after[index])
+    )
+
+
+def _sides(after: Lines, labels: Sequence[int | None], ends: frozenset[int]) -> Iterator[list[int]]:
+    """Connected lines of one label whose values only ends read."""
+    side_of: dict[int, list[int]] = {}
+    for index in range(len(labels) - 1, -1, -1):
+        label = labels[index]
+        if label is None or not after[index]:
+            continue
+        if not all(reader in ends or reader in side_of for reader in after[index]):
+            continue
+        joined = [index]
+        for reader in after[index]:
+            other = side_of.get(reader)
+            if other is not None and other is not joined and labels[reader] == label:
+                joined, other = (joined, other) if len(joined) >= len(other) else (other, joined)
+                joined.extend(other)
+                side_of.update(dict.fromkeys(other, joined))
+        side_of[index] = joined
+    yield from {id(side): side for side in side_of.values()}.values()
+
+
+def _where_read(
+    side: Sequence[int],
+    symbols: Sequence[BoundSymbol],
+    labels: Sequence[int | None],
+    levels: Sequence[int],
+    readers: dict[int, list[int]],
+) -> int | None:
+    """The first later level whose region reads most of what the side reads, and more than the side's own region."""
+    own = max(levels[line] for line in side)
+    label, members = labels[side[0]], set(side)
+    made = {proxy.storage for line in side for proxy in symbols[line].outputs() if isinstance(proxy, TensorProxy)}
+    memories = {
+        proxy.storage: math.prod(map(int, proxy.shape)) * proxy.dtype.itemsize
+        for line in side
+        for proxy in tensor_inputs_of(symbols[line])
+        if proxy.storage not in made
+    }
+    shared: Counter[int] = Counter()
+    for memory, size in memories.items():
+        for level in {levels[line] for line in readers[memory] if labels[line] == label and line not in members}:
+            shared[level] += size
+    least = max(sum(memories.values()) // 2, shared[own])
+    return min((level for level, size in shared.items() if level > own and size > least), default=None)
+
+
+def _readers_of_memory(symbols: Sequence[BoundSymbol]) -> dict[int, list[int]]:
+    readers: dict[int, list[int]] = {}
+    for index, bound in enumerate(symbols):
+        for storage in {proxy.storage for proxy in tensor_inputs_of(bound)}:
+            readers.setdefault(storage, []).append(index)
+    return readers

@@ -1,0 +1,58 @@
+"""Several lines of a trace as the torch functions that a Python function calls in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from thunder_core.errors import LoweringError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.fresh_values import FreshValues
+from thunder_core.passes.rewriting import rewritten_form
+
+
+class Substitution:
+    """Makes lines for a trace that take the place of a pattern in it."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.ambient = trace.context
+        self.fresh = FreshValues.of(trace)
+
+    def lines(
+        self, function: Callable[..., Any], args: tuple[Any, ...], result: Any, at: BoundSymbol
+    ) -> tuple[BoundSymbol, ...] | None:
+        """The calls that ``function(*args)`` makes, with the proxies of ``result`` as its result.
+
+        They are recorded once for arguments of equal metadata. ``function`` belongs to a module and is called with fake
+        tensors.
+
+        Args:
+            at: the line whose context and place in the user's program they have.
+
+        Returns:
+            None where ``function`` fails for these arguments, or where its result has other metadata.
+        """
+        pattern = BoundSymbol(_symbol(function), args, {}, result, context=at.context, location=at.location)
+        try:
+            model, lines = rewritten_form(pattern, function, self.ambient)
+        except LoweringError:
+            return None
+        return self.fresh.carry_over(model, lines, pattern)
+
+
+@cache
+def _symbol(function: Callable[..., Any]) -> Symbol:
+    """One for each function, so that equal patterns have equal keys. It never is in a trace."""
+    return Symbol(f"{function.__module__}.{function.__name__}", function)
+
+
+def is_recorded(bound: BoundSymbol, ambient: Context) -> bool:
+    """Whether autograd records the line while it runs, or autocast changes it."""
+    context = bound.context or ambient
+    active = any(isinstance(p, TensorProxy) and p.requires_grad for p in (*bound.inputs(), *bound.outputs()))
+    return bool(context.autocast) or (context.grad_enabled and active)
