@@ -12,6 +12,7 @@ from benchmarks import (
     imports,
     memory,
     overhead,
+    passes,
     plugin_discovery,
     saved_bytes,
     training,
@@ -64,5 +65,6 @@ FIGURES = {
     "training": Figure("forward and backward of a small Llama, in turns", training.measure, training.COMPARED),
     "saved-bytes": Figure("what a forward pass keeps for its backward pass", saved_bytes.measure),
     "claiming": Figure("asking executors for each line of Llama-2-7B", claiming.measure),
+    "passes": Figure("programs without and with each pass that can be left out", passes.measure),
     "plugin-discovery": Figure("which plugins are installed, among 150 distributions", plugin_discovery.measure),
 }

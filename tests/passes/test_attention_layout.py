@@ -36,7 +36,9 @@ def run(program: Any, *args: torch.Tensor) -> tuple[Any, Any]:
     before = acquired.trace.with_symbols(lines, "attention")
     after = AttentionLayout().run(before)
     verify(after)
-    for got, expected in zip(compile_trace(after)(*acquired.inputs), compile_trace(before)(*acquired.inputs), strict=True):
+    for got, expected in zip(
+        compile_trace(after)(*acquired.inputs), compile_trace(before)(*acquired.inputs), strict=True
+    ):
         assert got.stride() == expected.stride()
         assert torch.equal(got, expected)
     return before, after
@@ -49,7 +51,9 @@ def merged(value: torch.Tensor) -> torch.Tensor:
 
 def copies(trace: Any) -> list[str]:
     """The operations that move elements to fresh memory."""
-    return [bound.symbol.name for bound in trace.symbols if bound.symbol.tags & {Tag.SHAPE, Tag.COPY} and not is_view(bound)]
+    return [
+        bound.symbol.name for bound in trace.symbols if bound.symbol.tags & {Tag.SHAPE, Tag.COPY} and not is_view(bound)
+    ]
 
 
 QUERY, KEY = torch.randn(2, 2, 3, 5, 4)

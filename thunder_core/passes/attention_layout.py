@@ -34,8 +34,8 @@ class AttentionLayout(TracePass):
     query. The copy is then a view, here and in backward.
 
     Worth it where executors fuse: the arguments mostly come from elementwise lines (rotary embeddings), whose region
-    can write one layout as well as the other. An H200 with TinyLlama 1.1B needed 22 copies less in forward and 22 in
-    backward, of 67 MB each. Arguments that no such line makes stay as they are.
+    can write one layout as well as the other. Measured on an H200 with TinyLlama 1.1B (4 x 2048 tokens, bfloat16):
+    2.4 ms less of kernels in a training step of 110 ms. Arguments that no such line makes stay as they are.
     """
 
     def run(self, trace: Trace) -> Trace:

@@ -53,11 +53,17 @@ def operator_names(dtype: torch.dtype | None = torch.float32) -> list[str]:
 
 
 def run_operator(
-    name: str, compile: Callable[[Any], Any], *, samples: int = SAMPLES_PER_OPERATOR, seconds: int = 60
+    name: str,
+    compile: Callable[[Any], Any],
+    *,
+    samples: int = SAMPLES_PER_OPERATOR,
+    seconds: int = 60,
+    rtol: float = 0.0,
+    atol: float = 0.0,
 ) -> Outcome:
     """The worst outcome among all programs of the operator's first samples; SKIPPED if eager passes none of them."""
     operator = OPERATORS[name]
-    comparison = Comparison(values=operator.name not in _UNINITIALISED)
+    comparison = Comparison(rtol, atol, values=operator.name not in _UNINITIALISED)
     return run_programs(_programs(operator, samples), compile, comparison, seconds=seconds)
 
 

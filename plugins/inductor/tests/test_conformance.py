@@ -1,14 +1,23 @@
-"""The conformance suite of executors (docs/conformance.md)."""
+"""The conformance suite of executors (docs/conformance.md). Each test compiles kernels; the whole suite takes minutes."""
 
 from __future__ import annotations
 
 import pytest
 
-from thunder_core.testing import executor_suite
+from thunder_core.testing.conformance.case import as_test
+from thunder_core.testing.conformance.suite import executor_cases
 from thunder_plugin_inductor import compilers
 
 pytestmark = pytest.mark.skipif(
     compilers.missing_compiler("cpu") is not None, reason=str(compilers.missing_compiler("cpu"))
 )
 
-test_conformance = executor_suite("inductor", options={"smallest": 1})
+CASES = executor_cases("inductor", options={"smallest": 1})
+BRIEF = [
+    case
+    for case in CASES
+    if "-forward-float32" in case.id or ("-gradient-float32" in case.id and not case.id.startswith("torch."))
+]
+
+test_conformance = as_test(BRIEF, "What programs get, in the dtype that is used most.")
+test_whole_suite = pytest.mark.slow(as_test(CASES, "Everything."))

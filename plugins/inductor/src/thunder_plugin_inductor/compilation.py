@@ -55,7 +55,15 @@ def _attempt(step: Any, *args: Any) -> Any:
     try:
         return step(*args)
     except Exception as error:  # noqa: BLE001 - whatever stops Inductor is the reason
-        return f"Inductor refused its region: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        return f"Inductor refused its region: {type(error).__name__}: {_first_words(str(error))}"
+
+
+def _first_words(message: str) -> str:
+    """The first line; of a compiler's failure also the first that the compiler wrote."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if "Output:" in lines[:-1]:
+        return f"{lines[0]}: {lines[lines.index('Output:') + 1]}"
+    return lines[0] if lines else ""
 
 
 @contextmanager

@@ -15,7 +15,8 @@ _ALIGNMENT: Final = 16  # in bytes; Triton kernels are compiled for it
 class CompiledRegion:
     """Calls what Inductor wrote, which takes its inputs as a list.
 
-    Inductor may give a result other strides where it thinks that nobody minds. The first call sees whether it does.
+    Inductor may give a result other strides where it thinks that nobody minds, and gives an argument back where it finds
+    that nothing is left to compute (``torch.diff(x, 0)``). The first call sees whether it does.
 
     Attributes:
         call: the function.
@@ -42,9 +43,26 @@ class CompiledRegion:
                 arguments[index] = clone_preserve_strides(arguments[index])
         results: Sequence[Any] = self.call(arguments)
         if self.wrong is None:
-            self.wrong = [index for index, stride in enumerate(self.expected) if results[index].stride() != stride]
+            self.wrong = _wrong(results, inputs, self.expected)
         if self.wrong:
             results = [*results]
             for index in self.wrong:
-                results[index] = with_strides(results[index], self.expected[index])
+                results[index] = with_strides(results[index].clone(), self.expected[index])
         return results
+
+
+def _wrong(results: Sequence[Any], inputs: Sequence[Any], expected: Sequence[tuple[int, ...]]) -> list[int]:
+    """Positions of results with other strides than expected, or in the memory of an input or of an earlier result."""
+    taken = {_address(tensor) for tensor in inputs}
+    found = []
+    for index, (tensor, stride) in enumerate(zip(results, expected, strict=True)):
+        address = _address(tensor)
+        if tensor.stride() != stride or (address and address in taken):
+            found.append(index)
+        taken.add(address)
+    return found
+
+
+def _address(tensor: Any) -> int:
+    address: int = tensor.untyped_storage().data_ptr()
+    return address

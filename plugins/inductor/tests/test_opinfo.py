@@ -1,0 +1,38 @@
+"""Operators of PyTorch's OpInfo database, compiled, against eager.
+
+All of them take hours, since each sample is a kernel; here are some of each kind. Regions may have a single line. Kernels
+round in another order than eager, so values are compared with tolerances.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import thunder
+from thunder_core.testing.opinfo import run_operator
+from thunder_core.testing.opinfo_gradients import run_backward
+from thunder_core.testing.outcome import Outcome, Status
+from thunder_plugin_inductor import compilers
+
+pytestmark = pytest.mark.skipif(
+    compilers.missing_compiler("cpu") is not None, reason=str(compilers.missing_compiler("cpu"))
+)
+
+FORWARD = ("clamp", "index_select", "var_mean", "nn.functional.gelu", "scatter_add")
+BACKWARD = ("nn.functional.layer_norm", "log_softmax")
+
+
+def inductor(function: Any) -> Any:
+    return thunder.jit(function, executors=[{"inductor": {"smallest": 1}}])
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_operator(name: str) -> None:
+    assert run_operator(name, inductor, samples=1, rtol=1e-5, atol=1e-6) == Outcome(Status.PASSED)
+
+
+@pytest.mark.parametrize("name", BACKWARD)
+def test_gradients(name: str) -> None:
+    assert run_backward(name, inductor, samples=1) == Outcome(Status.PASSED)
