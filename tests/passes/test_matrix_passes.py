@@ -30,7 +30,18 @@ test_dtype_round_trips = transform_suite(
     DtypeRoundTrips(), tolerance=(0, 0), gradient_tolerance=(0, 0), programs=PROGRAMS
 )
 test_fold_transposes = transform_suite(FoldTransposes(), programs=PROGRAMS)
-test_merge_matmuls = transform_suite(MergeMatmuls(), programs=PROGRAMS)
+_MOVED = (
+    "sibling parameters share memory afterwards, as documented; test_merge_matmuls.py compares values and gradients"
+)
+test_merge_matmuls = transform_suite(
+    MergeMatmuls(),
+    programs=PROGRAMS,
+    skip={
+        f"{name}-{word}": _MOVED
+        for name in ("linear_layers", "attention", "gated*")
+        for word in ("inference", "training")
+    },
+)
 
 steps = st.lists(
     st.tuples(st.integers(0, len(OPERATIONS) - 1), st.integers(0, 20), st.integers(0, 20)), min_size=2, max_size=12

@@ -86,11 +86,12 @@ def build_prologue(
         if isinstance(value, torch.Tensor) and not isinstance(source, ConstantSource)
     }
     paths = {name: source for name, source, _ in inputs}
-    overlap_guards = tuple(NonOverlappingGuard(paths[one], paths[other]) for one, other in non_overlapping)
+    pairs = tuple(non_overlapping)
+    overlap_guards = tuple([NonOverlappingGuard(paths[one], paths[other]) for one, other in pairs])
     lifted = {id(guard.source) for guard in tensor_guards.values()}
     plain = tuple(guard for guard in guards if not (type(guard) is TypeGuard and id(guard.source) in lifted))
     everything = (*plain, *tensor_guards.values(), *overlap_guards)
     writer = PrologueWriter(inputs)
-    source = writer.write(plain, tensor_guards, overlap_guards, state, shape)
+    source = writer.write(plain, tensor_guards, pairs, state, shape)
     function = compile_source(source, "prologue", writer.names.namespace, title="prologue")
     return Prologue(everything, state, shape, function, source)

@@ -17,6 +17,7 @@ from thunder_core.guards.guard import (
     Guard,
     SameGuard,
 )
+from thunder_core.guards.overlap_check import OverlapCheck
 from thunder_core.guards.prologue_names import PrologueNames
 from thunder_core.guards.source import PATH_ERRORS, ArgumentSource, KeywordSource, Source
 from thunder_core.guards.structure_guards import (
@@ -48,7 +49,7 @@ class PrologueWriter:
         self,
         guards: Sequence[Guard],
         tensor_guards: dict[str, TensorGuard],
-        overlap_guards: Sequence[Guard],
+        overlaps: Sequence[tuple[str, str]],
         state: GlobalState,
         shape: CallShape,
     ) -> str:
@@ -62,8 +63,7 @@ class PrologueWriter:
         self._write_tensors("tensors", held, state)
         for name, source, _ in self._inputs:
             self._bind_input(name, source)
-        for guard in overlap_guards:
-            self._check([guard.failure(guard.source.expression(self.names), self.names)])
+        self._write_overlaps(overlaps)
         returned = "".join(f"{name}, " for name, _, _ in self._inputs)
         self.names.line(f"return ({returned.rstrip()})")
         errors = self.names.constant(PATH_ERRORS, "PATH_ERRORS")
@@ -107,6 +107,17 @@ class PrologueWriter:
         for name, guard in guards.items():
             self._check([guard.failure(name, self.names)], indentation="    ")
         self.names.line(f"    {memo}.remember({variables})")
+
+    def _write_overlaps(self, pairs: Sequence[tuple[str, str]]) -> None:
+        if not pairs:
+            return
+        taking_part = {name for pair in pairs for name in pair}
+        values = {name: value for name, _, value in self._inputs if name in taking_part}
+        position = {name: index for index, name in enumerate(values)}
+        check = OverlapCheck([(position[one], position[other]) for one, other in pairs], list(values.values()))
+        name = self.names.constant(check, "overlaps")
+        self.names.line("# what the program writes shares no memory with other inputs")
+        self._check([f"not {name}.apart({', '.join(values)})"])
 
     def _bind_input(self, name: str, source: Source, comment: str = "") -> None:
         known = self.names.bound(source)

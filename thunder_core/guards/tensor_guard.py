@@ -140,7 +140,7 @@ def same_stride(
 
 @dataclass(frozen=True, slots=True)
 class NonOverlappingGuard(Guard):
-    """A tensor that shares no memory with another input: one of them is written."""
+    """A tensor that shares no memory with another input: one of them is written. `OverlapCheck` checks all pairs."""
 
     expected: Source
     kind: ClassVar[str] = "overlap"
@@ -152,9 +152,6 @@ class NonOverlappingGuard(Guard):
     def reason(self, value: Any) -> str:
         return f"{self.source.describe()}: shares memory with {self.expected.describe()}, which the program writes"
 
-    def failure(self, value: str, names: Names) -> str:
-        return f"{names.constant(overlaps, 'overlaps')}({value}, {self.expected.expression(names)})"
-
 
 def overlaps(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True when both may show the same memory: their storages are equal and their extents meet."""
@@ -162,12 +159,12 @@ def overlaps(one: torch.Tensor, other: torch.Tensor) -> bool:
         return True
     if not torch._C._is_alias_of(one, other):  # type: ignore[attr-defined]
         return False
-    start, end = _extent(one)
-    other_start, other_end = _extent(other)
+    start, end = extent(one)
+    other_start, other_end = extent(other)
     return start < other_end and other_start < end
 
 
-def _extent(tensor: torch.Tensor) -> tuple[Dimension, Dimension]:
+def extent(tensor: torch.Tensor) -> tuple[Dimension, Dimension]:
     """First byte and the byte after the last one that the tensor shows of its storage."""
     offset = tensor.storage_offset()
     if tensor.numel() == 0:

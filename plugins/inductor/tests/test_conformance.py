@@ -1,4 +1,4 @@
-"""The conformance suite of executors (docs/conformance.md). Each test compiles kernels; the whole suite takes minutes."""
+"""The conformance suite of executors (docs/conformance.md). Tests compile kernels; all of them take minutes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Operators of PyTorch's OpInfo database, compiled, against eager.
 
-All of them take hours, since each sample is a kernel; here are some of each kind. Regions may have a single line. Kernels
-round in another order than eager, so values are compared with tolerances.
+All of them take hours, since each sample is a kernel; here are some of each kind. Regions may have a single line.
+Kernels round in another order than eager, so values are compared with tolerances.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ _ALIGNMENT: Final = 16  # in bytes; Triton kernels are compiled for it
 class CompiledRegion:
     """Calls what Inductor wrote, which takes its inputs as a list.
 
-    Inductor may give a result other strides where it thinks that nobody minds, and gives an argument back where it finds
-    that nothing is left to compute (``torch.diff(x, 0)``). The first call sees whether it does.
+    Inductor may give a result other strides where it thinks that nobody minds, and gives an argument back where it
+    finds that nothing is left to compute (``torch.diff(x, 0)``). The first call sees whether it does.
 
     Attributes:
         call: the function.
