@@ -190,14 +190,14 @@ def test_defects_of_others_are_errors_as_well_once_an_optional_entry_has_to_be_l
 
 
 def test_the_transforms_of_the_core_run_unless_they_are_disabled() -> None:
-    assert transform_names(settings_of()) == ["constant_folding", "common_subexpression"]
+    assert transform_names(settings_of()) == ["constant_folding", "common_subexpression", "widen_products"]
     disabled = settings_of(transforms=[{"core.constant_folding": {"enabled": False}}])
-    assert transform_names(disabled) == ["common_subexpression"]
+    assert transform_names(disabled) == ["common_subexpression", "widen_products"]
     changed = settings_of(transforms=[{"constant_folding": {"limit": 3}}])
     assert changed.transforms[0] == ConstantFolding(limit=3)
     replaced = settings_of(transforms=[ConstantFolding(limit=4), Marker(1)])
     assert replaced.transforms[0] == ConstantFolding(limit=4)
-    assert transform_names(replaced) == ["constant_folding", "common_subexpression", "marker"]
+    assert transform_names(replaced) == ["constant_folding", "common_subexpression", "widen_products", "marker"]
 
 
 def test_transforms_are_put_in_order() -> None:
@@ -209,7 +209,7 @@ def test_transforms_are_put_in_order() -> None:
 
 def test_a_disabled_transform_is_not_made() -> None:
     settings = settings_of(transforms=[{"lonely": {"enabled": False}}, {"quantize": {"bits": 4}}])
-    assert transform_names(settings) == ["constant_folding", "common_subexpression", "quantize"]
+    assert transform_names(settings) == ["constant_folding", "common_subexpression", "widen_products", "quantize"]
     assert [entry.name for entry in settings.config.transforms][2:] == ["lonely", "quantize"]
 
 

@@ -44,6 +44,7 @@ class Inputs:
     def close(self) -> None:
         """Forget every object."""
         self.objects = []
+        self.sources = []
         self._made.clear()
         self._variables.clear()
         self._by_storage.clear()

@@ -76,6 +76,8 @@ class _ModulePrinter:
             locations.update({start + index: location for index, location in function.locations})
             lines += function.lines
         lines.append("")
+        # its methods would keep all that was printed until reference cycles are collected
+        self.speller.body_name, self.speller.taken = None, frozenset
         return PrintedTrace("\n".join(lines), locations, self.speller.local_targets)
 
     def _function(self, trace: Trace, name: str, boxed: bool = False) -> None:

@@ -11,6 +11,7 @@ from thunder_core.passes.constant_folding import ConstantFolding
 from thunder_core.passes.dtype_round_trips import DtypeRoundTrips
 from thunder_core.passes.fold_transposes import FoldTransposes
 from thunder_core.passes.merge_matmuls import MergeMatmuls
+from thunder_core.passes.widen_products import WidenProducts
 
 
 def constant_folding(options: Any) -> ConstantFolding:
@@ -46,3 +47,8 @@ def merge_matmuls(options: Any) -> MergeMatmuls:
 def cache_weight_casts(options: Any) -> CacheWeightCasts:
     """Without options of its own."""
     return CacheWeightCasts()
+
+
+def widen_products(options: Any) -> WidenProducts:
+    """Without options of its own."""
+    return WidenProducts()

@@ -4,7 +4,10 @@ Each line has a label: lines with the same label may share a region, lines witho
 a number that is greater than those of all lines it depends on, or equal where both have the same label. Lines of one
 label and one level form a region. A dependency between two regions then always leads to a higher level, so regions
 never wait for each other in a circle. Levels are as high as those of the lines that read a value allow: a line is in
-the region of its readers, and not computed long before it is used. Two walks over the trace find them.
+the region of its readers, and not computed long before it is used.
+
+Measured on forward and backward of a Llama, nanoGPT, BERT and a ResNet: joining any two of these regions that share a
+value, where no third is between them, would save traffic only where `align_regions` has split one.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def thunder_executors() -> list[ExecutorSpec]:
 
 @hookimpl
 def thunder_transforms() -> list[TransformSpec]:
-    """The optional passes of the core. Two run unless they are disabled, the others where they are named."""
+    """The optional passes of the core. Three run unless they are disabled, the others where they are named."""
     return [
         TransformSpec(
             "constant_folding",
@@ -54,6 +54,12 @@ def thunder_transforms() -> list[TransformSpec]:
             "common_subexpression",
             "thunder_core.passes.builtin:common_subexpression",
             summary="computes equal calls once",
+            default=True,
+        ),
+        TransformSpec(
+            "widen_products",
+            "thunder_core.passes.builtin:widen_products",
+            summary="has products of half precision on a GPU write float32 where they are converted to it at once",
             default=True,
         ),
         *[TransformSpec(name, f"thunder_core.passes.builtin:{name}", summary=text) for name, text in _OTHERS.items()],

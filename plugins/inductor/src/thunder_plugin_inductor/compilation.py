@@ -30,6 +30,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_plugin_inductor.artifacts import artifact
 from thunder_plugin_inductor.compiled_region import CompiledRegion
+from thunder_plugin_inductor.concatenation import parts_by_themselves
 from thunder_plugin_inductor.kernels import Kernels, bundled, without_waiting
 from thunder_plugin_inductor.options import InductorOptions
 from thunder_plugin_inductor.vector_instructions import find_vector_instructions
@@ -79,6 +80,7 @@ def _settings(options: InductorOptions) -> Iterator[None]:
         stack.enter_context(_disable_current_modes())
         stack.enter_context(torch.no_grad())
         stack.enter_context(inductor_config.patch(settings))
+        stack.enter_context(parts_by_themselves())
         find_vector_instructions()
         yield
 

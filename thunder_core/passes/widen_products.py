@@ -1,0 +1,70 @@
+"""Products of matrices in half precision whose results are converted to float32 at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import torch
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_proxies
+from thunder_core.passes.autocast_policies import is_conversion
+from thunder_core.passes.proxies import inputs_of
+from thunder_core.passes.transform import Place, Transform, TransformContext
+from thunder_core.symbols.registry import registry
+
+_HALF: Final = frozenset({torch.bfloat16, torch.float16})
+
+
+@dataclass(frozen=True)
+class WidenProducts(Transform):
+    """Has a product on a GPU write its float32 sums as they are, where a conversion to float32 is all that reads them.
+
+    Under autocast these are the gradients of weights: eager rounds each to half precision and converts it back, which
+    is one more pass over memory and loses bits. Results differ from eager's by that rounding, towards the exact ones.
+    Measured on an H200 for the gradients of TinyLlama's weights (8,192 tokens): 254 us instead of 284 for 5632 x 2048.
+    """
+
+    name: ClassVar[str] = "widen_products"
+    place: ClassVar[Place] = Place.PARTITIONED
+    after: ClassVar[tuple[str, ...]] = ("accumulate_products",)
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        reads = Counter(proxy.name for line in trace.symbols for proxy in inputs_of(line))
+        reads.update(proxy.name for proxy in iterate_proxies(trace.output))
+        products = {
+            line.output.name: index
+            for index, line in enumerate(trace.symbols)
+            if _may_be_wide(line) and reads[line.output.name] == 1
+        }
+        lines: list[BoundSymbol | None] = list(trace.symbols)
+        for index, line in enumerate(trace.symbols):
+            if _widens(line) and (position := products.get(line.args[0].name)) is not None:
+                product = trace.symbols[position]
+                symbol = registry.symbol_of(torch.mm)
+                lines[position] = replace(
+                    product, symbol=symbol, kwargs={"out_dtype": torch.float32}, output=line.output
+                )
+                lines[index] = None
+        if None not in lines:
+            return trace
+        return trace.with_symbols([line for line in lines if line is not None], self.name)
+
+
+def _may_be_wide(line: BoundSymbol) -> bool:
+    """Whether the line is the product of two matrices of one half precision, on a GPU."""
+    if Tag.PRODUCT not in line.symbol.tags or not line.effects.pure or line.kwargs:
+        return False
+    one, other, result = *line.args, line.output
+    if any(not isinstance(tensor, TensorProxy) or tensor.ndim != 2 for tensor in (one, other, result)):
+        return False
+    return one.dtype in _HALF and one.dtype is other.dtype is result.dtype and one.device.type == "cuda"
+
+
+def _widens(line: BoundSymbol) -> bool:
+    return is_conversion(line) and line.effects.pure and line.args[1] is torch.float32
