@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,29 @@ def test_compilations_leave_nothing(jit: Callable[..., Any]) -> None:
     for _ in range(20):
         compile_one()
     assert _objects() - objects < 200
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_dropped_module_is_freed_at_once(grad: bool, jit: Callable[..., Any]) -> None:
+    """Its parameters, with their gradients, go as in eager PyTorch: without the collector of reference cycles."""
+
+    def parameter() -> weakref.ref[torch.Tensor]:
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+        compiled = jit(model)
+        for _ in range(2):
+            with torch.set_grad_enabled(grad):
+                result = compiled(torch.randn(2, 8))
+            if grad:
+                result.sum().backward()
+        return weakref.ref(model[0].weight)
+
+    parameter()  # what is imported and cached meanwhile
+    gc.collect()
+    gc.disable()
+    try:
+        assert parameter()() is None
+    finally:
+        gc.enable()
 
 
 def test_failed_compilations_leave_nothing(jit: Callable[..., Any]) -> None:

@@ -13,6 +13,7 @@ from thunder_core.ir.literals import Speller
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy
 from thunder_core.ir.symbol import CallStyle
+from thunder_core.ir.targets import is_target, outer_target
 from thunder_core.ir.tree import iterate_leaves, iterate_proxies
 
 if TYPE_CHECKING:
@@ -86,11 +87,11 @@ class FunctionPrinter:
             return f"{text}{self._comment(bound)}" if self.comments else text
         if isinstance(output, PROXY_TYPES):
             text = f"{output.name} = {text}"
-        elif _is_target(output):
-            text = f"{_outer_target(output)} = {text}"
+        elif is_target(output):
+            text = f"{outer_target(output)} = {text}"
         else:
             self.speller.modules.add("thunder_core.ir.tree")
-            text = f"{_outer_target(tuple(iterate_leaves(output)))} = {LEAVES}({text})"
+            text = f"{outer_target(tuple(iterate_leaves(output)))} = {LEAVES}({text})"
         return f"{text}{self._comment(bound)}" if self.comments else text
 
     def _comment(self, bound: BoundSymbol) -> str:
@@ -151,30 +152,6 @@ def _hands_on_its_inputs(trace: Trace) -> bool:
         return False
     names = {proxy.name for proxy in trace.inputs}
     return not any(proxy.name in names for proxy in iterate_proxies(trace.output))
-
-
-def _is_target(output: Any) -> bool:
-    """Whether ``output`` can be taken apart by an assignment: sequences of proxies, and of literals to ignore."""
-    if isinstance(output, tuple | list):
-        return all(_is_target(item) for item in output)
-    return not isinstance(output, dict | slice)
-
-
-def _outer_target(output: Any) -> str:
-    """The target without the parentheses that Python does not need."""
-    text = _target(output)
-    return text[1:-1] if isinstance(output, tuple) and len(output) > 1 else text
-
-
-def _target(output: Any) -> str:
-    if isinstance(output, PROXY_TYPES):
-        return output.name
-    if not isinstance(output, tuple | list):
-        return "_"
-    items = ", ".join([_target(item) for item in output])
-    if isinstance(output, list):
-        return f"[{items}]"
-    return f"({items},)" if len(output) == 1 else f"({items})"
 
 
 def _effects(bound: BoundSymbol) -> list[str]:

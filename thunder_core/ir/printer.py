@@ -56,7 +56,7 @@ class _ModulePrinter:
         self.comments = comments
         self.speller = Speller(self._body_name, self._value_names)
         self.functions: list[FunctionPrinter] = []
-        self.traces: list[Trace] = []
+        self.value_names: set[str] = set()
         self.bodies: list[tuple[Trace, str]] = []
         self.function_names: set[str] = set()
 
@@ -82,12 +82,12 @@ class _ModulePrinter:
 
     def _function(self, trace: Trace, name: str, boxed: bool = False) -> None:
         function = FunctionPrinter(self.speller, lowered=self.lowered, comments=self.comments)
-        self.traces.append(trace)
+        self.value_names |= trace.names()
         function.print_function(trace, name, boxed=boxed)
         self.functions.append(function)
 
     def _value_names(self) -> set[str]:
-        return self.function_names.union(*[trace.names() for trace in self.traces])
+        return self.function_names | self.value_names
 
     def _body_name(self, body: Trace) -> str:
         for known, name in self.bodies:

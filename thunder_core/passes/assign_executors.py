@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from thunder_core.executors.decision import Claimed
 from thunder_core.executors.executor import Executor
+from thunder_core.executors.kept_tables import save_tables
 from thunder_core.executors.states import States
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Stage, Trace
@@ -80,6 +81,7 @@ class AssignExecutors(Pass[AssignmentResult]):
         fused = fuse_together(
             [fusion.run(own, _implemented) for fusion, own in zip(fusions, leaves, strict=True)], counts
         )
+        counts.notes += [note for note in save_tables() if note not in counts.notes]
         first, *others = map(self._result, traces, fused, asked, fusions)
         return replace(first, others=tuple(others), regions=counts)
 

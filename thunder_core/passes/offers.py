@@ -10,6 +10,7 @@ from thunder_core.errors import ExecutorError, LoweringError
 from thunder_core.executors.ask import ask
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.executor import Executor
+from thunder_core.executors.lowered_forms import lowered_form
 from thunder_core.executors.reference import REFERENCE
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
@@ -17,7 +18,6 @@ from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.fresh_values import FreshValues
 from thunder_core.passes.proxies import is_view
 from thunder_core.passes.rewriting import rewritten_form
-from thunder_core.symbols.lowering import lowered_form
 
 NOTHING: Final[Mapping[str, BoundSymbol]] = MappingProxyType({})
 _DEEPEST: Final = 16  # rewrites of rewrites, until it is taken for a circle
@@ -37,6 +37,8 @@ class Offers:
         self.fresh = fresh
         self.ambient = ambient
         self.takes_parts = any(executor.takes_parts for executor in executors)
+        last = max([index for index, executor in enumerate(executors, 1) if executor.rewrites], default=0)
+        self._rewriting = self.executors[:last]
 
     def offer(self, bound: BoundSymbol, start: int = 0, said: tuple[Decision, ...] = (), depth: int = 0) -> Assignment:
         """Ask the executors from position ``start`` on, the others having ``said`` no.
@@ -68,7 +70,7 @@ class Offers:
         """
         if bound.symbol.executor is not None:
             return [bound]
-        claim = ask(self.executors, bound)[-1]
+        claim = next(iter(ask(self._rewriting, bound)[-1:]), None)  # those after them rewrite nothing
         if not isinstance(claim, Claimed):
             return [bound]
         if claim.rewrite is None:

@@ -9,10 +9,10 @@ from typing import Any, Final
 from thunder_core.executors.artifacts import ArtifactCache, DamagedArtifact, artifact_cache
 from thunder_core.executors.executor import FusionExecutor
 from thunder_core.executors.hardware import hardware, software
+from thunder_core.ir.key_text import key_text
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.proxies import inputs_of, outputs_of
-from thunder_core.passes.region_text import region_text
 
 _FORMAT: Final = 1
 """To be raised whenever equal keys come to mean other regions, or regions are handed to executors in another way."""
@@ -43,7 +43,7 @@ class RegionArtifacts:
         if reason is not None:
             _note(notes, f"compiled regions are not read from disk, because {reason}")
             cache = None
-        settings = region_text((flags,))
+        settings = key_text((flags,))
         if cache is None or settings is None:
             return RegionArtifacts(executor, None, "", notes)
         return RegionArtifacts(executor, cache, f"{_FORMAT}\n{software()}\n{executor.name} {own}\n{settings}", notes)
@@ -85,7 +85,7 @@ class RegionArtifacts:
             self.cache.prune()
 
     def _key(self, region: Trace, key: Hashable | None) -> str | None:
-        text = None if self.cache is None or key is None else region_text(key)
+        text = None if self.cache is None or key is None else key_text(key)
         if text is None:
             return None
         values = [value for line in region.symbols for value in (*inputs_of(line), *outputs_of(line))]

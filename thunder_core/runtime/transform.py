@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,56 +22,23 @@ from thunder_core.ir.trace import Trace
 from thunder_core.passes.assign_executors import AssignExecutors, RewriteClaims
 from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.attention_layout import AttentionLayout
-from thunder_core.passes.compiled_regions import RegionCounts
 from thunder_core.passes.dead_code import DeadCode
-from thunder_core.passes.delete_last_use import DeleteLastUse
 from thunder_core.passes.explicit_autocast import ExplicitAutocast, leaves_among
 from thunder_core.passes.functionalize import Functionalize, Functionalized
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
-from thunder_core.passes.transform import Phase, Place, TransformContext
-from thunder_core.passes.transform_pass import TransformPass
-from thunder_core.report.training_report import TrainingReport
+from thunder_core.passes.transform import Phase, Place
+from thunder_core.runtime.configured_transforms import ConfiguredTransforms
 from thunder_core.runtime.differentiated import DifferentiatedProgram
 from thunder_core.runtime.lasting import computed_for_backward, static_inputs
+from thunder_core.runtime.program import Program
 from thunder_core.runtime.training import training_report
-
-
-@dataclass(frozen=True)
-class Program:
-    """What the passes made of a program.
-
-    Attributes:
-        traces: at each stage; acquired first, as executed last.
-        backward_traces: of backward: the joint trace, backward, backward as executed; empty without gradients.
-        final: as executed: the forward program.
-        differentiated: forward and backward for the runtime; None where PyTorch's autograd records the program, if any.
-        functional: where results come from.
-        sources, objects: of the inputs of ``final``: where they are found, and what they were this time.
-        assignments: who runs which line, by program; ``JOINT`` has the lines that were differentiated.
-        regions: what became of regions of lines.
-        training: how the program was differentiated; None if it was not.
-        left_to_autograd: why PyTorch's autograd records the program while it runs; None if it need not.
-        notes: what transforms say for the report; more may follow when backwards are made later.
-    """
-
-    traces: tuple[Trace, ...]
-    backward_traces: tuple[Trace, ...]
-    final: Trace
-    differentiated: DifferentiatedProgram | None
-    functional: Functionalized
-    sources: tuple[Source, ...]
-    objects: tuple[Any, ...]
-    assignments: dict[Phase, tuple[Assignment, ...]]
-    regions: RegionCounts | None
-    training: TrainingReport | None = None
-    left_to_autograd: str | None = None
-    notes: list[object] = field(default_factory=list)
 
 
 def transform(manager: PassManager, acquired: Acquired, settings: Settings, states: States) -> Program:
     """Run all passes and transforms."""
-    return _Pipeline(manager, acquired, settings, states).run()
+    transforms = ConfiguredTransforms(manager, settings.transforms)
+    return _Pipeline(manager, acquired, settings, states, transforms).run()
 
 
 @dataclass(frozen=True)
@@ -80,10 +47,10 @@ class _Pipeline:
     acquired: Acquired
     settings: Settings
     states: States
-    notes: list[object] = field(default_factory=list)
+    transforms: ConfiguredTransforms
 
     def run(self) -> Program:
-        trace = self._transforms(Place.ACQUIRED, self.acquired.trace)
+        trace = self.transforms.run(Place.ACQUIRED, self.acquired.trace)
         functional = self.manager.run(Functionalize(self.acquired.leaves), trace)
         computation = self.manager.run(DeadCode(), functional.computation)
         computation = self.manager.run(ExplicitAutocast(leaves_among(trace.inputs, self.acquired.inputs)), computation)
@@ -100,10 +67,10 @@ class _Pipeline:
         functional, constants = self._prepared(functional, executors, functional.donated)
         trace, static = functional.computation, static_inputs(self.acquired, constants)
         for place in (Place.AFTER_DIFFERENTIATION, Place.PARTITIONED):
-            trace = self._transforms(place, trace, Phase.INFERENCE, functional.donated, static=static)
+            trace = self.transforms.run(place, trace, Phase.INFERENCE, functional.donated, static=static)
         assigned = self.manager.run(AssignExecutors(executors, self.states), trace)
         functional = self.manager.run(Reinplace(functional), assigned.trace)
-        final = self._finished(functional.computation, Phase.INFERENCE, static)
+        final = self.transforms.finish(functional.computation, Phase.INFERENCE, static)
         return Program(
             (self.acquired.trace, *self._made()),
             (),
@@ -113,7 +80,7 @@ class _Pipeline:
             *self._inputs(constants),
             {Phase.INFERENCE: assigned.assignments},
             assigned.regions,
-            notes=self.notes,
+            notes=self.transforms.notes,
         )
 
     def _for_training(self, functional: Functionalized) -> Program | None:
@@ -125,20 +92,20 @@ class _Pipeline:
         if joint is None:
             return None
         joint = joint.with_trace(self.manager.run(DeadCode(), joint.trace))
-        joint = joint.with_trace(self._transforms(Place.AFTER_DIFFERENTIATION, joint.trace, Phase.JOINT))
+        joint = joint.with_trace(self.transforms.run(Place.AFTER_DIFFERENTIATION, joint.trace, Phase.JOINT))
         policy = self.settings.policy
         fused = any(executor.fusion is not None for executor in executors)
         partitioned = self.manager.run(Partition(joint, policy, fused), joint.trace)
-        half = self._transforms(Place.PARTITIONED, partitioned.forward, Phase.FORWARD)
+        half = self.transforms.run(Place.PARTITIONED, partitioned.forward, Phase.FORWARD)
         traces = self._made()
-        other = self._transforms(Place.PARTITIONED, partitioned.backward, Phase.BACKWARD)
+        other = self.transforms.run(Place.PARTITIONED, partitioned.backward, Phase.BACKWARD)
         count = len(self.manager.records)
         forward = self.manager.run(AssignExecutors(executors, self.states, (other,)), half)
         (backward,) = forward.others
         static, kept = static_inputs(self.acquired, constants), computed_for_backward(partitioned)
-        final = self._finished(forward.trace, Phase.FORWARD, static, kept)
+        final = self.transforms.finish(forward.trace, Phase.FORWARD, static, kept)
         traces += self._made(count)
-        backward_final = self._finished(backward.trace, Phase.BACKWARD, static, kept)
+        backward_final = self.transforms.finish(backward.trace, Phase.BACKWARD, static, kept)
         claim = partial(self._executable, static=static, saved=kept)
         differentiated = DifferentiatedProgram(joint, partitioned, final, backward_final, original, claim)
         composites = tuple([Assignment(bound, answers) for bound, answers in joint.offered])
@@ -152,7 +119,7 @@ class _Pipeline:
             {Phase.JOINT: composites, Phase.FORWARD: forward.assignments, Phase.BACKWARD: backward.assignments},
             forward.regions,
             training_report(joint, partitioned, policy),
-            notes=self.notes,
+            notes=self.transforms.notes,
         )
 
     def _prepared(
@@ -166,43 +133,20 @@ class _Pipeline:
             computation = self.manager.run(AttentionLayout(), computation)
         constants: dict[str, torch.Tensor] = {}
         place = Place.BEFORE_DIFFERENTIATION
-        computation = self._transforms(place, computation, Phase.INFERENCE, keep, constants)
+        computation = self.transforms.run(place, computation, Phase.INFERENCE, keep, constants)
         return replace(functional, computation=computation), constants
-
-    def _transforms(
-        self,
-        place: Place,
-        trace: Trace,
-        phase: Phase = Phase.INFERENCE,
-        keep: frozenset[str] = frozenset(),
-        constants: dict[str, torch.Tensor] | None = None,
-        static: frozenset[str] = frozenset(),
-        saved: frozenset[str] = frozenset(),
-    ) -> Trace:
-        constants = {} if constants is None else constants
-        context = TransformContext(phase, keep, constants, place, static, saved, self.notes)
-        for single in self.settings.transforms:
-            if place is single.place or place in single.also:
-                trace = self.manager.run(TransformPass(single, context), trace)
-        return trace
 
     def _made(self, start: int = 0) -> tuple[Trace, ...]:
         """The traces that passes made, from the one of that number on."""
         return tuple([record.traces[0] for record in self.manager.records[start:] if record.traces])
 
-    def _finished(
-        self, trace: Trace, phase: Phase, static: frozenset[str], saved: frozenset[str] = frozenset()
-    ) -> Trace:
-        for place in (Place.CLAIMED, Place.LAST):
-            trace = self._transforms(place, trace, phase, static=static, saved=saved)
-        return self.manager.run(DeleteLastUse(), trace)
-
     def _executable(self, trace: Trace, static: frozenset[str], saved: frozenset[str]) -> Trace:
         """A backward that is made when it is needed, as executors run it."""
-        later = replace(self, manager=PassManager())
-        trace = later._transforms(Place.PARTITIONED, trace, Phase.BACKWARD)
-        assigned = later.manager.run(AssignExecutors(self.settings.executors, self.states), trace)
-        return later._finished(assigned.trace, Phase.BACKWARD, static, saved)
+        manager = PassManager()
+        transforms = replace(self.transforms, manager=manager)
+        trace = transforms.run(Place.PARTITIONED, trace, Phase.BACKWARD)
+        assigned = manager.run(AssignExecutors(self.settings.executors, self.states), trace)
+        return transforms.finish(assigned.trace, Phase.BACKWARD, static, saved)
 
     def _inputs(self, constants: dict[str, torch.Tensor]) -> tuple[tuple[Source, ...], tuple[Any, ...]]:
         sources = tuple([ConstantSource(value, "made by a transform") for value in constants.values()])

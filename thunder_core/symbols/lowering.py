@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 
@@ -17,8 +17,22 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.symbols.renaming import Renaming
 
+Form = tuple[BoundSymbol, tuple[BoundSymbol, ...]]
+"""A line, and its core-ATen lines."""
+
+
+class Store(Protocol):
+    """Where forms are kept besides this process, by keys of `call_key`."""
+
+    def read(self, key: Any, bound: BoundSymbol) -> Form | None:
+        """The form of a line equal to ``bound`` but for names; None if it is not there."""
+
+    def write(self, key: Any, form: Form) -> None:
+        """Keep a form, if that can be done."""
+
+
 _CACHE_SIZE: Final = 1024
-_cache: OrderedDict[Any, tuple[BoundSymbol, tuple[BoundSymbol, ...]]] = OrderedDict()
+_cache: OrderedDict[Any, Form] = OrderedDict()
 
 
 def lower(
@@ -41,23 +55,34 @@ def lower(
     return Renaming(model, bound, taken, first_storage).apply(parts)
 
 
-def lowered_form(bound: BoundSymbol, ambient: Context) -> tuple[BoundSymbol, tuple[BoundSymbol, ...]]:
+def lowered_form(bound: BoundSymbol, ambient: Context, store: Store | None = None) -> Form:
     """A line equal to ``bound`` but for names, and its core-ATen lines; the same objects for equal lines.
+
+    Forms that are not known in this process are looked for in ``store``, and added to it.
 
     Raises LoweringError as `lower` does.
     """
     context = bound.context or ambient
     key = call_key(bound, context)
-    known = _cache.get(key) if key is not None else None
+    if key is None:
+        return _lowered(bound, context)
+    known = _cache.get(key)
     if known is None:
-        from thunder_core.symbols.fx_lowering import lower_with_fx
-
-        known = (bound, lower_with_fx(bound, context))
-        if key is not None:
-            _cache[key] = known
-            while len(_cache) > _CACHE_SIZE:
-                _cache.popitem(last=False)
+        known = store.read(key, bound) if store is not None else None
+        if known is None:
+            known = _lowered(bound, context)
+            if store is not None:
+                store.write(key, known)
+        _cache[key] = known
+        while len(_cache) > _CACHE_SIZE:
+            _cache.popitem(last=False)
     return known
+
+
+def _lowered(bound: BoundSymbol, context: Context) -> Form:
+    from thunder_core.symbols.fx_lowering import lower_with_fx
+
+    return bound, lower_with_fx(bound, context)
 
 
 def lower_trace(trace: Trace) -> Trace:

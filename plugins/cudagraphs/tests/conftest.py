@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("THUNDER_VERIFY", "1")  # every trace is checked after each transform
@@ -21,6 +23,16 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _memory_is_free_again() -> Iterator[None]:
+    """On a GPU the tests share one device: what one leaves behind must not be in the way of the next."""
+    yield
+    if torch.cuda.is_available():
+        gc.collect()
+        devices.release_memory()
+        torch.cuda.empty_cache()
 
 
 @pytest.fixture

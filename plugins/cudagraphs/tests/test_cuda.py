@@ -150,7 +150,8 @@ def test_with_inductor() -> None:
     pytest.importorskip("thunder_plugin_inductor")
     pair = Pair.of(Network(), "cuda")
     compiled = thunder.jit(pair.compiled._original, executors=["inductor"], transforms=[CUDAGraphs()])
-    pair = Pair(pair.eager, compiled, pair.optimizers)
+    # gradients of the keys' biases are zero but for rounding, which AdamW would make as large as the others
+    pair = Pair(pair.eager, compiled, [torch.optim.SGD(model.parameters(), lr=0.1) for model in (pair.eager, compiled)])
     for _ in range(8):
         x = torch.randn(2, 4, 16, device="cuda")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -165,6 +166,48 @@ def test_results_without_gradients_of_inputs_with(device: str) -> None:
     for _ in range(4):
         x = torch.randn(3, 5, device=device, requires_grad=True)
         assert torch.equal(compiled(x), x.argmax(-1))
+
+
+@torch.no_grad()
+def test_kept_results_delay_no_other_program(device: str) -> None:
+    """A result in a graph's memory, which the allocator does not know of, is kept: others are captured at once."""
+    one, other = Pair.of(Network(), device), Pair.of(Network(width=16), device)
+    x = torch.randn(2, 4, 16, device=device)
+    kept = None
+    for _ in range(5):
+        del kept  # so that the last one is a replay's, and was not copied
+        kept = one.compiled(x)
+    expected = one.eager(x)
+    for _ in range(6):
+        same(other.compiled(x).clone(), other.eager(x))
+    found = other.statistics("inference")
+    assert (found.graphs, found.replays, ungraphed(found)) == (1, 4, {})
+    same(kept, expected)
+    for _ in range(20):  # those of the same memory go on elsewhere after a while
+        same(one.compiled(x).clone(), one.eager(x))
+    found = one.statistics("inference")
+    assert sum(ungraphed(found).values()) <= 8
+    same(kept, expected)
+
+
+@torch.no_grad()
+def test_a_dropped_program_is_freed_at_once(device: str) -> None:
+    """As in eager PyTorch: without the collector of reference cycles."""
+    graphed(torch.nn.Linear(4, 4, device=device))(torch.ones(4, 4, device=device))  # what is imported meanwhile
+    gc.collect()
+    gc.disable()
+    try:
+        model = torch.nn.Linear(4, 4, device=device)
+        compiled = graphed(model)
+        for _ in range(3):
+            compiled(torch.ones(4, 4, device=device))
+        (program,) = [weakref.ref(note) for note in compiled._compiled.entries[0].notes]
+        weight = weakref.ref(model.weight)
+        del model, compiled
+        assert program() is None
+        assert weight() is None
+    finally:
+        gc.enable()
 
 
 @torch.no_grad()

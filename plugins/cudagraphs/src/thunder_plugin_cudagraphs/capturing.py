@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from thunder_plugin_cudagraphs.program import GraphedProgram
 
 NO_FORWARD = "forward ran without a graph"
-UNOWNED = "results of earlier graphs are in use, and a capture might be given their memory"
 
 
 @dataclass(slots=True)
@@ -41,8 +40,6 @@ def capture(program: GraphedProgram, attempt: Attempt) -> Sequence[Any] | None:
     if saved is None:
         return program.without(NO_FORWARD)
     pool = _pool(program, saved)
-    if pool is None:
-        return program.without(UNOWNED)
     while len(program.graphs) >= program.limits.variants:
         program.device.drop(min(program.graphs, key=lambda graph: graph.last_used))
     program.device.make_room(program.limits.max_graphs)
@@ -66,7 +63,6 @@ def capture(program: GraphedProgram, attempt: Attempt) -> Sequence[Any] | None:
         for memory in saved:
             memory.restore(values, program.device.backend)
         return program.without(program.refused)
-    program.apart = False
     program.graphs.insert(0, graph)
     program.device.add(graph)
     return program.run(graph, kept, outputs)
@@ -91,20 +87,18 @@ def _saved_memories(program: GraphedProgram, values: Sequence[Any]) -> list[Save
     return list(found.values())
 
 
-def _pool(program: GraphedProgram, saved: Sequence[SavedMemory]) -> Pool | None:
-    """Where to take memory from: as a rule where everybody does, so that the sum is small."""
+def _pool(program: GraphedProgram, saved: Sequence[SavedMemory]) -> Pool:
+    """Where to take memory from: as a rule where everybody does, so that the sum is small.
+
+    Where somebody holds results that the allocator does not know of, the capture might be given their memory. What is
+    in use now is likely to be so at replays, too, so waiting for its end would save nothing: another pool it is.
+    """
     device = program.device
     device.release()
-    if program.apart:
-        return device.new_pool()
-    pools = {id(memory.pool): memory.pool for memory in saved}
-    pool = next(iter(pools.values())) if len(pools) == 1 else device.shared_pool()
-    unowned = {held.start for held in pool.unowned()}
-    if not unowned:
-        return pool
-    if not unowned.isdisjoint([memory.start for memory in saved]) or program.waits_too_long():
-        return device.new_pool()
-    return None
+    own = list({id(memory.pool): memory.pool for memory in saved}.values())
+    first = own if len(own) == 1 else []
+    free = (pool for pool in (*first, *device.pools) if not pool.unowned())
+    return next(free, None) or device.new_pool()
 
 
 def _bind(

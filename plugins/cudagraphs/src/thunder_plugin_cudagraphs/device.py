@@ -23,7 +23,7 @@ class DeviceGraphs:
     Attributes:
         backend: captures and replays.
         lock: held while memory of graphs is looked at or written; not while programs run without one.
-        pools: the first is the one that is shared.
+        pools: graphs share the first one as long as none has to avoid results in it.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -36,10 +36,6 @@ class DeviceGraphs:
     def tick(self) -> int:
         """A number that grows."""
         return next(self._clock)
-
-    def shared_pool(self) -> Pool:
-        """The pool of most graphs."""
-        return self.pools[0] if self.pools else self.new_pool()
 
     def new_pool(self) -> Pool:
         """A pool that no graph uses yet."""

@@ -14,4 +14,4 @@ class Limits:
     max_graphs: int = 64
     variants: int = 4
     max_captures: int = 16
-    patience: int = 32
+    patience: int = 8

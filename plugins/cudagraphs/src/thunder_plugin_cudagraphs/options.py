@@ -24,8 +24,8 @@ class CUDAGraphsOptions(TransformOptions):
     """How many of them may be of one program: for other addresses of parameters, or while results of one are in use."""
     max_captures: PositiveInt = 16
     """How often one program may be captured, after which it runs without a graph for good."""
-    patience: PositiveInt = 32
-    """After how many calls without a graph, because results of earlier ones are in use, another graph is captured."""
+    patience: PositiveInt = 8
+    """After how many calls without a graph, as results of earlier ones are in use, another graph is captured."""
     trust: tuple[str, ...] = ()
     """Patterns (`*`, `?`) of Python functions that may be captured though it is not known that they work on the device
     alone; what they do besides happens once."""

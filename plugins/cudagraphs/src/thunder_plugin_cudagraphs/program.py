@@ -37,7 +37,6 @@ class GraphedProgram:
     Attributes:
         graphs: its graphs, the one that was used last first.
         refused: why there will be no more of them.
-        apart: whether the next graph gets a pool of its own.
     """
 
     def __init__(
@@ -59,8 +58,8 @@ class GraphedProgram:
         self.limits = limits
         self.graphs: list[Graph] = []
         self.refused: str | None = None
-        self.apart = False
         self.captures = 0
+        self._keyed = inputs.keyed
         self._replays = 0
         self._warm = 0
         self._waits = 0
@@ -83,7 +82,7 @@ class GraphedProgram:
         reason = device.backend.why_not_now()
         if reason is not None:
             return self.without(reason)
-        key = self.inputs.key(values) if self.inputs.keyed else ()
+        key = self.inputs.key(values) if self._keyed else ()
         with device.lock:
             fitting = False
             for graph in self.graphs:
@@ -93,7 +92,7 @@ class GraphedProgram:
                     results = self._replay(graph, values)
                     if results is not None:
                         return results
-            if fitting and not self._may_be_apart():
+            if fitting and not self._waited_enough():
                 return self.without(IN_USE)
             return self._capture(values, key)
 
@@ -133,13 +132,12 @@ class GraphedProgram:
             clear = False
         return clear
 
-    def _may_be_apart(self) -> bool:
-        """Whether results were in the way often enough for a graph with other memory."""
+    def _waited_enough(self) -> bool:
+        """Whether results were in the way often enough for another graph, with other memory."""
         self._waits += 1
         if self._waits < self.limits.patience or len(self.graphs) >= self.limits.variants:
             return False
         self._waits = 0
-        self.apart = True
         return True
 
     def _capture(self, values: list[Any], key: tuple[Any, ...]) -> Sequence[Any] | None:
@@ -165,14 +163,6 @@ class GraphedProgram:
         with self._counting:
             self._ungraphed[reason] += 1
         return None
-
-    def waits_too_long(self) -> bool:
-        """Count a call that could not be captured because of results in use; whether it is time for other memory."""
-        self._waits += 1
-        if self._waits < self.limits.patience:
-            return False
-        self._waits = 0
-        return True
 
     @property
     def statistics(self) -> ProgramStatistics:

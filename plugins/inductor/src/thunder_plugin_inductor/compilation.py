@@ -40,7 +40,7 @@ def compile_regions(regions: Sequence[Trace], options: InductorOptions) -> list[
     """For each region its function, or why Inductor refuses it."""
     with _settings(options):
         started: list[_Started | str] = []
-        with without_waiting(many=len(regions) > 1) as waiting:
+        with without_waiting() as waiting:
             for number, region in enumerate(regions):
                 progress.count(number, len(regions))
                 started.append(_attempt(_Started, region, waiting))

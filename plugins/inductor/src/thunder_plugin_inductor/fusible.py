@@ -6,17 +6,18 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._inductor import lowering as inductor_lowering
-from torch._inductor.decomposition import select_decomp_table
 from torch.utils.flop_counter import flop_registry
 
 from thunder_core.errors import LoweringError
+from thunder_core.executors.hardware import software, source_hash
+from thunder_core.executors.kept_tables import kept_table
+from thunder_core.executors.lowered_forms import lowered_form
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.symbols.lowering import lowered_form
 from thunder_plugin_inductor.compilers import missing_compiler
+from thunder_plugin_inductor.settings import settings_text
 
 _PLAIN = Context(grad_enabled=False, inference=False)
 
@@ -57,8 +58,18 @@ def _unfusible_operator(operator: Any, matmul_inside: bool) -> str | None:
     packet = getattr(operator, "overloadpacket", operator)
     if packet in flop_registry:
         return None if matmul_inside else f"{packet} is left to PyTorch's libraries (matmul: outside)"
-    if operator in inductor_lowering.fallbacks:
-        return f"Inductor has no kernel of its own for {operator}"
-    if operator in select_decomp_table() or operator in inductor_lowering.lowerings:
-        return None
-    return f"Inductor cannot lower {operator}"
+    table = kept_table(_table_key()) if getattr(operator, "namespace", None) in ("aten", "prims") else None
+    known = None if table is None else table.get(str(operator))
+    if known is None:
+        from thunder_plugin_inductor.operators import refusal
+
+        known = (refusal(operator) or "").encode()
+        if table is not None:
+            table.put(str(operator), known)
+    return known.decode() or None
+
+
+@cache
+def _table_key() -> str:
+    """Of what Inductor says about operators: to ask it, all of it has to be imported."""
+    return f"operators of Inductor\n{software()}\n{source_hash('thunder_plugin_inductor')} {settings_text()}"

@@ -1,4 +1,4 @@
-"""The key of a region as text that is the same in every process."""
+"""Keys of regions and of lines as text that is the same in every process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _PLAIN: Final = (bool, int, str, type(None), type(...), torch.dtype, torch.devic
 _OPERATORS: Final = ("torch.ops.aten.", "torch.ops.prims.")
 
 
-def region_text(key: Hashable) -> str | None:
-    """What `region_key` gave, as text; None where something in it means something in this process only.
+def key_text(key: Hashable) -> str | None:
+    """A key of nested tuples as text; None where something in it means something in this process only.
 
     Only PyTorch's own functions are known by their names: their code is that of PyTorch's version. A function of
     anybody else may change under its name.

@@ -1,0 +1,47 @@
+"""What the passes make of an acquired program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from thunder_core.guards.source import Source
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.assignment import Assignment
+from thunder_core.passes.compiled_regions import RegionCounts
+from thunder_core.passes.functionalize import Functionalized
+from thunder_core.passes.transform import Phase
+from thunder_core.report.training_report import TrainingReport
+from thunder_core.runtime.differentiated import DifferentiatedProgram
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the passes made of a program.
+
+    Attributes:
+        traces: at each stage; acquired first, as executed last.
+        backward_traces: of backward: the joint trace, backward, backward as executed; empty without gradients.
+        final: as executed: the forward program.
+        differentiated: forward and backward for the runtime; None where PyTorch's autograd records the program, if any.
+        functional: where results come from.
+        sources, objects: of the inputs of ``final``: where they are found, and what they were this time.
+        assignments: who runs which line, by program; ``JOINT`` has the lines that were differentiated.
+        regions: what became of regions of lines.
+        training: how the program was differentiated; None if it was not.
+        left_to_autograd: why PyTorch's autograd records the program while it runs; None if it need not.
+        notes: what transforms say for the report; more may follow when backwards are made later.
+    """
+
+    traces: tuple[Trace, ...]
+    backward_traces: tuple[Trace, ...]
+    final: Trace
+    differentiated: DifferentiatedProgram | None
+    functional: Functionalized
+    sources: tuple[Source, ...]
+    objects: tuple[Any, ...]
+    assignments: dict[Phase, tuple[Assignment, ...]]
+    regions: RegionCounts | None
+    training: TrainingReport | None = None
+    left_to_autograd: str | None = None
+    notes: list[object] = field(default_factory=list)
