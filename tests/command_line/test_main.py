@@ -13,7 +13,7 @@ from tests.command_line.conftest import ROOT
 from thunder.command_line import main as module
 from thunder_core.errors import ThunderError
 
-COMMANDS = (["plugins"], ["doctor"], ["schema"], ["config"], ["config", "check"], ["explain"], ["new"])
+COMMANDS = (["plugins"], ["doctor"], ["schema"], ["cache"], ["config"], ["config", "check"], ["explain"], ["new"])
 
 IMPORTED = """
 import sys
@@ -27,7 +27,7 @@ sys.exit(f"imported {heavy}" if heavy else code)
 def test_help_names_every_command_and_the_exit_codes(command):
     ended = command("--help")
     assert (ended.code, ended.err) == (0, "")
-    for name in ("plugins", "doctor", "schema", "config", "explain", "new"):
+    for name in ("plugins", "doctor", "schema", "cache", "config", "explain", "new"):
         (line,) = [line for line in ended.out.splitlines() if line.startswith(f"  {name} ")]
         assert len(line.split()) > 3
         assert not line.endswith("..."), "the summary does not fit"

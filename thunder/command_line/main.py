@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from thunder.command_line import config, doctor, explain, new, plugins, schema
+from thunder.command_line import cache, config, doctor, explain, new, plugins, schema
 from thunder_core._version import __version__
 from thunder_core.errors import ThunderError
 
@@ -47,6 +47,7 @@ def _options(
 app.command("plugins")(plugins.plugins)
 app.command("doctor")(doctor.doctor)
 app.command("schema")(schema.schema)
+app.command("cache")(cache.cache)
 app.add_typer(config.app, name="config")
 app.command("explain")(explain.explain)
 app.command("new")(new.new)

@@ -11,7 +11,7 @@ from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import Symbol
-from thunder_core.ir.tree import iterate_proxies, map_leaves
+from thunder_core.ir.tree import iterate_proxies, list_proxies, map_leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,11 @@ class BoundSymbol:
 
     def inputs(self) -> Iterator[Proxy]:
         """Proxies among the arguments, in order."""
-        yield from iterate_proxies(self.args)
-        yield from iterate_proxies(self.kwargs)
+        return iter(list_proxies((*self.args, self.kwargs) if self.kwargs else self.args))
 
     def outputs(self) -> Iterator[Proxy]:
         """Proxies that this line defines, in order."""
-        yield from iterate_proxies(self.output)
+        return iterate_proxies(self.output)
 
     def map_arguments(self, function: Callable[[Any], Any]) -> BoundSymbol:
         """The same line with each argument leaf replaced by ``function(leaf)``."""

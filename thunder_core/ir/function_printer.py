@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from thunder_core.ir.annotation import Annotator
 from thunder_core.ir.bound_symbol import BoundSymbol

@@ -6,12 +6,14 @@ a registry-based pytree, and enough: acquisition turns anything richer into thes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
-from thunder_core.ir.proxy import PROXY_TYPES, Proxy
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+
+_LITERALS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, type(Ellipsis)})
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
@@ -52,9 +54,33 @@ def iterate_leaves(value: Any) -> Iterator[Any]:
 
 def iterate_proxies(value: Any) -> Iterator[Proxy]:
     """The proxies in ``value``, left to right, repeated ones repeated."""
-    for leaf in iterate_leaves(value):
-        if isinstance(leaf, PROXY_TYPES):
-            yield leaf
+    return iter(list_proxies((value,)))
+
+
+def list_proxies(values: Iterable[Any]) -> list[Proxy]:
+    """The proxies in the values. Passes ask for them line by line, and generators would take several times as long."""
+    found: list[Proxy] = []
+    _collect(values, found)
+    return found
+
+
+def _collect(values: Iterable[Any], found: list[Proxy]) -> None:
+    for item in values:
+        kind = type(item)
+        if kind is TensorProxy:
+            found.append(item)
+        elif kind in _LITERALS:
+            continue
+        elif kind is tuple or kind is list:
+            _collect(item, found)
+        elif kind in PROXY_TYPES:
+            found.append(item)
+        elif kind is slice:
+            _collect((item.start, item.stop, item.step), found)
+        elif kind is dict:
+            _collect(item.values(), found)
+        elif isinstance(item, tuple | list | dict | slice):
+            found += [leaf for leaf in iterate_leaves(item) if isinstance(leaf, PROXY_TYPES)]
 
 
 def leaves(value: Any) -> tuple[Any, ...]:

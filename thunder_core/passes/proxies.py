@@ -1,4 +1,4 @@
-"""The proxies of a line as lists: passes ask for them once for each line, and generators cost several times as much."""
+"""The proxies of a line, as lists."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ from typing import Any
 import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_proxies
-
-_LITERALS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, type(Ellipsis)})
+from thunder_core.ir.tree import list_proxies
 
 
 def inputs_of(bound: BoundSymbol) -> list[Proxy]:
     """`BoundSymbol.inputs` as a list."""
-    found: list[Proxy] = []
-    _collect(bound.args, found)
-    if bound.kwargs:
-        _collect(tuple(bound.kwargs.values()), found)
-    return found
+    return list_proxies((*bound.args, bound.kwargs) if bound.kwargs else bound.args)
 
 
 def outputs_of(bound: BoundSymbol) -> list[Proxy]:
@@ -28,9 +22,7 @@ def outputs_of(bound: BoundSymbol) -> list[Proxy]:
     output = bound.output
     if type(output) is TensorProxy:
         return [output]
-    found: list[Proxy] = []
-    _collect((output,), found)
-    return found
+    return list_proxies((output,))
 
 
 def tensor_inputs_of(bound: BoundSymbol) -> list[TensorProxy]:
@@ -66,18 +58,3 @@ def is_view(line: BoundSymbol) -> bool:
 def written_storages(trace: Trace) -> frozenset[int]:
     """Numbers of the storages that the trace writes."""
     return frozenset(proxy.storage for bound in trace.symbols for proxy in tensors_written_by(bound))
-
-
-def _collect(values: Any, found: list[Proxy]) -> None:
-    for item in values:
-        kind = type(item)
-        if kind is TensorProxy:
-            found.append(item)
-        elif kind in _LITERALS:
-            continue
-        elif kind is tuple or kind is list:
-            _collect(item, found)
-        elif kind in PROXY_TYPES:
-            found.append(item)
-        else:
-            found.extend(iterate_proxies(item))

@@ -6,8 +6,8 @@ label and one level form a region. A dependency between two regions then always 
 never wait for each other in a circle. Levels are as high as those of the lines that read a value allow: a line is in
 the region of its readers, and not computed long before it is used.
 
-Joining two regions that share a value, wherever no third is between them, would save at most 6 % of the bytes that cross
-the borders of regions in forward, and 2 % in backward: measured on a Llama, nanoGPT, BERT and a ResNet.
+Joining two regions that share a value, wherever no third is between them, would save at most 6 % of the bytes that
+cross the borders of regions in forward, and 2 % in backward: measured on a Llama, nanoGPT, BERT and a ResNet.
 """
 
 from __future__ import annotations

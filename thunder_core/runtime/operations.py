@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from thunder_core.acquire.fake import AcquisitionFakeMode, make_fake
 from thunder_core.autodiff.derivative import PLAIN
@@ -45,6 +44,8 @@ def _count(bound: BoundSymbol) -> int | None:
     leaves = list(iterate_leaves((bound.args, bound.kwargs)))
     if any(isinstance(leaf, Trace) or (isinstance(leaf, PROXY_TYPES) and not _dense(leaf)) for leaf in leaves):
         return None
+    from torch.utils.flop_counter import FlopCounterMode  # imports Triton; only reports need it
+
     mode = AcquisitionFakeMode()
     counter = FlopCounterMode(display=False)
 

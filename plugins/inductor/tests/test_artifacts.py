@@ -40,6 +40,8 @@ x = torch.randn(3, 8, device=device)
 table = torch.tensor([0.5, 2.0], device=device)
 executor = InductorExecutor(InductorOptions(**options))
 compiled = thunder.jit(lambda x: model(x) * table.repeat(4) + 1, executors=[executor])
+early = [name for name in ("torch._dynamo", "torch._inductor", "sympy", "triton") if name in sys.modules]
+assert options or not early, early
 expected = model(x) * table.repeat(4) + 1
 actual = compiled(x)
 torch.testing.assert_close(actual, expected)
@@ -49,13 +51,14 @@ torch.testing.assert_close(*gradients)
 entry = thunder.explain(compiled).entries[0]
 report = entry.regions
 assert "inductor" in entry.executors, entry.decisions
-loaded = "torch._inductor.compile_fx" in sys.modules
+names = ("compile_fx", "lowering", "decomposition", "graph", "scheduler")
+loaded = [name for name in names if f"torch._inductor.{name}" in sys.modules]
 print(json.dumps([report.regions, report.compiled, report.read, list(report.notes), loaded]))
 """
 
 
 def run(folder: Path, layers: int, device: str = "cpu", **options: Any) -> list[Any]:
-    """Numbers of regions, of those compiled and of those read; notes; whether Inductor's compiler was imported."""
+    """Numbers of regions, of those compiled and of those read; notes; what of Inductor's compiler was imported."""
     environment = {
         **os.environ,
         "THUNDER_CACHE_DIR": str(folder / "thunder"),
@@ -73,10 +76,10 @@ def run(folder: Path, layers: int, device: str = "cpu", **options: Any) -> list[
 @pytest.mark.parametrize("device", DEVICES)
 def test_other_processes_compile_nothing(tmp_path: Path, device: str) -> None:
     regions, compiled, read, notes, loaded = run(tmp_path, 3, device)
-    assert (regions > compiled > 1, read, notes, loaded) == (True, 0, [], True)
+    assert (regions > compiled > 1, read, notes, len(loaded)) == (True, 0, [], 5)
     more, *rest = run(tmp_path, 6, device)
     assert more > regions
-    assert rest == [0, compiled, [], False]  # and what compiles is not even imported
+    assert rest == [0, compiled, [], []]  # and what compiles, or knows what can be compiled, is not even imported
 
 
 @pytest.mark.slow

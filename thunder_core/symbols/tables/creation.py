@@ -1,7 +1,7 @@
 """New tensors, and tensors like others."""
 
 from thunder_core.ir.symbol import Tag
-from thunder_core.symbols.row import Row, row, rows
+from thunder_core.symbols.row import Row, row
 
 _TAGS = (Tag.CREATION,)
 

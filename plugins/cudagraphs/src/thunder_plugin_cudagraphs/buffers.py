@@ -48,10 +48,19 @@ class Buffers:
                 source if extent is None else source.as_strided((extent,), (1,))
                 for source, extent in zip(sources, self._extents, strict=True)
             ]
-        if len(sources) == 1:
-            targets[0].copy_(sources[0])
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                copy_all(targets, sources)
         else:
-            torch._foreach_copy_(targets, sources)
+            copy_all(targets, sources)
+
+
+def copy_all(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """Copy each source to its target, many in one kernel."""
+    if len(targets) == 1:
+        targets[0].copy_(sources[0])
+    elif targets:
+        torch._foreach_copy_(targets, sources)
 
 
 def distinct(tensor: torch.Tensor) -> bool:

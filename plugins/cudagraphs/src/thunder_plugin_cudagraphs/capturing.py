@@ -132,8 +132,7 @@ def _bind(
             for position, layout in memory.members:
                 arguments[position] = backend.tensor(storage, layout)
     fixed = [position for position, address in enumerate(addresses) if address is not None]
-    with torch.no_grad():
-        buffers.fill(values)
+    buffers.fill(values)
     return Bound(attempt.key, fixed, addresses, buffers, list(saved), constants), arguments, where
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from thunder_plugin_cudagraphs.backend import Backend, Layout
 from thunder_plugin_cudagraphs.buffers import Buffers
 from thunder_plugin_cudagraphs.memory import Footprint, Group, Held, Pool
@@ -105,8 +103,7 @@ class Graph:
             for position in self._saved_positions:
                 kept[position] = None
             values.clear()
-        with torch.no_grad():
-            self.bound.buffers.fill(kept)
+        self.bound.buffers.fill(kept)
         return kept
 
     def give_back(self, values: list[Any], kept: list[Any], backend: Backend) -> None:

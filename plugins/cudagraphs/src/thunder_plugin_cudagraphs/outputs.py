@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from thunder_plugin_cudagraphs.backend import Backend, Layout
+from thunder_plugin_cudagraphs.buffers import copy_all
 from thunder_plugin_cudagraphs.errors import CannotBeCaptured
 from thunder_plugin_cudagraphs.memory import Held, Pool
 from thunder_plugin_cudagraphs.output_group import OutputGroup
@@ -123,10 +124,7 @@ class Outputs:  # its graph's, and lives as long
             results[position] = torch.empty_strided(
                 layout.size, layout.stride, dtype=layout.dtype, device=backend.device
             )
-        if len(targets) == 1:
-            targets[0].copy_(sources[0])
-        elif targets:
-            torch._foreach_copy_(targets, sources)
+        copy_all(targets, sources)
         return results
 
 

@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import flop_registry
 
 from thunder_core.errors import LoweringError
 from thunder_core.executors.hardware import software, source_hash
@@ -55,17 +54,15 @@ def _unsuitable(tensors: list[TensorProxy]) -> str | None:
 
 @cache
 def _unfusible_operator(operator: Any, matmul_inside: bool) -> str | None:
-    packet = getattr(operator, "overloadpacket", operator)
-    if packet in flop_registry:
-        return None if matmul_inside else f"{packet} is left to PyTorch's libraries (matmul: outside)"
     table = kept_table(_table_key()) if getattr(operator, "namespace", None) in ("aten", "prims") else None
-    known = None if table is None else table.get(str(operator))
+    question = f"{operator}, matmul {'inside' if matmul_inside else 'outside'}"
+    known = None if table is None else table.get(question)
     if known is None:
         from thunder_plugin_inductor.operators import refusal
 
-        known = (refusal(operator) or "").encode()
+        known = (refusal(operator, matmul_inside) or "").encode()
         if table is not None:
-            table.put(str(operator), known)
+            table.put(question, known)
     return known.decode() or None
 
 

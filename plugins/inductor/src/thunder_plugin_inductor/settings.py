@@ -1,4 +1,4 @@
-"""Inductor's settings: as text, and which there are."""
+"""Inductor's settings: as text, and which there are. They are asked for when the first region is made."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import hashlib
 import importlib.metadata
 from collections.abc import Iterable
 
-from torch._inductor import config
-
 from thunder_core.errors import OptionError
 
 
 def settings_text() -> str:
     """Triton's version, and a hash of all settings that Inductor itself takes into its keys."""
+    from torch._inductor import config
+
     try:
         triton = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
@@ -24,6 +24,8 @@ def settings_text() -> str:
 
 def refuse_unknown(names: Iterable[str]) -> None:
     """Raises OptionError if Inductor does not have one of the settings, with the nearest that it has."""
+    from torch._inductor import config
+
     known = config.get_config_copy()
     for name in names:
         if name not in known:
