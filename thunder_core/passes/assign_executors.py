@@ -61,6 +61,7 @@ class AssignExecutors(Pass[AssignmentResult]):
         executors: in order of preference. The reference executor follows them all.
         states: of the lines that need one.
         others: further traces; regions of all of them are compiled together.
+        unfused: names of values whose lines stay out of regions, because `Reinplace` may have them written in place.
     """
 
     produces: ClassVar[Stage | None] = Stage.EXECUTABLE
@@ -68,11 +69,12 @@ class AssignExecutors(Pass[AssignmentResult]):
     executors: Sequence[Executor] = ()
     states: States = field(default_factory=States, compare=False)
     others: tuple[Trace, ...] = ()
+    unfused: frozenset[str] = frozenset()
 
     def run(self, trace: Trace) -> AssignmentResult:
         traces = (trace, *self.others)
         offers = [Offers(self.executors, FreshValues.of(single), single.context) for single in traces]
-        fusions = [Fusion(single, self.executors, own) for single, own in zip(traces, offers, strict=True)]
+        fusions = [Fusion(single, self.executors, own, self.unfused) for single, own in zip(traces, offers, strict=True)]
         asked = [
             tuple([own.offer(bound) for bound in single.symbols]) for single, own in zip(traces, offers, strict=True)
         ]

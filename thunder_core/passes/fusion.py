@@ -50,19 +50,21 @@ class Fusion:
         trace: where the lines are from.
         executors: in order.
         offers: asks them.
+        unfused: names of values whose lines are offered to other executors only.
         replaced: what was assigned anew because a region was refused.
     """
 
     trace: Trace
     executors: Sequence[Executor]
     offers: Offers
+    unfused: frozenset[str] = frozenset()
     replaced: dict[Assignment, Assignment] = field(default_factory=dict)
     _original: dict[Assignment, Assignment] = field(default_factory=dict)
     _count: int = 0
 
     def run(self, leaves: Sequence[Assignment], implement: Callable[[Assignment], BoundSymbol]) -> Fusing:
         """The lines in an order in which they can run, with calls of regions."""
-        items = [_Item(leaf.bound, leaf) for leaf in leaves]
+        items = [item for leaf in leaves for item in self._without_unfused(_Item(leaf.bound, leaf))]
         returned = {proxy.name for proxy in iterate_proxies(self.trace.output)}
         while True:
             labels = self._labels(items)
@@ -79,6 +81,19 @@ class Fusion:
             items = []
             for item in found:
                 items += self._fused(item, next(answers)) if isinstance(item, _Candidate) else item
+
+    def _without_unfused(self, item: _Item) -> list[_Item]:
+        """The line; offered to others if it may be written in place and its executor would fuse it."""
+        assert item.assignment is not None
+        while (fusion := self._fusion(item.assignment.executor)) is not None:
+            if self.unfused.isdisjoint([proxy.name for proxy in item.line.outputs()]):
+                break
+            found = self._refused([item], fusion.name, "it writes a part of memory in place")
+            if len(found) != 1 or found[0].assignment is None:
+                return found
+            (item,) = found
+            assert item.assignment is not None
+        return [item]
 
     def _labels(self, items: Sequence[_Item]) -> list[int | None]:
         known: dict[tuple[str, Context | None], int] = {}

@@ -68,7 +68,8 @@ class _Pipeline:
         trace, static = functional.computation, static_inputs(self.acquired, constants)
         for place in (Place.AFTER_DIFFERENTIATION, Place.PARTITIONED):
             trace = self.transforms.run(place, trace, Phase.INFERENCE, functional.donated, static=static)
-        assigned = self.manager.run(AssignExecutors(executors, self.states), trace)
+        assign = AssignExecutors(executors, self.states, unfused=functional.partial_writes)
+        assigned = self.manager.run(assign, trace)
         functional = self.manager.run(Reinplace(functional), assigned.trace)
         final = self.transforms.finish(functional.computation, Phase.INFERENCE, static)
         return Program(

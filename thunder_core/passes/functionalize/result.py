@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 
 
@@ -95,3 +95,13 @@ class Functionalized:
     def donated(self) -> frozenset[str]:
         """Names of values whose memory may be written later; other passes must not merge them."""
         return frozenset(name for mutation in self.mutations for item in mutation.written for name in item)
+
+    @property
+    def partial_writes(self) -> frozenset[str]:
+        """Names of values that have a part of some memory anew. Made in place they cost that part, else all of it."""
+        return frozenset(
+            name
+            for mutation in self.mutations
+            if Tag.INDEXING in mutation.functional.tags or any(old != whole for old, _, whole, _ in mutation.written)
+            for name in mutation.lines
+        )
