@@ -74,7 +74,9 @@ class AssignExecutors(Pass[AssignmentResult]):
     def run(self, trace: Trace) -> AssignmentResult:
         traces = (trace, *self.others)
         offers = [Offers(self.executors, FreshValues.of(single), single.context) for single in traces]
-        fusions = [Fusion(single, self.executors, own, self.unfused) for single, own in zip(traces, offers, strict=True)]
+        fusions = [
+            Fusion(single, self.executors, own, self.unfused) for single, own in zip(traces, offers, strict=True)
+        ]
         asked = [
             tuple([own.offer(bound) for bound in single.symbols]) for single, own in zip(traces, offers, strict=True)
         ]
