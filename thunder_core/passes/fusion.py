@@ -85,15 +85,11 @@ class Fusion:
     def _without_unfused(self, item: _Item) -> list[_Item]:
         """The line; offered to others if it may be written in place and its executor would fuse it."""
         assert item.assignment is not None
-        while (fusion := self._fusion(item.assignment.executor)) is not None:
-            if self.unfused.isdisjoint([proxy.name for proxy in item.line.outputs()]):
-                break
-            found = self._refused([item], fusion.name, "it writes a part of memory in place")
-            if len(found) != 1 or found[0].assignment is None:
-                return found
-            (item,) = found
-            assert item.assignment is not None
-        return [item]
+        fusion = self._fusion(item.assignment.executor)
+        if fusion is None or self.unfused.isdisjoint([proxy.name for proxy in item.line.outputs()]):
+            return [item]
+        others = self._refused([item], fusion.name, "it writes a part of memory in place")
+        return [left for other in others for left in self._without_unfused(other)]
 
     def _labels(self, items: Sequence[_Item]) -> list[int | None]:
         known: dict[tuple[str, Context | None], int] = {}
