@@ -11,9 +11,10 @@ from thunder_core.testing.conformance.case import as_test
 from thunder_core.testing.conformance.suite import executor_cases
 from thunder_plugin_inductor import compilers
 
-pytestmark = pytest.mark.skipif(
-    compilers.missing_compiler("cpu") is not None, reason=str(compilers.missing_compiler("cpu"))
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(compilers.missing_compiler("cpu") is not None, reason=str(compilers.missing_compiler("cpu"))),
+]
 
 CASES = [
     case

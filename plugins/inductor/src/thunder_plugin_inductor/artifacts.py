@@ -22,10 +22,10 @@ from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
 from torch._inductor.async_compile import AsyncCompile
-from torch._inductor.codecache import CppPythonBindingsCodeCache
 from torch._inductor.triton_bundler import TritonBundler
 
 from thunder_plugin_inductor.compiled_region import CompiledRegion
+from thunder_plugin_inductor.cpp_batches import ENTRY, load_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,15 @@ class _Stored:
 
     Attributes:
         source: the module that Inductor wrote.
-        libraries: shared libraries of its C++ kernels, in the order in which the module asks for them.
+        libraries: of its C++ kernels, in the order in which the module asks for them: a shared library, which may have
+            others as well, and the name in it.
         bundles: of its Triton kernels.
         constants: tensors that the module finds among its names.
         checked: as in `CompiledRegion`.
     """
 
     source: str
-    libraries: tuple[bytes, ...]
+    libraries: tuple[tuple[bytes, str], ...]
     bundles: tuple[Any, ...]
     constants: dict[str, Any]
     checked: tuple[int, ...]
@@ -52,16 +53,12 @@ def artifact(compiled: Any, scope: dict[str, Any], checked: tuple[int, ...], bun
     if compiled.torchbind_constants or getattr(compiled, "opaque_value_type_classes", None) or not compiled.source_code:
         return None
     owners = [value.__self__ for value in scope.values() if isinstance(value, BuiltinFunctionType)]
-    modules = [owner for owner in owners if isinstance(owner, ModuleType) and owner.__name__.endswith(_ENTRY)]
-    libraries = [module.__file__ for module in modules]
-    if None in libraries or compiled.source_code.count(".cpp_pybinding(") != len(libraries):
+    modules = [owner for owner in owners if isinstance(owner, ModuleType) and f".{ENTRY}" in owner.__name__]
+    if compiled.source_code.count(".cpp_pybinding(") != len(modules) or any(not module.__file__ for module in modules):
         return None
-    code = tuple([Path(str(path)).read_bytes() for path in libraries])
+    code = tuple([(Path(str(module.__file__)).read_bytes(), module.__name__.split(".")[-1]) for module in modules])
     constants = dict(compiled.constants or {})
     return pickle.dumps(_Stored(compiled.source_code, code, tuple(bundles), constants, checked))
-
-
-_ENTRY = f".{CppPythonBindingsCodeCache.entry_function}"
 
 
 def load(data: bytes, expected: list[tuple[int, ...]]) -> CompiledRegion:
@@ -83,13 +80,13 @@ def load(data: bytes, expected: list[tuple[int, ...]]) -> CompiledRegion:
 class _Loading(AsyncCompile):
     """Gives the kernels that were stored where the module asks for their compilation."""
 
-    def __init__(self, libraries: Sequence[bytes]) -> None:
+    def __init__(self, libraries: Sequence[tuple[bytes, str]]) -> None:
         super().__init__()
         self.libraries = iter(libraries)
 
     def cpp_pybinding(self, argtypes: list[str], source_code: str) -> Any:
         """The next library's kernel."""
-        return _kernel(next(self.libraries))
+        return _kernel(*next(self.libraries))
 
     @classmethod
     def use_process_pool(cls) -> bool:
@@ -97,17 +94,17 @@ class _Loading(AsyncCompile):
         return False
 
 
-def _kernel(library: bytes) -> Callable[..., Any]:
+def _kernel(library: bytes, entry: str) -> Callable[..., Any]:
     """From a file that is deleted once it is loaded."""
     key = hashlib.sha256(library).hexdigest()
     handle, path = tempfile.mkstemp(suffix=".so")
     try:
         with open(handle, "wb") as file:
             file.write(library)
-        module = CppPythonBindingsCodeCache._load_library_inner(path, key)
+        module = load_entry(path, key, entry)
     finally:
         os.unlink(path)
-    kernel: Callable[..., Any] = getattr(module, CppPythonBindingsCodeCache.entry_function)
+    kernel: Callable[..., Any] = getattr(module, entry)
     return kernel
 
 

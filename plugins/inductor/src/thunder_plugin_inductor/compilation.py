@@ -31,6 +31,7 @@ from thunder_core.ir.trace import Trace
 from thunder_plugin_inductor.artifacts import artifact
 from thunder_plugin_inductor.compiled_region import CompiledRegion
 from thunder_plugin_inductor.concatenation import parts_by_themselves
+from thunder_plugin_inductor.index_strides import coefficients_as_strides
 from thunder_plugin_inductor.kernels import Kernels, bundled, without_waiting
 from thunder_plugin_inductor.options import InductorOptions
 from thunder_plugin_inductor.vector_instructions import find_vector_instructions
@@ -81,6 +82,7 @@ def _settings(options: InductorOptions) -> Iterator[None]:
         stack.enter_context(torch.no_grad())
         stack.enter_context(inductor_config.patch(settings))
         stack.enter_context(parts_by_themselves())
+        stack.enter_context(coefficients_as_strides())
         find_vector_instructions()
         yield
 

@@ -15,6 +15,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.passes.proxies import is_view
 from thunder_plugin_inductor.compilers import missing_compiler
 from thunder_plugin_inductor.settings import settings_text
 
@@ -27,7 +28,7 @@ def can_fuse(bound: BoundSymbol, matmul_inside: bool) -> bool | str:
     reason = _unsuitable(tensors)
     if reason is not None:
         return reason
-    if Tag.ELEMENTWISE in bound.symbol.tags and Tag.OPAQUE not in bound.symbol.tags:
+    if Tag.OPAQUE not in bound.symbol.tags and (Tag.ELEMENTWISE in bound.symbol.tags or is_view(bound)):
         return True
     try:
         _, parts = lowered_form(bound, _PLAIN)

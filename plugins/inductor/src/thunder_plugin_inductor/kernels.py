@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.async_compile import AsyncCompile, get_compile_threads
 from torch._inductor.triton_bundler import TritonBundler
+
+from thunder_plugin_inductor.cpp_batches import Batches, Kernel
 
 _lock = threading.Lock()
 
@@ -28,6 +30,9 @@ class Kernels:
 
     def wait(self) -> None:
         """Until all are compiled. Raises what the compiler raises."""
+        for name, value in self.scope.items():
+            if isinstance(value, Kernel):
+                self.scope[name] = value.result()
         self.compiler.wait(self.scope)
 
 
@@ -35,13 +40,15 @@ class Kernels:
 def without_waiting() -> Iterator[list[Kernels]]:
     """Inside, modules that Inductor makes in this thread do not wait for their kernels; these are in the list instead.
 
+    C++ kernels are compiled in batches, beside this thread: on all but one of the cores that Inductor would take.
     Triton kernels are compiled by a pool of processes if it runs already, and otherwise one by one in this process: as
     Inductor does it. Measured on an H200 with the 11 regions of TinyLlama, to wait until the processes have imported
     PyTorch takes twice as long as that.
     """
     owner = threading.get_ident()
     found: list[Kernels] = []
-    wait = AsyncCompile.wait
+    wait, alone = AsyncCompile.wait, AsyncCompile.cpp_pybinding
+    batches = Batches(max(1, get_compile_threads() - 1))
 
     def note(self: AsyncCompile, scope: dict[str, Any]) -> None:
         if threading.get_ident() == owner:
@@ -49,7 +56,16 @@ def without_waiting() -> Iterator[list[Kernels]]:
         else:
             wait(self, scope)
 
-    with _lock, mock.patch.object(AsyncCompile, "wait", note):
+    def cpp_pybinding(self: AsyncCompile, argument_types: list[str], source: str) -> Any:
+        if threading.get_ident() == owner:
+            return batches.add(argument_types, source)
+        return alone(self, argument_types, source)
+
+    with (
+        _lock,
+        mock.patch.object(AsyncCompile, "wait", note),
+        mock.patch.object(AsyncCompile, "cpp_pybinding", cpp_pybinding),
+    ):
         yield found
 
 

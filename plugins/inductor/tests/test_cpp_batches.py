@@ -1,0 +1,72 @@
+"""C++ kernels of several regions, compiled as one file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from thunder_core.passes import compiled_regions
+from thunder_plugin_inductor import cpp_batches
+from thunder_plugin_inductor.cpp_batches import Batches
+
+pytestmark = pytest.mark.needs_compiler
+
+SOURCE = """
+#include <torch/csrc/inductor/cpp_prefix.h>
+extern "C" void kernel(const float* in, float* out) {{ for (int i = 0; i < 4; i++) out[i] = in[i] {operation}; }}
+"""
+
+
+class Waiting(Batches):
+    """Starts when it is told: all kernels wait for the same compiler then."""
+
+    def start(self) -> None:
+        self._running = self.most
+        self._compile()
+
+
+def kernels(*operations: str) -> list[Any]:
+    batches = Waiting(most=0)
+    found = [batches.add(["const float*", "float*"], SOURCE.format(operation=operation)) for operation in operations]
+    batches.start()
+    return found
+
+
+def test_each_kernel_is_its_own() -> None:
+    for kernel, factor in zip(kernels("* 2 + 0.125f", "* 3 + 0.125f"), (2, 3), strict=True):
+        function, result = kernel.result(), torch.empty(4)
+        assert function.__self__.__name__.split(".")[-1] == f"kernel_{factor - 2}"
+        function(torch.arange(4.0), result)
+        torch.testing.assert_close(result, torch.arange(4.0) * factor + 0.125)
+
+
+def test_an_error_is_that_of_its_kernel() -> None:
+    good, bad = kernels("* 2 + 0.25f", "* no_such_name")
+    result = torch.empty(4)
+    good.result()(torch.arange(4.0), result)
+    torch.testing.assert_close(result, torch.arange(4.0) * 2 + 0.25)
+    with pytest.raises(Exception, match="no_such_name"):
+        bad.result()
+
+
+def test_regions_come_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six regions, one compiler: those that come while it runs wait for it and are compiled together."""
+    monkeypatch.setenv("THUNDER_CACHE_DIR", "")
+    sizes: list[int] = []
+    together = cpp_batches._compile_together
+    monkeypatch.setattr(cpp_batches, "_compile_together", lambda found: sizes.append(len(found)) or together(found))
+    monkeypatch.setattr("thunder_plugin_inductor.kernels.get_compile_threads", lambda: 1)
+    compiled_regions._cache.clear()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        for number in range(6):
+            x = torch.tanh(x @ x) * (1 + number / 16) + number
+        return x
+
+    x = torch.rand(4, 4) / 8
+    torch.testing.assert_close(thunder.jit(function, executors=["inductor"])(x), function(x))
+    assert sum(sizes) == 6
+    assert len(sizes) < 6
