@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 from thunder_core.executors import Claim, OperatorExecutor
@@ -93,3 +94,24 @@ def test_rewrites_in_a_circle() -> None:
     executor = OperatorExecutor("mine", (Claim(F.silu, rewrite=lambda input: F.silu(input + 0)),))
     with pytest.raises(thunder.ExecutorError, match=r"mine rewrites torch.nn.functional.silu into itself"):
         thunder.jit(lambda x: F.silu(x), executors=[executor])(torch.randn(3))
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_lines_of_checkpoint_regions_are_rewritten(grad: bool) -> None:
+    """Before they are differentiated, as all others; and what they were rewritten to is computed again."""
+    weight = torch.randn(3, 4, requires_grad=True)
+
+    def region(x: torch.Tensor) -> torch.Tensor:
+        return F.silu(x * weight)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(region, x.sin(), use_reentrant=False).cos().sum()
+
+    x = torch.randn(3, 4, requires_grad=grad)
+    program = thunder.jit(function, executors=[EXECUTOR])
+    expected = torch.autograd.grad(function(x), weight)
+    torch.testing.assert_close(torch.autograd.grad(program(x), weight), expected)
+    assert CALLS == ["sigmoid"] * 2
+    backward = thunder.last_backward_traces(program)[-1]
+    assert not [line for line in backward.symbols if "silu" in line.symbol.name]
+    assert {proxy.name for proxy in backward.inputs} & {"weight", "x"}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from thunder_core.acquire.higher_order import CHECKPOINT
 from thunder_core.autodiff.emitter import JointEmitter
+from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.fresh_values import FreshValues
 from thunder_core.passes.functionalize import FromComputation, Functionalize
+from thunder_core.passes.offers import Offers
 from thunder_core.passes.proxies import outputs_of
 
 
@@ -53,6 +56,25 @@ def inline_checkpoints(trace: Trace) -> Inlined:
         return Inlined(trace)
     nested = inline_checkpoints(trace.with_symbols(emitter.lines, "checkpoint regions"))
     return Inlined(nested.trace, nested.made | made, nested.recomputed | recomputed)
+
+
+def rewrite_regions(inlined: Inlined, executors: Sequence[Executor]) -> Inlined:
+    """Offer the lines of regions to the executors that rewrite lines; `RewriteClaims` saw a call in their place."""
+    if not inlined.made or not any(executor.rewrites for executor in executors):
+        return inlined
+    trace = inlined.trace
+    offers = Offers(executors, FreshValues.of(trace), trace.context)
+    lines: list[BoundSymbol] = []
+    new: set[str] = set()
+    for bound in trace.symbols:
+        own = {proxy.name for proxy in outputs_of(bound)}
+        if own.isdisjoint(inlined.made):
+            lines.append(bound)
+            continue
+        rewritten = offers.rewritten(bound)
+        lines += rewritten
+        new.update(proxy.name for line in rewritten for proxy in outputs_of(line) if proxy.name not in own)
+    return Inlined(trace.with_symbols(lines, "checkpoint regions"), inlined.made | new, inlined.recomputed | new)
 
 
 def _region(bound: BoundSymbol, trace: Trace, emitter: JointEmitter) -> Iterator[BoundSymbol]:

@@ -34,6 +34,6 @@ class DerivativePair:
     """
 
     forward: Callable[..., tuple[Any, tuple[Any, ...]]]
-    backward: Callable[[tuple[Any, ...], tuple[Any, ...], tuple[bool, ...]], tuple[Any, ...]]
+    backward: Callable[..., tuple[Any, ...]]
     fake: Callable[..., tuple[Any, tuple[Any, ...]]] | None = None
     pure: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -46,25 +46,61 @@ def _backward(backward: Callable[..., Any], residuals: Any, cotangents: Any, wan
 class States:
     """The states of one program, made when a line first needs one.
 
-    A line is known by its executor, its symbol and the user's line, and by its number among those that are alike: that
-    is the same in all compilations of the program that run the same layers.
+    A line is known by its executor and by what the factory calls it (``name``); where that has no names, by its symbol
+    and the user's line. Of lines that are alike, it is known by its number among them: that is the same in all
+    compilations of the program that run the same layers.
+
+    Attributes:
+        found: the states by what their lines are known by.
+        companions: those of each executor, in the order in which they were made.
+        loaded: entries of state dicts, for states that no line has needed so far.
     """
 
     found: dict[str, Any] = field(default_factory=dict)
+    companions: dict[str, list[Any]] = field(default_factory=dict)
+    loaded: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def bind(self, lines: tuple[BoundSymbol, ...]) -> tuple[BoundSymbol, ...]:
         """The lines of a program with their states."""
         counts: Counter[str] = Counter()
         return tuple([self._bind(line, counts) if type(line.symbol.target) is Stateful else line for line in lines])
 
+    def state_dict(self) -> dict[str, Any]:
+        """What the states that have a ``state_dict`` return; their names come before those of the entries."""
+        states = {key: state.state_dict() for key, state in self.found.items() if hasattr(state, "state_dict")}
+        both = {**self.loaded, **states}
+        return {f"{key}.{name}": value for key, entries in both.items() for name, value in entries.items()}
+
+    def load_state_dict(self, entries: Mapping[str, Any]) -> None:
+        """Give the states their entries of a `state_dict`; those that are not made yet get them when they are."""
+        by_key: dict[str, dict[str, Any]] = {}
+        for name, value in entries.items():
+            key, _, own = name.rpartition(".")
+            by_key.setdefault(key, {})[own] = value
+        for key, own_entries in by_key.items():
+            if key in self.found:
+                self.found[key].load_state_dict(own_entries)
+            else:
+                self.loaded[key] = own_entries
+
     def _bind(self, line: BoundSymbol, counts: Counter[str]) -> BoundSymbol:
         stateful: Stateful = line.symbol.target  # type: ignore[assignment]
         executor = line.symbol.executor or ""
+        name = getattr(stateful.make, "name", None)
         place = line.location.describe() if line.location is not None else ""
-        stem = f"{executor}: {line.symbol.name} at {place}"
+        stem = f"{executor}.{name(line)}" if name is not None else f"{executor}: {line.symbol.name} at {place}"
         counts[stem] += 1
-        key = f"{stem} #{counts[stem]}"
+        key = stem if name is not None and counts[stem] == 1 else f"{stem} #{counts[stem]}"
         if key not in self.found:
-            self.found[key] = stateful.make(line)
+            self.found[key] = self._made(key, executor, stateful.make(line))
         bound = partial(stateful.function, self.found[key])
         return replace(line, symbol=replace(line.symbol, target=bound))
+
+    def _made(self, key: str, executor: str, state: Any) -> Any:
+        companions = self.companions.setdefault(executor, [])
+        companions.append(state)
+        if hasattr(state, "joins"):
+            state.joins(companions)
+        if key in self.loaded:
+            state.load_state_dict(self.loaded.pop(key))
+        return state

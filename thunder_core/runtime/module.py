@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.config.settings import Settings
 from thunder_core.runtime.compiled import Compiled
-from thunder_core.runtime.state_dict import take_in_place, taken_in, transformed_state_dict
+from thunder_core.runtime.state_dict import compiled_state_dict, take_in_place, taken_in, without_states
 
 _OWN = frozenset({"_original", "_compiled"})
 # Part of being a module of its own; everything else that nn.Module defines acts on the original.
@@ -86,18 +86,19 @@ class ThunderModule(torch.nn.Module):
         return nullcontext() if original is None else original()
 
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
-        """The original's, as the transforms give it out."""
-        transforms = self._compiled.settings.transforms
-        if args or not transforms:  # PyTorch still takes them by position, and warns
+        """The original's, as the transforms give it out, and what executors keep between calls."""
+        changed = self._compiled.settings.transforms or self._compiled.states.state_dict()
+        if args or not changed:  # PyTorch still takes them by position, and warns
             return self._original.state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
-        return transformed_state_dict(self._original, transforms, destination, prefix, keep_vars)
+        return compiled_state_dict(self._original, self._compiled, destination, prefix, keep_vars)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """The original's, of what the transforms make of ``state_dict``."""
-        return self._original.load_state_dict(taken_in(self._compiled.settings.transforms, state_dict), *args, **kwargs)
+        """The original's, of what the transforms make of ``state_dict``; executors take what is theirs."""
+        rest = without_states(self._compiled, state_dict)
+        return self._original.load_state_dict(taken_in(self._compiled.settings.transforms, rest), *args, **kwargs)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        take_in_place(self._compiled.settings.transforms, state_dict, prefix)
+        take_in_place(self._compiled, state_dict, prefix)
         self._original._load_from_state_dict(state_dict, prefix, *args)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,13 +1,18 @@
-"""State dicts of compiled modules: what transforms make of those of the modules themselves."""
+"""State dicts of compiled modules: what transforms make of those of the modules, and the states of executors."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from thunder_core.passes.transform import Transform
+from thunder_core.runtime.compiled import Compiled
+
+_STATES: Final = "executor_states."
+"""What the names of entries begin with that are executors'. A name goes on with that of the executor."""
 
 
 def given_out(transforms: Sequence[Transform], state: dict[str, Any]) -> dict[str, Any]:
@@ -24,13 +29,14 @@ def taken_in(transforms: Sequence[Transform], state: Mapping[str, Any]) -> Mappi
     return state
 
 
-def transformed_state_dict(
-    module: torch.nn.Module, transforms: Sequence[Transform], destination: Any, prefix: str, keep_vars: bool
+def compiled_state_dict(
+    module: torch.nn.Module, compiled: Compiled, destination: Any, prefix: str, keep_vars: bool
 ) -> Any:
     """As `torch.nn.Module.state_dict`, which a module around this one calls with its ``destination``."""
     own = module.state_dict(keep_vars=keep_vars)
     metadata = getattr(own, "_metadata", {})
-    found = {f"{prefix}{name}": value for name, value in given_out(transforms, own).items()}
+    found = {f"{prefix}{name}": value for name, value in given_out(compiled.settings.transforms, own).items()}
+    found |= {f"{prefix}{_STATES}{name}": value for name, value in compiled.states.state_dict().items()}
     if destination is None:
         destination = type(own)()
         destination._metadata = type(own)()
@@ -40,7 +46,33 @@ def transformed_state_dict(
     return destination
 
 
-def take_in_place(transforms: Sequence[Transform], state: dict[str, Any], prefix: str) -> None:
+def without_states(compiled: Compiled, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is left for the module, after executors took their entries.
+
+    Entries may be missing: the states then stay as they are. Those of executors that the program is not compiled with
+    are left, so that strict loading complains of them.
+    """
+    names = tuple([f"{_STATES}{executor.name}." for executor in compiled.settings.executors])
+    own = {name.removeprefix(_STATES): value for name, value in state.items() if name.startswith(names)}
+    if not own:
+        return state
+    compiled.states.load_state_dict(own)
+    rest = {name: value for name, value in state.items() if not name.startswith(names)}
+    return _with_metadata(rest, state)
+
+
+def take_in_place(compiled: Compiled, state: dict[str, Any], prefix: str) -> None:
     """Change the part of ``state`` under ``prefix``, which a module around this one is loading."""
     own = {name.removeprefix(prefix): state.pop(name) for name in list(state) if name.startswith(prefix)}
-    state.update({f"{prefix}{name}": value for name, value in taken_in(transforms, own).items()})
+    taken = taken_in(compiled.settings.transforms, without_states(compiled, own))
+    state.update({f"{prefix}{name}": value for name, value in taken.items()})
+
+
+def _with_metadata(state: dict[str, Any], like: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same with the versions of modules that PyTorch keeps beside the entries."""
+    metadata = getattr(like, "_metadata", None)
+    if metadata is None:
+        return state
+    found: OrderedDict[str, Any] = OrderedDict(state)
+    found._metadata = metadata  # type: ignore[attr-defined]
+    return found

@@ -1,0 +1,79 @@
+"""The formulas of Transformer Engine's conversions, in PyTorch operations.
+
+They say which tensors a conversion gives, for traces; and they are what its kernels are compared with. Sources, in
+Transformer Engine 2.20: ``common/recipe/recipe_common.cuh`` for scales, ``Float8BlockQuantizer.get_scale_shape`` for
+the layout of those of blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from thunder_plugin_te.recipes import Format, Scaling
+
+FORMATS: Final[dict[Format, torch.dtype]] = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+BLOCK: Final = 128
+_WITHOUT_MANTISSA: Final = -(1 << 23)  # of a float32: sign and exponent
+
+
+def converted(matrix: Tensor, scaling: Scaling, form: Format, columns: bool) -> tuple[Tensor, ...]:
+    """See `thunder_plugin_te.operations.quantize`; of a tensor of two dimensions."""
+    values = matrix.float()
+    if scaling == "tensor":
+        scale = scale_for(values.abs().amax(), form)
+        rows = rounded(values * scale, form)
+        own = (rows, scale.reciprocal().reshape(1))
+        return (*own, rows.t().contiguous()) if columns else own
+    block = (1, BLOCK) if scaling == "1x128" else (BLOCK, BLOCK)
+    both = _in_blocks(values, block, form)
+    return (*both, *_in_blocks(values.t(), block, form)) if columns else both
+
+
+def scale_for(amax: Tensor, form: Format, *, power: bool = False) -> Tensor:
+    """What values up to ``amax`` are multiplied with; 1 where ``amax`` is zero or no number.
+
+    Args:
+        power: whether to take the power of two below.
+    """
+    scale = torch.finfo(FORMATS[form]).max / amax
+    scale = scale.clamp(max=torch.finfo(torch.float32).max)
+    if power:
+        scale = (scale.view(torch.int32) & _WITHOUT_MANTISSA).view(torch.float32)
+    return torch.where((amax > 0) & amax.isfinite(), scale, 1.0)
+
+
+def rounded(values: Tensor, form: Format) -> Tensor:
+    """The bytes of the nearest numbers of the format; what is beyond its largest becomes that."""
+    dtype = FORMATS[form]
+    largest = torch.finfo(dtype).max
+    return values.clamp(-largest, largest).to(dtype).view(torch.uint8)
+
+
+def values_of(data: Tensor, inverse: Tensor, scaling: Scaling, form: Format) -> Tensor:
+    """The numbers, in float32, that a matrix of bytes with the reciprocals of its scales stands for."""
+    values = data.view(FORMATS[form]).float()
+    if scaling == "tensor":
+        return values * inverse
+    height, width = data.shape
+    if scaling == "1x128":
+        return values * inverse[:, :height].t().repeat_interleave(BLOCK, 1)[:, :width]
+    return values * inverse.repeat_interleave(BLOCK, 0)[:height].repeat_interleave(BLOCK, 1)[:, :width]
+
+
+def _in_blocks(values: Tensor, block: tuple[int, int], form: Format) -> tuple[Tensor, Tensor]:
+    """Bytes, and the reciprocals of the blocks' scales in the order in which products read them."""
+    (height, width), (high, wide) = values.shape, block
+    down, along = math.ceil(height / high), math.ceil(width / wide)
+    padded = pad(values, (0, along * wide - width, 0, down * high - height))
+    tiles = padded.reshape(down, high, along, wide)
+    scale = scale_for(tiles.abs().amax((1, 3)), form, power=True)
+    data = rounded(tiles * scale[:, None, :, None], form).reshape(down * high, along * wide)
+    inverse = scale.reciprocal()
+    inverse = inverse.t() if high == 1 else inverse
+    inverse = pad(inverse, (0, -inverse.shape[1] % 4))
+    return data[:height, :width].contiguous(), inverse.clone(memory_format=torch.contiguous_format)

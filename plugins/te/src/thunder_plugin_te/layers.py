@@ -1,0 +1,48 @@
+"""Which layers the options mean."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Final
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_plugin_te.options import TeOptions
+
+_INTERMEDIATE: Final = re.compile(r"t\d+(_\d+)?")
+
+
+def excluded(options: TeOptions, bound: BoundSymbol) -> str | None:
+    """Why the options leave the layer of this line out; None if they do not."""
+    names = _names(bound)
+    for pattern in options.exclude_layers:
+        if _matches(pattern, names):
+            return f"exclude_layers has {pattern!r}"
+    if options.layers and not any(_matches(pattern, names) for pattern in options.layers):
+        return f"layers has only {', '.join(map(repr, options.layers))}"
+    return None
+
+
+def site_of(bound: BoundSymbol) -> str:
+    """What the scales of a line are called: as its weight; as its place in the program, where that has no name."""
+    weight: str = bound.args[1].name
+    if not _INTERMEDIATE.fullmatch(weight) or bound.location is None:
+        return weight
+    return f"{bound.location.function}_{bound.location.line}"
+
+
+def _names(bound: BoundSymbol) -> tuple[str, ...]:
+    weight: str = bound.args[1].name
+    location = bound.location
+    return (weight,) if location is None else (weight, f"{location.function}: {location.text}")
+
+
+@lru_cache(maxsize=4096)
+def _matches(pattern: str, names: tuple[str, ...]) -> bool:
+    """Whether the pattern is for the name of a weight, as it stands in traces, or for a place in the program."""
+    as_name = re.sub(r"[^\w*?\[\]]+", "_", pattern).lower()
+    weight, *places = names
+    return any(fnmatchcase(weight, form) for form in (as_name, f"*_{as_name}", f"*_{as_name}_weight*")) or any(
+        fnmatchcase(place, pattern) for place in places
+    )

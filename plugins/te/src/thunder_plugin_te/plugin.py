@@ -1,0 +1,19 @@
+"""What the plugin offers. Importing this imports neither PyTorch nor Transformer Engine."""
+
+from __future__ import annotations
+
+from thunder_core.plugins import ExecutorSpec, hookimpl
+from thunder_plugin_te.options import TeOptions
+
+
+@hookimpl
+def thunder_executors() -> list[ExecutorSpec]:
+    """One executor, of one operation."""
+    return [
+        ExecutorSpec(
+            "te",
+            "thunder_plugin_te.executor:from_options",
+            TeOptions,
+            "linear layers in eight-bit floats (FP8), forward and backward, by Transformer Engine",
+        )
+    ]
