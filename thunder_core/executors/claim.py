@@ -33,7 +33,12 @@ class Claim:
             executors, this one included.
         state: makes an object for each line that is claimed, which ``run`` and both functions of ``derivative`` are
             then given as their first argument. Called with the line. The object lives as long as the compiled program,
-            and is the same for the same line in all its compilations. Such lines run once and in order.
+            and is the same for the same line in all its compilations. Such lines run once and in order. A factory with
+            a method ``name(line)`` says what the state is called; it should be the same in all processes. If the state
+            has ``state_dict()`` and ``load_state_dict(entries)``, its entries are in state dicts of compiled modules,
+            as ``executor_states.<executor>.<name>.<entry>``. With ``joins(companions)`` it is given the list of all
+            states of the executor in the program, which grows.
+        variant: which of the executor's implementations this is, for reports; or a function that says it.
     """
 
     symbol: Callable[..., Any] | str
@@ -42,6 +47,7 @@ class Claim:
     derivative: DerivativePair | Callable[..., DerivativePair | None] | None = None
     rewrite: Callable[..., Any] | None = None
     state: Callable[[BoundSymbol], Any] | None = None
+    variant: str | Callable[..., str] = ""
 
     def __post_init__(self) -> None:
         if self.rewrite is not None and (self.run is not None or self.derivative is not None):

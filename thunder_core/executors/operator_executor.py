@@ -51,6 +51,11 @@ class OperatorExecutor(Executor):
         """Whether a claim is one."""
         return any(claim.rewrite is not None for claim in self.claims)
 
+    @cached_property
+    def composites(self) -> frozenset[Symbol]:  # type: ignore[override]
+        """Those among the claims."""
+        return frozenset([symbol for symbol in self._index if Tag.COMPOSITE in symbol.tags])
+
     def claim(self, bound: BoundSymbol) -> Decision:
         """The first claim of the line's symbol that fits; the reasons of all others if none does."""
         claims = self._index.get(bound.symbol)
@@ -86,15 +91,17 @@ class OperatorExecutor(Executor):
         return answer
 
     def _claimed(self, claim: Claim, bound: BoundSymbol) -> Claimed:
+        variant = claim.variant if isinstance(claim.variant, str) else claim.variant(*bound.args, **bound.kwargs)
         if claim.rewrite is not None:
-            return Claimed(self.name, rewrite=claim.rewrite)
+            return Claimed(self.name, rewrite=claim.rewrite, variant=variant)
         function = claim.run
         if function is None:
             pair = _pair(claim, bound)
             function = bound.symbol.target if pair is None else partial(_outputs, pair.forward)
         if claim.state is not None:
             function = Stateful(function, claim.state)
-        return Claimed(self.name, executor_symbol(function, self.name, bound.symbol.tags - {Tag.OPAQUE}, bound.symbol))
+        symbol = executor_symbol(function, self.name, bound.symbol.tags - {Tag.OPAQUE}, bound.symbol)
+        return Claimed(self.name, symbol, variant=variant)
 
 
 def _pair(claim: Claim, bound: BoundSymbol) -> DerivativePair | None:

@@ -1,0 +1,1 @@
+"""Triton kernels for what language models compute, as an executor for Thunder."""

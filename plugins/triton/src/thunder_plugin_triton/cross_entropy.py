@@ -1,0 +1,112 @@
+"""Cross entropy of logits: forward and backward. Of the logits' size nothing is made but their gradient."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from thunder_core.executors import Claim, DerivativePair
+from thunder_core.ir.proxy import TensorProxy
+from thunder_plugin_triton import conditions as need
+from thunder_plugin_triton import cross_entropy_conditions as loss_needs
+from thunder_plugin_triton.cross_entropy_reduction import reduced, weights_of
+from thunder_plugin_triton.cross_entropy_rows import gradient_of, losses_of
+from thunder_plugin_triton.options import TritonOptions
+
+
+def run(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: None = None,
+    ignore_index: int = -100,
+    reduce: None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """`torch.nn.functional.cross_entropy` of ``[N, C]`` logits and ``[N]`` classes."""
+    weights = weights_of(weight)
+    losses = losses_of(input, target, weights, ignore_index, label_smoothing)
+    return reduced(losses, target, weights, input.shape[1], input.dtype, ignore_index, reduction)[0]
+
+
+def forward(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: None = None,
+    ignore_index: int = -100,
+    reduce: None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> tuple[Tensor, tuple[Any, ...]]:
+    """The loss, and what `backward` takes: the logits, and a number of float32 for each row."""
+    _, residuals = fake(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+    weights, logsumexps = weights_of(weight), residuals[3]
+    losses = losses_of(input, target, weights, ignore_index, label_smoothing, logsumexps=logsumexps)
+    loss, total = reduced(losses, target, weights, input.shape[1], input.dtype, ignore_index, reduction)
+    return loss, (*residuals[:4], total, *residuals[5:])
+
+
+def fake(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: None = None,
+    ignore_index: int = -100,
+    reduce: None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> tuple[Tensor, tuple[Any, ...]]:
+    """`forward` without computing."""
+    rows = target.shape[:1]
+    loss = input.new_empty(rows if reduction == "none" else ())
+    logsumexps, total = (input.new_empty(shape, dtype=torch.float32) for shape in (rows, ()))
+    return loss, (input, target, weight, logsumexps, total, ignore_index, reduction, label_smoothing)
+
+
+def backward(
+    residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """The gradient of the logits, in one pass."""
+    if not wanted[0]:
+        return (None,) * len(wanted)
+    gradient: Tensor = gradient_of(cotangents[0], *residuals)
+    return (gradient, *[None] * (len(wanted) - 1))
+
+
+PAIR: Final = DerivativePair(forward, backward, fake)
+
+
+def check(
+    input: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None = None,
+    size_average: Any = None,
+    ignore_index: Any = -100,
+    reduce: Any = None,
+    reduction: Any = "mean",
+    label_smoothing: Any = 0.0,
+) -> bool | str:
+    """What the kernels take."""
+    if size_average is not None or reduce is not None:
+        return "size_average and reduce are deprecated"
+    if not isinstance(input, TensorProxy) or input.ndim != 2:
+        return "logits are implemented as rows of classes, in two dimensions"
+    return (
+        loss_needs.known_sizes(input)
+        or need.tensors(input=input, weight=weight)
+        or need.rows(input)
+        or loss_needs.targets(target, input.shape[:1], input.device)
+        or loss_needs.class_weights(weight, input.shape[1])
+        or loss_needs.numbers(ignore_index, reduction, label_smoothing)
+        or True
+    )
+
+
+def claims(options: TritonOptions) -> tuple[Claim, ...]:
+    """The function of PyTorch."""
+    return (Claim(F.cross_entropy, run, check, PAIR, variant="rows"),)

@@ -1,0 +1,55 @@
+"""What the kernels of cross entropy ask of a call: functions that return the reason to decline it, or None."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder_core.ir.proxy import TensorProxy
+from thunder_plugin_triton import conditions as need
+
+
+def targets(target: Any, shape: tuple[Any, ...], device: torch.device) -> str | None:
+    """Classes, one for each row, in adjacent elements."""
+    if not isinstance(target, TensorProxy):
+        return "target is no tensor"
+    if target.dtype.is_floating_point:
+        return "targets are probabilities; classes are implemented"
+    if target.dtype not in (torch.int64, torch.uint8):
+        return f"target is {target.dtype}, which PyTorch does not take either"
+    if target.shape != shape:
+        return f"target has the shape {list(target.shape)}, not {list(shape)}"
+    if target.device != device:
+        return f"target is on {target.device}, others are on {device}"
+    return None if target.contiguous else "target is not contiguous"
+
+
+def class_weights(weight: Any, classes: Any) -> str | None:
+    """A weight for each class, which PyTorch does not differentiate by."""
+    if weight is None:
+        return None
+    if not isinstance(weight, TensorProxy):
+        return "the weight of classes is no tensor"
+    return need.parameter("the weight of classes", weight, (classes,))
+
+
+def numbers(ignore_index: Any, reduction: Any, label_smoothing: Any) -> str | None:
+    """Values that are known when the program is compiled, and in their ranges."""
+    if not isinstance(ignore_index, int):
+        return "ignore_index is known only at run time"
+    if reduction not in ("mean", "sum", "none"):
+        return f"reduction {reduction!r} is unknown"
+    if not isinstance(label_smoothing, (int, float)):
+        return "label_smoothing is known only at run time"
+    return None if 0 <= label_smoothing <= 1 else f"label_smoothing {label_smoothing} is not between 0 and 1"
+
+
+def known_sizes(*tensors: TensorProxy) -> str | None:
+    """Tensors with elements, whose sizes are numbers."""
+    for tensor in tensors:
+        if any(not isinstance(size, int) for size in (*tensor.shape, *tensor.stride)):
+            return "sizes are not known when the program is compiled"
+        if tensor.numel == 0:
+            return "there are no elements"
+    return None

@@ -1,0 +1,76 @@
+"""Calls of the kernels of layer_norm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from thunder_plugin_triton import layer_norm_kernels as kernels
+from thunder_plugin_triton.column_sums import sum_into
+from thunder_plugin_triton.environment import processors
+from thunder_plugin_triton.row_tiles import accumulating, single_pass
+from thunder_plugin_triton.rows import with_row_stride
+from thunder_plugin_triton.tuning import Configuration, Tunable, rows_bucket
+
+_FORWARD: Final = Tunable("layer_norm", single_pass)
+_BACKWARD: Final = Tunable("layer_norm backward", accumulating)
+
+
+def normalize(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    width: int,
+    output: Tensor,
+    statistics: Tensor | None,
+) -> None:
+    """Write the normalised rows into ``output``, and means and factors into ``statistics``, float32 ``[2, rows]``."""
+    rows = output.numel() // width
+    if rows == 0:
+        return
+    input, row_stride = with_row_stride(input, width)
+
+    def launch(chosen: Configuration) -> None:
+        kernels.normalize_rows[(-(-rows // chosen["ROWS"]),)](
+            input, weight, bias, output, statistics, rows, width, row_stride, eps, **chosen
+        )  # fmt: skip
+
+    _FORWARD.run(input.device, (width, rows_bucket(rows), input.dtype, weight is None), launch)
+
+
+def gradients(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    statistics: Tensor,
+    cotangent: Tensor,
+    width: int,
+    wanted: Sequence[bool],
+) -> tuple[Tensor | None, ...]:
+    """The gradients of input, weight and bias that are wanted, contiguous."""
+    rows = input.numel() // width
+    of_input, of_weight, of_bias = [
+        torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device) if want and tensor is not None else None
+        for tensor, want in zip((input, weight, bias), wanted)
+    ]
+    input, row_stride = with_row_stride(input, width)
+    cotangent, cotangent_stride = with_row_stride(cotangent, width)
+
+    def launch(chosen: Configuration) -> None:
+        programs = min(-(-rows // chosen["ROWS"]), processors(input.device) * chosen["PROGRAMS"])
+        partials = [None if each is None else statistics.new_empty((programs, width)) for each in (of_weight, of_bias)]
+        if programs:
+            kernels.gradients_of_rows[(programs,)](
+                input, weight, statistics, cotangent, of_input, *partials, rows, width, row_stride, cotangent_stride,
+                ROWS=chosen["ROWS"], BLOCK=chosen["BLOCK"], num_warps=chosen["num_warps"],
+            )  # fmt: skip
+        for partial, output in zip(partials, (of_weight, of_bias)):
+            if partial is not None and output is not None:
+                sum_into(partial, output)
+
+    _BACKWARD.run(input.device, (width, rows_bucket(rows), input.dtype, of_weight is None), launch)
+    return of_input, of_weight, of_bias

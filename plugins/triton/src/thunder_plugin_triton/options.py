@@ -1,0 +1,13 @@
+"""The options of the executor."""
+
+from __future__ import annotations
+
+from thunder_core.plugins import ExecutorOptions
+
+
+class TritonOptions(ExecutorOptions):
+    """Options of ``triton``."""
+
+    autotune: bool = True
+    """Time the candidates of a kernel's block sizes when it first meets a new size on a GPU, and keep the fastest on
+    disk, in `THUNDER_CACHE_DIR`. Without it, and under `torch.use_deterministic_algorithms`, a fixed table decides."""

@@ -1,0 +1,19 @@
+"""What the plugin offers. Importing this imports neither PyTorch nor Triton."""
+
+from __future__ import annotations
+
+from thunder_core.plugins import ExecutorSpec, hookimpl
+from thunder_plugin_triton.options import TritonOptions
+
+
+@hookimpl
+def thunder_executors() -> list[ExecutorSpec]:
+    """One executor, of a table of kernels."""
+    return [
+        ExecutorSpec(
+            "triton",
+            "thunder_plugin_triton.executor:from_options",
+            TritonOptions,
+            "norms, softmax, cross entropy, rotary embeddings and gated activations by kernels in Triton",
+        )
+    ]

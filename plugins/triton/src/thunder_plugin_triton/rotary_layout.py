@@ -1,0 +1,47 @@
+"""Which dimension of a rotary embedding is which: batch, heads, tokens, whatever their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+
+class Layout(NamedTuple):
+    """Positions of dimensions among the first three of four; heads share their cosines and sines."""
+
+    batch: int
+    heads: int
+    tokens: int
+
+    def of(self, values: Sequence[int]) -> tuple[int, int, int]:
+        """Sizes, or strides, of batch, heads and tokens."""
+        return values[self.batch], values[self.heads], values[self.tokens]
+
+
+def four(values: Sequence[Any], first: int) -> tuple[int, ...]:
+    """With ``first`` for dimensions that are missing at the front."""
+    return (first,) * (4 - len(values)) + tuple(values)
+
+
+def broadcast_strides(shape: Sequence[Any], stride: Sequence[Any]) -> tuple[int, ...]:
+    """Strides of four dimensions; 0 for those of size 1, which may stand for many."""
+    return tuple([0 if size == 1 else step for size, step in zip(four(shape, 1), four(stride, 0))])
+
+
+def layout(shape: Sequence[int], *strides: Sequence[int]) -> Layout | None:
+    """The largest dimension in which no table moves is that of the heads. None if there is no such dimension.
+
+    Args:
+        shape: of the input, four sizes.
+        strides: of cosines and sines, as `broadcast_strides` gives them.
+    """
+    shared = [
+        (shape[position], -position)
+        for position in range(3)
+        if shape[position] == 1 or not any(each[position] for each in strides)
+    ]
+    if not shared:
+        return None
+    heads = -max(shared)[1]
+    batch, tokens = [position for position in range(3) if position != heads]
+    return Layout(batch, heads, tokens)

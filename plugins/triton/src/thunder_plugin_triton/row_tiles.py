@@ -1,0 +1,43 @@
+"""Tiles for kernels whose programs have whole rows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from thunder_plugin_triton.rows import next_power_of_two
+from thunder_plugin_triton.tuning import Configuration
+
+LARGEST: Final = 32768
+"""Elements of a row; a wider one does not fit into the registers of a program."""
+
+
+def tile(width: int, elements: int, share: int) -> Configuration:
+    """A tile of one row, or of as many short ones as make ``elements``.
+
+    Args:
+        share: elements of each thread; there are 1 to 32 warps of them.
+    """
+    block = next_power_of_two(width)
+    rows = max(1, elements // block)
+    warps = min(32, max(1, rows * block // (32 * share)))
+    return {"ROWS": rows, "BLOCK": block, "num_warps": warps}
+
+
+def single_pass(width: int, *key: object) -> list[Configuration]:
+    """For kernels that read rows once and write them."""
+    return _different([tile(width, 2048, 16), tile(width, 2048, 8), tile(width, 4096, 16), tile(width, 4096, 32)])
+
+
+def accumulating(width: int, *key: object) -> list[Configuration]:
+    """For kernels that stay on a multiprocessor and keep sums over rows, ``PROGRAMS`` of them on each."""
+    choices = ((8, 2), (16, 2), (16, 4), (8, 4), (16, 1))
+    return _different([{**tile(width, 2048, share), "PROGRAMS": programs} for share, programs in choices])
+
+
+def blocks(*key: object) -> list[Configuration]:
+    """For kernels whose programs go through a long row in steps of ``BLOCK``."""
+    return [{"BLOCK": block, "num_warps": warps} for block, warps in ((4096, 8), (8192, 16), (8192, 8), (16384, 16))]
+
+
+def _different(choices: list[Configuration]) -> list[Configuration]:
+    return [choice for index, choice in enumerate(choices) if choice not in choices[:index]]

@@ -1,0 +1,139 @@
+"""Linear layer and cross entropy together, in one chunk of tokens, in two, and in many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from against_eager import DEVICE, assert_as_accurate_as_eager, table
+
+import thunder
+from thunder_plugin_triton import linear_cross_entropy_chunks as chunks
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+TOKENS, WIDTH, CLASSES = 11, 6, 37
+NAME = "linear_cross_entropy"
+
+
+@pytest.fixture(params=[2048, 6, 2], ids=["one chunk", "two chunks", "many chunks"])
+def smallest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least number of tokens in a chunk."""
+    monkeypatch.setattr(chunks, "SMALLEST", request.param)
+
+
+def tensors(dtype: torch.dtype = torch.float32, tokens: int = TOKENS) -> tuple[torch.Tensor, ...]:
+    """Input, weight, target."""
+    x, weight = torch.randn(tokens, WIDTH), torch.randn(CLASSES, WIDTH)
+    target = torch.randint(0, CLASSES, (tokens,), device=DEVICE)
+    target[1] = -100
+    return x.to(DEVICE, dtype), weight.to(DEVICE, dtype), target
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "mean": {},
+    "sum smoothed": {"reduction": "sum", "label_smoothing": 0.1},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_accuracy(smallest: None, dtype: torch.dtype, options: dict[str, Any]) -> None:
+    x, weight, target = tensors(dtype)
+
+    def loss(x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(F.linear(x, weight), target, **options)
+
+    compiled = assert_as_accurate_as_eager(loss, x, weight, target, name=NAME)
+    whole = f"[{TOKENS}, {CLASSES}]"
+    traces = (thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1])
+    assert not [trace for trace in traces if whole in str(trace)]
+
+
+def test_bias_weights_and_conversion(smallest: None) -> None:
+    x, weight, target = tensors(torch.bfloat16)
+    bias, class_weight = torch.randn(CLASSES, device=DEVICE).bfloat16(), torch.rand(CLASSES, device=DEVICE)
+
+    def loss(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        logits = F.linear(x.view(1, TOKENS, WIDTH), weight, bias)
+        logits = logits.to(torch.promote_types(torch.float32, logits.dtype)).view(-1, CLASSES)
+        return F.cross_entropy(logits, target, class_weight.to(logits.dtype))
+
+    assert_as_accurate_as_eager(loss, x, weight, bias, name=NAME)
+
+
+def loss_of(x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(F.linear(x, weight), target)
+
+
+@pytest.mark.parametrize("frozen", [0, 1], ids=["input", "weight"])
+def test_products_that_nobody_needs_are_not_made(frozen: int) -> None:
+    x, weight, target = tensors()
+    leaves = [each.requires_grad_(index != frozen) for index, each in enumerate((x, weight))]
+    compiled = thunder.jit(loss_of, executors=["triton"])
+    mine, eager = (torch.autograd.grad(program(*leaves, target), leaves[1 - frozen]) for program in (compiled, loss_of))
+    torch.testing.assert_close(mine, eager)
+    assert ("forward_of_weight", "forward_of_input")[frozen] in str(thunder.last_traces(compiled)[-1])
+
+
+def test_backward_runs_again(smallest: None) -> None:
+    x, weight, target = tensors()
+    loss = thunder.jit(loss_of, executors=["triton"])(x.requires_grad_(), weight.requires_grad_(), target)
+    first = torch.autograd.grad(loss, (x, weight), retain_graph=True)
+    second = torch.autograd.grad(3 * loss, (x, weight))
+    torch.testing.assert_close([3 * each for each in first], list(second))
+
+
+def test_without_targets_and_without_gradients(smallest: None) -> None:
+    x, weight, target = tensors(torch.float16)
+    target[:] = -100
+    compiled = thunder.jit(loss_of, executors=["triton"])
+    loss = compiled(x.requires_grad_(), weight.requires_grad_(), target)
+    assert loss.isnan()
+    assert not any(each.count_nonzero() for each in torch.autograd.grad(loss, (x, weight)))
+    target[:] = 3
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x, weight, target), loss_of(x, weight, target))
+
+
+def test_losses_of_rows_need_their_cotangents() -> None:
+    def losses(x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(F.linear(x, weight), target, reduction="none")
+
+    x, weight, target = tensors()
+    compiled = thunder.jit(losses, executors=["triton"])
+    torch.testing.assert_close(compiled(x, weight, target), losses(x, weight, target))
+    assert "triton" in table(compiled)
+    x.requires_grad_()
+    loss = compiled(x, weight, target)
+    cotangent = torch.randn_like(loss)
+    torch.testing.assert_close(
+        torch.autograd.grad(loss, x, cotangent), torch.autograd.grad(losses(x, weight, target), x, cotangent)
+    )
+    assert "thunder_plugin_triton.cross_entropy.forward" in str(thunder.last_traces(compiled)[-1])
+
+
+@pytest.mark.skipif(not hasattr(F, NAME), reason="PyTorch has it since 2.13")
+def test_pytorchs_own_function() -> None:
+    x, weight, target = tensors()
+    bias = torch.randn(CLASSES, device=DEVICE)
+
+    def loss(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return F.linear_cross_entropy(x, weight, target, linear_bias=bias, label_smoothing=0.1)
+
+    assert_as_accurate_as_eager(loss, x, weight, bias, name=NAME)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "width", "accumulates", "size"),
+    [
+        (8192, 2048, True, 4096),  # two halves, without a sum in float32
+        (16384, 2048, True, 2048),
+        (5000, 2048, False, 1667),
+        (2048, 2048, True, 2048),
+        (1, 64, True, 1),
+    ],
+)
+def test_sizes_of_chunks(tokens: int, width: int, accumulates: bool, size: int) -> None:
+    assert chunks.chunk_size(tokens, width, accumulates=accumulates) == size
