@@ -13,12 +13,12 @@ from thunder_core.executors import Claim, Claimed, Decision, Declined, Derivativ
 from thunder_core.executors.executor_symbol import executor_symbol
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.passes.operations import with_strides
+from thunder_core.passes.repeated_heads import with_fewer_heads
 from thunder_plugin_sdpa.backends import Backend
 from thunder_plugin_sdpa.call import Call
 from thunder_plugin_sdpa.choice import MATH, Choice, choose
 from thunder_plugin_sdpa.fakes import own_strides
 from thunder_plugin_sdpa.formula import formula
-from thunder_plugin_sdpa.grouped import with_fewer_heads
 from thunder_plugin_sdpa.options import SdpaOptions
 
 

@@ -1,4 +1,4 @@
-"""Keys and values that the program repeats for groups of heads, as they were before.
+"""Keys and values of attention that the program repeats for groups of heads, as they were before.
 
 Two ways are in use: ``k.repeat_interleave(n, 1)``, and ``k[:, :, None].expand(...).reshape(...)``.
 """
@@ -17,7 +17,6 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.passes.proxies import is_view, tensor_inputs_of
 from thunder_core.symbols.registry import registry
-from thunder_plugin_sdpa.call import Call
 
 Producers = Mapping[str, BoundSymbol]
 
@@ -47,14 +46,14 @@ def with_fewer_heads(line: BoundSymbol, producers: Producers) -> BoundSymbol | N
         line: a call of scaled_dot_product_attention on tensors of four dimensions.
         producers: the lines before it, by the names of their results.
     """
-    call = Call.of(*line.args, **line.kwargs)
-    key, value = (_unrepeated(tensor, producers) for tensor in (call.key, call.value))
+    query, *repeated = line.args[:3]
+    key, value = (_unrepeated(tensor, producers) for tensor in repeated)
     if line.output.requires_grad:  # a detached value has another gradient
-        pairs = ((key, call.key), (value, call.value))
+        pairs = zip((key, value), repeated, strict=True)
         key, value = (old if old is not None and old.requires_grad == new.requires_grad else None for old, new in pairs)
     if key is None or value is None or key.shape[1] != value.shape[1]:
         return None
-    args = (call.query, key, value, *line.args[3:])
+    args = (query, key, value, *line.args[3:])
     return replace(line, args=args, kwargs={**line.kwargs, "enable_gqa": True})
 
 

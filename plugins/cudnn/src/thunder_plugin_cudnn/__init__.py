@@ -1,0 +1,1 @@
+"""cuDNN's attention and normalizations, through its graph interface, as an executor for Thunder."""

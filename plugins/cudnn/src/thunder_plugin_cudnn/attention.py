@@ -1,0 +1,144 @@
+"""``torch.nn.functional.scaled_dot_product_attention``, forward and backward, as it is called at run time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from thunder_core.executors import DerivativePair
+from thunder_core.passes.operations import with_strides
+from thunder_plugin_cudnn.attention_graphs import Slot, attention_backward, attention_forward
+from thunder_plugin_cudnn.layouts import aligned, layout_of, made_layout, ordered_strides, unfit_strides
+from thunder_plugin_cudnn.masks import as_bias
+from thunder_plugin_cudnn.plans import execute
+
+SEEDS: Final = 2**31
+
+
+def run(*args: Any, **kwargs: Any) -> Tensor:
+    """Without what backward needs."""
+    return _forward(True, False, None, *args, **kwargs)[0]
+
+
+def run_with_strides(stride: tuple[int, ...], *args: Any, **kwargs: Any) -> Tensor:
+    """`run`, whose result has these strides."""
+    return _forward(True, False, stride, *args, **kwargs)[0]
+
+
+def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    """The result, and what `backward` takes."""
+    return _forward(True, True, None, *args, **kwargs)
+
+
+def forward_with_strides(stride: tuple[int, ...], *args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    """`forward`, whose result has these strides."""
+    return _forward(True, True, stride, *args, **kwargs)
+
+
+def fake(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    """`forward` without computing."""
+    return _forward(False, True, None, *args, **kwargs)
+
+
+def fake_with_strides(stride: tuple[int, ...], *args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    """`forward_with_strides` without computing."""
+    return _forward(False, True, stride, *args, **kwargs)
+
+
+def _forward(
+    compute: bool,
+    differentiated: bool,
+    stride: tuple[int, ...] | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Tensor, tuple[Any, ...]]:
+    """cuDNN takes the numbers of heads from the shapes, and writes to any strides that `stride` may say."""
+    shape = (*query.shape[:3], value.shape[3])
+    own = ordered_strides(shape, query.stride())
+    if stride is not None and unfit_strides("", made_layout(query.dtype, shape, stride)) is None:
+        own = stride
+    output = torch.empty_strided(shape, own, dtype=query.dtype, device=query.device)
+    statistics = query.new_empty((*query.shape[:3], 1), dtype=torch.float32) if differentiated else None
+    philox = torch.randint(SEEDS, (2,), device=query.device) if dropout_p else None
+    scale = 1 / math.sqrt(query.shape[3]) if scale is None else scale
+    if compute:
+        tensors: dict[int, Tensor | None] = {
+            Slot.QUERY: aligned(query),
+            Slot.KEY: aligned(key),
+            Slot.VALUE: aligned(value),
+            Slot.OUTPUT: output,
+            Slot.BIAS: as_bias(attn_mask, query),
+        }
+        layouts = [None if tensor is None else layout_of(tensor) for tensor in tensors.values()]
+        description = (*layouts, is_causal, scale, dropout_p, differentiated)
+        tensors |= {Slot.STATISTICS: statistics, **_seeds(philox)}
+        execute(attention_forward, query.device, description, tensors)
+    if stride is not None:
+        output = with_strides(output, stride)
+    return output, (query, key, value, attn_mask, output, statistics, philox, dropout_p, is_causal, scale)
+
+
+def backward(
+    residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of query, key, value and of the mask. Deterministic where PyTorch is told to be."""
+    return _backward(torch.are_deterministic_algorithms_enabled(), residuals, cotangents, wanted)
+
+
+def deterministic_backward(
+    residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """`backward`, always deterministic."""
+    return _backward(True, residuals, cotangents, wanted)
+
+
+def _backward(
+    deterministic: bool, residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """The mask is made a bias again: it is the same for all layers, and its converted copies are not."""
+    query, key, value, mask, output, statistics, philox, dropout, causal, scale = residuals
+    if unfit_strides("", layout_of(output)) is not None:
+        output = output.contiguous()
+    given = [aligned(tensor) for tensor in (query, key, value)]
+    gradients = [torch.empty_like(tensor) for tensor in (query, key, value)]
+    (cotangent,) = cotangents
+    if unfit_strides("", layout_of(cotangent)) is not None:
+        cotangent = with_strides(cotangent, output.stride())
+    cotangent, bias = aligned(cotangent), as_bias(mask, query)
+    of_bias = torch.empty_like(bias) if bias is not None and wanted[3:] == (True,) else None
+    layouts = [layout_of(tensor) for tensor in (*given, output, cotangent)]
+    of_inputs = tuple([layout_of(tensor) for tensor in gradients])
+    of_mask = tuple([None if tensor is None else layout_of(tensor) for tensor in (bias, of_bias)])
+    tensors: dict[int, Tensor | None] = {
+        Slot.BIAS: bias,
+        Slot.OUTPUT: output,
+        Slot.STATISTICS: statistics,
+        Slot.COTANGENT: cotangent,
+        Slot.BIAS_GRADIENT: of_bias,
+        **_seeds(philox),
+        **dict(zip((Slot.QUERY, Slot.KEY, Slot.VALUE), given)),
+        **dict(zip((Slot.QUERY_GRADIENT, Slot.KEY_GRADIENT, Slot.VALUE_GRADIENT), gradients)),
+    }
+    description = (*layouts, of_inputs, *of_mask, causal, scale, dropout, deterministic)
+    execute(attention_backward, query.device, description, tensors)
+    found = (*gradients, None if of_bias is None else of_bias.view(mask.shape))
+    return tuple([gradient if want else None for gradient, want in zip(found, wanted)])
+
+
+def _seeds(philox: Tensor | None) -> dict[int, Tensor | None]:
+    """Of the random generator: backward makes the numbers of forward again."""
+    return {} if philox is None else {Slot.SEED: philox[:1], Slot.OFFSET: philox[1:]}
+
+
+PAIR: Final = DerivativePair(forward, backward, fake)
+DETERMINISTIC_PAIR: Final = DerivativePair(forward, deterministic_backward, fake)

@@ -1,0 +1,87 @@
+"""The executor: a table of the operations that cuDNN has graphs for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
+
+import torch.nn.functional as F
+
+from thunder_core.executors import Claim, Claimed, Decision, DerivativePair, OperatorExecutor
+from thunder_core.executors.executor_symbol import executor_symbol
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.symbol import Tag
+from thunder_core.passes.repeated_heads import with_fewer_heads
+from thunder_core.symbols import composites
+from thunder_plugin_cudnn import attention, layer_norm, rms_norm
+from thunder_plugin_cudnn.attention_support import Support
+from thunder_plugin_cudnn.layouts import ordered_strides
+from thunder_plugin_cudnn.options import CudnnOptions
+
+
+class CudnnExecutor(OperatorExecutor):
+    """Runs attention and normalizations by graphs of cuDNN.
+
+    Attributes:
+        options: as configured.
+        device: the type of device that they run on.
+    """
+
+    rewrites = True
+    options: CudnnOptions
+    device: str
+
+    def __init__(self, options: CudnnOptions | None = None, device: str = "cuda") -> None:
+        options = options or CudnnOptions()
+        object.__setattr__(self, "options", options)
+        object.__setattr__(self, "device", device)
+        pair = attention.DETERMINISTIC_PAIR if options.deterministic else attention.PAIR
+        support = Support(options.dropout, options.deterministic, device)
+        claims = {
+            "sdpa": (Claim(F.scaled_dot_product_attention, attention.run, support, pair),),
+            "layer_norm": (layer_norm.claim(F.layer_norm, device),),
+            "rms_norm": (rms_norm.claim(F.rms_norm, device), rms_norm.composite_claim(composites.rms_norm, device)),
+        }
+        super().__init__("cudnn", tuple([claim for name in options.operations for claim in claims[name]]))
+
+    def claim(self, bound: BoundSymbol) -> Decision:
+        """As the table says; attention writes its result with the strides of the line's."""
+        answer = super().claim(bound)
+        if not isinstance(answer, Claimed) or not _needs_strides(bound):
+            return answer
+        run = partial(attention.run_with_strides, bound.output.stride)
+        return replace(answer, implementation=executor_symbol(run, self.name, bound.symbol.tags, bound.symbol))
+
+    def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
+        """As the table says; attention writes its result with the strides of the line's."""
+        pair = super().derivative(bound)
+        if pair is None or not _needs_strides(bound):
+            return pair
+        stride = bound.output.stride
+        forward = partial(attention.forward_with_strides, stride)
+        return DerivativePair(forward, pair.backward, partial(attention.fake_with_strides, stride))
+
+    def rewritten(self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
+        """Attention with keys and values as they were before they were repeated."""
+        if not self.options.grouped or Tag.ATTENTION not in bound.symbol.tags or not self._takes(bound):
+            return None
+        found = with_fewer_heads(bound, producers)
+        return found if found is not None and self._takes(found) else None
+
+    def _takes(self, bound: BoundSymbol) -> bool:
+        return isinstance(super().claim(bound), Claimed)
+
+
+def _needs_strides(bound: BoundSymbol) -> bool:
+    """Whether the line's result, which lies as that of the kernel PyTorch would take, lies otherwise than the query."""
+    if Tag.ATTENTION not in bound.symbol.tags:
+        return False
+    wanted: tuple[int, ...] = bound.output.stride
+    return wanted != ordered_strides(bound.output.shape, bound.args[0].stride)
+
+
+@lru_cache(maxsize=64)
+def from_options(options: CudnnOptions) -> CudnnExecutor:
+    """The executor for these options; the same one for equal ones."""
+    return CudnnExecutor(options)

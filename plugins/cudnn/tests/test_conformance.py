@@ -1,0 +1,23 @@
+"""The conformance suite on a CPU, with the fake in the library's place. `test_cuda` runs it on a GPU."""
+
+from __future__ import annotations
+
+import torch
+from cudnn_samples import SAMPLES
+from fake_cudnn import installed
+
+from thunder_core.testing import executor_suite
+from thunder_plugin_cudnn.executor import CudnnExecutor
+
+ROUNDED = (2e-2, 2e-2)
+"""Attention rounds its weights in other places than the formula does."""
+
+with installed():
+    test_conformance = executor_suite(
+        CudnnExecutor(device="cpu"),
+        dtypes=(torch.float32, torch.bfloat16),
+        samples=SAMPLES,
+        tolerances={("torch.nn.functional.scaled_dot_product_attention", torch.bfloat16): ROUNDED},
+        skip={"*.composites.rms_norm-claims": "programs record its parts, and a pass finds it"},
+        limit=4,
+    )

@@ -1,0 +1,124 @@
+"""The package as a plugin: metadata, lightness, its README. ``UPDATE_DOCUMENTS=1`` writes the table of options anew."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from thunder_core.errors import ConfigError
+from thunder_core.plugins import API, ExecutorOptions
+from thunder_core.plugins.host import host, reset_host
+from thunder_core.plugins.states import PluginRecord, PluginState
+from thunder_plugin_cudnn import library
+from thunder_plugin_cudnn.executor import from_options
+from thunder_plugin_cudnn.options import CudnnOptions
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+LIBRARY = "nvidia-cudnn-frontend"
+
+
+def table() -> str:
+    rows = ["| option | values | default | meaning |", "|---|---|---|---|"]
+    properties = CudnnOptions.model_json_schema()["properties"]
+    for name, field in CudnnOptions.model_fields.items():
+        if name not in ExecutorOptions.model_fields:
+            schema = properties[name]
+            names = ", ".join(f"`{value}`" for value in schema.get("items", {}).get("enum", ()))
+            values = f"list of {names}" if names else schema["type"]
+            default = list(field.default) if isinstance(field.default, tuple) else field.default
+            rows.append(f"| `{name}` | {values} | `{default!r}` | {' '.join(str(field.description).split())} |")
+    return "\n".join(rows)
+
+
+def test_options_in_the_readme() -> None:
+    text = README.read_text()
+    found = re.search(r"<!-- options -->\n\n?(.*?)\n## ", text, re.DOTALL)
+    assert found
+    if os.environ.get("UPDATE_DOCUMENTS"):
+        README.write_text(text.replace(found[0], f"<!-- options -->\n{table()}\n\n## "))
+    else:
+        assert found[1].strip() == table()
+
+
+def test_examples_in_the_readme() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 1
+    exec(blocks[0], {})
+
+
+def test_metadata() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["thunder.plugins"] == {"cudnn": "thunder_plugin_cudnn.plugin"}
+    assert project["entry-points"]["thunder.plugin_api"] == {"cudnn": str(API)}
+
+
+def test_importing_the_plugin_is_light() -> None:
+    code = "import sys, thunder_plugin_cudnn.plugin as p; p.thunder_executors(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "why"),
+    [
+        (None, PluginState.LIBRARY_MISSING, f"it needs {LIBRARY}, which is not installed"),
+        ("1.10.0", PluginState.VERSION_CONFLICT, f"it needs {LIBRARY}<2,>=1.20, and {LIBRARY} 1.10.0 is installed"),
+        ("1.32.0", PluginState.AVAILABLE, ""),
+    ],
+)
+def test_which_library_is_installed(
+    version: str | None, state: PluginState, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As told from metadata; a real library is hidden by one that stands first on the path."""
+    if version is None and any(found.metadata["Name"] == LIBRARY for found in importlib.metadata.distributions()):
+        pytest.skip("the library is installed")
+    if version is not None:
+        folder = tmp_path / f"nvidia_cudnn_frontend-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {LIBRARY}\nVersion: {version}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+    reset_host()
+    try:
+        found = _record()
+    finally:
+        reset_host()
+    assert (found.state, found.why) == (state, why)
+
+
+def _record() -> PluginRecord:
+    return next(record for record in host().records if record.name == "cudnn")
+
+
+def test_the_doctor_compares_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert library.check().ok == (not torch.cuda.is_available() or torch.backends.cudnn.version() == 91900)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for version, ok in ((91900, True), (91800, False)):
+        monkeypatch.setattr(torch.backends.cudnn, "version", lambda version=version: version)
+        assert library.check().ok is ok
+
+
+def test_equal_options_are_one_executor() -> None:
+    assert from_options(CudnnOptions()) is from_options(CudnnOptions())
+    assert from_options(CudnnOptions()) is not from_options(CudnnOptions(dropout=True))
+
+
+def test_operations_are_chosen() -> None:
+    names = {claim.symbol.__name__ for claim in from_options(CudnnOptions(operations=("sdpa",))).claims}  # type: ignore[union-attr]
+    assert names == {"scaled_dot_product_attention"}
+
+
+@pytest.mark.parametrize("options", [{"operations": ["sdp"]}, {"operations": []}, {"droput": True}])
+def test_wrong_options(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        thunder.jit(lambda x: x, executors=[{"cudnn": options}])
