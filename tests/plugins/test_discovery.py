@@ -48,6 +48,39 @@ def test_missing_library(site: Site) -> None:
     assert module not in sys.modules
 
 
+@pytest.mark.parametrize("version", [None, "9.0"])
+def test_library_that_is_in_no_registry(site: Site, version: str | None) -> None:
+    """What pip finds under its name, if anything, is something else."""
+    if version:
+        site.distribution("hand-made", version=version)
+    urls = {"Homepage": "https://alpha.example", "Library": "https://vendor.example/build"}
+    site.plugin("alpha", requires=("hand-made<1; extra == 'lib'",), extras=("lib",), urls=urls)
+    found = record("alpha")
+    assert found.state is (PluginState.VERSION_CONFLICT if version else PluginState.LIBRARY_MISSING)
+    assert found.advice == "see https://vendor.example/build"
+
+
+@pytest.mark.parametrize(
+    ("installed", "state"),
+    [
+        ({}, PluginState.LIBRARY_MISSING),
+        ({"vendor-cu13": "2.0"}, PluginState.AVAILABLE),
+        ({"vendor-cu12": "1.0", "vendor-cu13": "2.0"}, PluginState.AVAILABLE),
+        ({"vendor-cu12": "1.0"}, PluginState.VERSION_CONFLICT),
+    ],
+)
+def test_one_of_several_libraries(site: Site, installed: dict[str, str], state: PluginState) -> None:
+    for name, version in installed.items():
+        site.distribution(name, version=version)
+    requires = ("vendor-cu12>=2; extra == 'lib-cu12'", "vendor-cu13>=2; extra == 'lib-cu13'")
+    site.plugin("alpha", requires=requires, extras=("lib-cu12", "lib-cu13"))
+    found = record("alpha")
+    assert found.state is state
+    if not installed:
+        assert found.why == "it needs one of vendor-cu12, vendor-cu13, and none of them is installed"
+        assert found.advice == "pip install 'plugin-alpha[EXTRA]' with one of lib-cu12, lib-cu13"
+
+
 def test_library_of_another_version(site: Site) -> None:
     site.distribution("Vendor.Library", version="1.9")
     site.plugin("alpha", requires=('vendor_library>=2.1; extra == "lib"',))
@@ -157,7 +190,7 @@ def test_the_name_of_the_core_is_taken(site: Site) -> None:
     assert (core.distribution, core.state) == ("thunder-core", PluginState.AVAILABLE)
     assert (impostor.distribution, impostor.state) == ("impostor", PluginState.NAME_CLASH)
     assert host().load("core").plugin.distribution == "thunder-core"
-    assert host().records[1].state is PluginState.NAME_CLASH
+    assert [found.state for found in host().records if found.distribution == "impostor"] == [PluginState.NAME_CLASH]
 
 
 def test_one_distribution_found_twice_is_no_clash(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

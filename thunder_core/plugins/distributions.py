@@ -30,6 +30,7 @@ class PluginDistribution:
         extras: the names of its extras.
         plugins: for each plugin where its object is, ``module:attribute``.
         interfaces: for each plugin the number of the interface that it was written for, as text.
+        library: the page that says how to install the library, the project URL ``Library``; empty where pip does it.
     """
 
     name: str
@@ -38,6 +39,7 @@ class PluginDistribution:
     extras: frozenset[str]
     plugins: dict[str, str]
     interfaces: dict[str, str]
+    library: str
 
 
 class Installed:
@@ -127,4 +129,11 @@ def _plugin_distribution(
         frozenset(headers.all("Provides-Extra")),
         groups[GROUP],
         groups.get(API_GROUP, {}),
+        _project_url(headers, "Library"),
     )
+
+
+def _project_url(headers: Headers, label: str) -> str:
+    """The address with this label; empty if there is none."""
+    pairs = (value.partition(",") for value in headers.all("Project-URL"))
+    return next((address.strip() for name, _, address in pairs if name.strip() == label), "")

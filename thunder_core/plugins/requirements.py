@@ -17,13 +17,14 @@ from thunder_core.plugins.distributions import CORE, Installed, PluginDistributi
 from thunder_core.plugins.states import PluginState
 
 LIBRARY_EXTRA: Final = "lib"
-"""The extra that a plugin declares the vendor's library in."""
+"""The extra that a plugin declares the vendor's library in. Of extras that begin with it and a dash, one is enough:
+for a library that is a distribution for each version of CUDA, say."""
 _EXTRA: Final = re.compile(r"""extra\s*==\s*["']([^"']*)["']""")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Why a plugin cannot be used: its state, one sentence, and the command that repairs it."""
+    """Why a plugin cannot be used: its state, one sentence, and the command that repairs it, or the page that does."""
 
     state: PluginState
     why: str
@@ -65,9 +66,26 @@ def _core_conflict(distribution: PluginDistribution, version: str) -> Finding | 
 
 
 def _library_problem(distribution: PluginDistribution, installed: Installed) -> Finding | None:
+    """What is missing of the extra ``lib``, and of one of the extras ``lib-...``, if there are such."""
+    problem = _extra_problem(distribution, LIBRARY_EXTRA, installed)
+    alternatives = sorted(extra for extra in distribution.extras if normalized(extra).startswith(f"{LIBRARY_EXTRA}-"))
+    findings = [_extra_problem(distribution, normalized(extra), installed) for extra in alternatives]
+    found = [finding for finding in findings if finding is not None]
+    if problem is not None or len(found) < len(alternatives) or not found:
+        return problem
+    conflict = next((finding for finding in found if finding.state is PluginState.VERSION_CONFLICT), None)
+    if conflict is not None:
+        return conflict
+    names = [needed.name for extra in alternatives for needed in _of_extra(distribution, extra, frozenset())]
+    why = f"it needs one of {', '.join(names)}, and none of them is installed"
+    extras = f"{distribution.name}[EXTRA]"
+    return Finding(PluginState.LIBRARY_MISSING, why, f"pip install '{extras}' with one of {', '.join(alternatives)}")
+
+
+def _extra_problem(distribution: PluginDistribution, extra: str, installed: Installed) -> Finding | None:
     conflicts: list[tuple[Requirement, str]] = []
     missing: list[Requirement] = []
-    for requirement in _of_extra(distribution, LIBRARY_EXTRA, frozenset()):
+    for requirement in _of_extra(distribution, extra, frozenset()):
         version = installed.version(requirement.name)
         if version is None:
             missing.append(requirement)
@@ -76,12 +94,18 @@ def _library_problem(distribution: PluginDistribution, installed: Installed) -> 
     if missing:
         names = " and ".join(requirement.name for requirement in missing)
         why = f"it needs {names}, which {'is' if len(missing) == 1 else 'are'} not installed"
-        return Finding(PluginState.LIBRARY_MISSING, why, f"pip install '{distribution.name}[{LIBRARY_EXTRA}]'")
+        advice = _own_page(distribution) or f"pip install '{distribution.name}[{extra}]'"
+        return Finding(PluginState.LIBRARY_MISSING, why, advice)
     if conflicts:
         why = "; ".join(_conflict(requirement, version) for requirement, version in conflicts)
         wanted = " ".join(f"'{requirement.name}{requirement.specifier}'" for requirement, _ in conflicts)
-        return Finding(PluginState.VERSION_CONFLICT, why, f"pip install {wanted}")
+        return Finding(PluginState.VERSION_CONFLICT, why, _own_page(distribution) or f"pip install {wanted}")
     return None
+
+
+def _own_page(distribution: PluginDistribution) -> str:
+    """Where to look, of a library that is in no registry."""
+    return f"see {distribution.library}" if distribution.library else ""
 
 
 def _of_extra(distribution: PluginDistribution, extra: str, followed: frozenset[str]) -> Iterator[Requirement]:

@@ -15,6 +15,7 @@ class RegionReport:
         read: different ones that were read from disk.
         compiled: different ones that were compiled now, or refused.
         notes: what went wrong with the compiled regions on disk.
+        contents: what is in the regions that run, in words; equal ones once.
     """
 
     regions: int
@@ -22,9 +23,11 @@ class RegionReport:
     read: int
     compiled: int
     notes: tuple[str, ...]
+    contents: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """For people."""
         different = self.known + self.read + self.compiled
         counts = f"{self.compiled} compiled, {self.read} read from disk, {self.known} known"
-        return [f"{self.regions} regions, {different} of them different: {counts}", *self.notes]
+        own = [f"  {content}" for content in self.contents]
+        return [f"{self.regions} regions, {different} of them different: {counts}", *own, *self.notes]

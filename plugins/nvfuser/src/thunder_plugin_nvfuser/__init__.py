@@ -1,0 +1,1 @@
+"""Regions of Thunder programs, compiled by nvFuser."""

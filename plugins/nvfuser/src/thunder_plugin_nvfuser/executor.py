@@ -1,0 +1,63 @@
+"""The executor: which lines it takes, and how it compiles regions of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from thunder_core.executors import FusionExecutor
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_plugin_nvfuser.compilation import compile_region
+from thunder_plugin_nvfuser.fusible import can_fuse
+from thunder_plugin_nvfuser.options import NvfuserOptions
+from thunder_plugin_nvfuser.row import Kind
+from thunder_plugin_nvfuser.script import save
+from thunder_plugin_nvfuser.writer import Unwritable, write
+
+
+@dataclass(frozen=True)
+class NvfuserExecutor(FusionExecutor):
+    """Compiles regions with nvFuser. Those with equal options and the same library are equal.
+
+    Compiled regions are not kept on disk: nvFuser's direct interface has nothing to save them with. Each process
+    defines and compiles its regions anew, equal ones once.
+
+    Attributes:
+        options: as configured.
+        library: the module ``nvfuser_direct``.
+        device_type: of the devices that it runs on.
+    """
+
+    options: NvfuserOptions
+    library: Any
+    device_type: str = "cuda"
+    name: str = "nvfuser"
+    _compiled: Counter[str] = field(default_factory=Counter, compare=False, repr=False)
+
+    @property
+    def smallest(self) -> int:  # type: ignore[override]
+        """As configured."""
+        return self.options.smallest
+
+    def can_fuse(self, bound: BoundSymbol) -> bool | str:
+        """Whether nvFuser runs the line. Asked of its core-ATen operators."""
+        return can_fuse(bound, self.options, self.device_type)
+
+    def fuse(self, region: Trace) -> Callable[..., Sequence[Any]] | str:
+        """Define the region and compile it; what nvFuser refuses is refused here, with its words."""
+        try:
+            written = write(region, self.options)
+        except Unwritable as error:
+            return f"its region cannot be written down: {error}"
+        if not self.options.shape_only and written.kinds <= {Kind.MOVES}:
+            return "its region only moves elements (option shape_only)"
+        if self.options.fuel is not None and self._compiled["regions"] >= self.options.fuel:
+            return f"{self.options.fuel} regions were compiled (option fuel)"
+        self._compiled["regions"] += 1
+        if self.options.save_definitions is not None:
+            save(written, Path(self.options.save_definitions))
+        return compile_region(written, self.library, self.options)

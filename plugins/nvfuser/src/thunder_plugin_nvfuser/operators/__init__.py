@@ -1,0 +1,1 @@
+"""The operators that nvFuser runs, a file for each kind."""

@@ -1,0 +1,38 @@
+"""In which dtype an operator computes, by PyTorch's own rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
+from torch._prims_common import elementwise_dtypes
+
+WIDEST: Final = PROMOTION.DEFAULT
+"""The widest dtype of the operands."""
+FLOAT: Final = PROMOTION.INT_TO_FLOAT
+"""The same; the default dtype for integers."""
+COMPARISON: Final = PROMOTION.ALWAYS_BOOL
+"""The widest dtype of the operands; the result is boolean."""
+
+
+def computation_dtype(operands: Sequence[Any], rule: PROMOTION) -> torch.dtype:
+    """The dtype to compute in. Half precision is computed in float32, as PyTorch's kernels do it.
+
+    Args:
+        operands: numbers, and things with ``dtype`` and ``shape``.
+    """
+    kinds = tuple([x if isinstance(x, bool | int | float) else (x.dtype, bool(len(x.shape))) for x in operands])
+    return _dtype(kinds, tuple(map(type, kinds)), rule, torch.get_default_dtype())
+
+
+@lru_cache(maxsize=4096)
+def _dtype(kinds: tuple[Any, ...], types: tuple[type, ...], rule: PROMOTION, default: torch.dtype) -> torch.dtype:
+    operands = [
+        torch.empty((1,) if kind[1] else (), dtype=kind[0], device="meta") if isinstance(kind, tuple) else kind
+        for kind in kinds
+    ]
+    dtype, _ = elementwise_dtypes(*operands, type_promotion_kind=rule)
+    return dtype
