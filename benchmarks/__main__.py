@@ -10,6 +10,7 @@ from benchmarks import commands, options
 from benchmarks.chart import NoChart
 from benchmarks.figures import FIGURES
 from benchmarks.implementations import UnknownImplementation
+from benchmarks.operators import command as operators
 from benchmarks.process import ChildFailed
 from benchmarks.stored import NotAResult
 
@@ -68,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     command = _command(found, "all", "everything from overhead to plugin-discovery")
     options.add_implementations(command)
     command.set_defaults(run=commands.measure_figures, figures=list(FIGURES))
+    command = _command(found, "operators", "single operators: share of the machine's limits, error, who took them")
+    operators.add_options(command)
+    command.set_defaults(run=commands.measure_operators)
     command = _command(found, "show", "results that were written with --json or --keep")
     command.add_argument("files", nargs="+", type=Path, metavar="FILE")
     command.set_defaults(run=commands.show_results)

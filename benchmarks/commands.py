@@ -9,10 +9,12 @@ import time
 from typing import Any
 
 from benchmarks import chart, machine, options, stored, table
+from benchmarks.availability import required, unavailable
 from benchmarks.comparison import Plan, Run, compare
 from benchmarks.figures import FIGURES
-from benchmarks.implementations import COMPARED, check
+from benchmarks.implementations import COMPARED, checked
 from benchmarks.models.subject import UnknownModel
+from benchmarks.operators import command as operators
 from benchmarks.process import ChildFailed, in_fresh_process
 from benchmarks.row import Row
 from benchmarks.summary import ALL, rows_of
@@ -37,19 +39,26 @@ def compare_models(chosen: argparse.Namespace) -> int:
     except (UnknownModel, ModuleNotFoundError, ValueError) as error:
         raise Refused(str(error)) from error
     threads = chosen.threads or options.THREADS[device["type"]]
-    names = [check(name, device["type"]) for name in dict.fromkeys(chosen.impl or COMPARED)]
+    names = checked(chosen.impl or COMPARED)
+    absent = unavailable(names, device["type"])
+    names = [name for name in names if name not in absent]
+    if not names:
+        raise Refused("; ".join(f"{name}: {reason}" for name, reason in absent.items()))
     if chosen.baseline and chosen.baseline not in names:
         raise Refused(f"--baseline {chosen.baseline} is not among the implementations: {', '.join(names)}")
     plan = Plan(workloads, names, chosen.rounds, chosen.cache, chosen.noise, threads)
     circumstances = _circumstances(threads) | {"device": device}
     metrics = chosen.metrics or ALL
 
+    def found(runs: list[Run]) -> list[Row]:
+        return rows_of(runs, metrics, chosen.by_metric, {name: f"not available: {why}" for name, why in absent.items()})
+
     def keep(runs: list[Run]) -> None:
-        rows = rows_of(runs, metrics, chosen.by_metric)
+        rows = found(runs)
         _write(chosen, circumstances, rows, baseline=chosen.baseline, runs=[run.as_json() for run in runs])
 
     runs = compare(plan, after=keep)
-    _show(chosen, circumstances, rows_of(runs, metrics, chosen.by_metric))
+    _show(chosen, circumstances, found(runs))
     failures = [run for run in runs if run.failure]
     table.notes(f"FAILED: {run.name}: {run.failure.splitlines()[-1]}" for run in failures)
     return 1 if failures else 0
@@ -61,7 +70,7 @@ def measure_figures(chosen: argparse.Namespace) -> int:
         chosen.steps = chosen.steps or 10
         return compare_models(chosen)
     threads = chosen.threads or 1
-    names = [check(name, "cpu") for name in chosen.impl] if chosen.impl else None
+    names = required(checked(chosen.impl), "cpu") if chosen.impl else None
     circumstances = _circumstances(threads)
     rows: list[Row] = []
     for name in chosen.figures:
@@ -72,6 +81,28 @@ def measure_figures(chosen: argparse.Namespace) -> int:
         _write(chosen, circumstances, rows, baseline=chosen.baseline)
     _show(chosen, circumstances, rows)
     return 0
+
+
+def measure_operators(chosen: argparse.Namespace) -> int:
+    """``operators``: single operators by each executor alone, and by others."""
+    if chosen.list_operators:
+        print(operators.listing())
+        return 0
+    if chosen.chart:
+        chart.check()
+    device = _device(chosen.device)
+    threads = chosen.threads or options.THREADS[device["type"]]
+    circumstances = _circumstances(threads) | {"device": device}
+    rows, notes, failed = operators.rows(
+        chosen,
+        device["type"],
+        threads,
+        after=lambda rows: _write(chosen, circumstances, rows, baseline=chosen.baseline),
+    )
+    table.show(rows, chosen.baseline)
+    table.notes([*notes, *stored.facts(circumstances)])
+    _draw(chosen, [row for row in rows if row.unit == "us"])
+    return 1 if failed else 0
 
 
 def show_results(chosen: argparse.Namespace) -> int:

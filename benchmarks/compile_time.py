@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import programs
-from benchmarks.implementations import compile_with, unavailable
+from benchmarks.availability import unavailable
+from benchmarks.implementations import compile_with
 from benchmarks.process import in_fresh_process
 from benchmarks.row import Row, reached_by_thunder
 

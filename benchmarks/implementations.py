@@ -7,23 +7,44 @@ with a configuration. What belongs to a package that may be missing says so when
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import re
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-COMPILERS = ("c++", "g++", "clang++", "cl")
 MODES = {
     "compile": "default",
     "compile-reduce-overhead": "reduce-overhead",
     "compile-max-autotune": "max-autotune",
 }
 """Modes of torch.compile, by name of the implementation."""
+FLOAT8_RECIPES = {"torchao-float8": "tensorwise", "torchao-float8-rowwise": "rowwise"}
+"""How torchao scales numbers to float8, by name of the implementation."""
 COMPARED = ("eager", "compile", "thunder")
-FORMS = (*MODES, "thunder[EXECUTORS+TRANSFORMS]", "thunder:CONFIG", "torchao-float8", "lightning-thunder")
+GROUPS = {
+    "lists": (
+        "eager",
+        "compile",
+        "torchao-float8",
+        "thunder[inductor]",
+        "thunder[triton,inductor]",
+        "thunder[cudnn,triton,inductor]",
+        "thunder[nvfuser]",
+        "thunder[cudnn,triton,nvfuser]",
+        "thunder[te,cudnn,triton,inductor]",
+    )
+}
+"""Names for several implementations: ``lists`` are lists of executors for a GPU, and what they are compared with."""
+FORMS = (
+    *MODES,
+    "thunder[EXECUTORS+TRANSFORMS]",
+    "thunder:CONFIG",
+    *FLOAT8_RECIPES,
+    "lightning-thunder",
+    *(f"{name} (several)" for name in GROUPS),
+)
+FLOAT8_EXECUTORS = frozenset({"te"})
+"""Executors whose matrix products take float8, so that losses differ from eager's by more than rounding."""
 _THUNDER = re.compile(r"thunder(?:\[(?P<executors>[^+\]]*)(?:\+(?P<transforms>[^\]]*))?\]|:(?P<config>.+))?")
 
 
@@ -31,39 +52,46 @@ class UnknownImplementation(ValueError):
     """There is no such implementation, or what it needs is not installed; the message says which."""
 
 
-def check(name: str, device: str) -> str:
-    """``name``, if it can run on ``device``; nothing heavy is imported.
+def check(name: str) -> str:
+    """``name``, if it is one; whether it can run here is for `benchmarks.availability`.
 
     Raises:
-        UnknownImplementation: it is not one, or a package that it needs is missing.
+        UnknownImplementation: it is not one, or its configuration file does not exist.
     """
     from thunder_core.plugins.nearest import suggestion
 
-    reason = None
     if found := _THUNDER.fullmatch(name):
         if found["config"] and found["config"].endswith((".yaml", ".yml")) and not Path(found["config"]).exists():
-            reason = f"no file {found['config']}"
-    elif name in MODES:
-        reason = unavailable([name], device).get(name)
-    elif name in ("torchao-float8", "lightning-thunder"):
-        package = name.partition("-float8")[0]
-        reason = None if _installed(package) else f"it needs the package {package}, which is not installed"
-    elif name != "eager":
+            raise UnknownImplementation(f"{name}: no file {found['config']}")
+    elif name not in (*MODES, *FLOAT8_RECIPES, "lightning-thunder", "eager"):
         known = ["eager", "thunder", *FORMS]
         raise UnknownImplementation(
             f"no implementation {name!r}{suggestion(name, known)}; there are {', '.join(known)}"
         )
-    if reason:
-        raise UnknownImplementation(f"{name}: {reason}")
     return name
 
 
-def unavailable(names: list[str], device: str = "cpu") -> dict[str, str]:
-    """Those of the implementations that cannot run here, with the reason."""
-    if device != "cpu" or any(map(shutil.which, COMPILERS)):
-        return {}
-    reason = "no C++ compiler on this machine, and torch.compile's CPU back end needs one"
-    return {name: reason for name in names if name in MODES}
+def checked(names: Iterable[str]) -> list[str]:
+    """The implementations of these names, groups among them written out, each once. Errors as `check`."""
+    every = [member for name in names for member in GROUPS.get(name, (name,))]
+    return [check(name) for name in dict.fromkeys(every)]
+
+
+def executors_of(name: str) -> list[str]:
+    """The executors that an implementation names."""
+    found = _THUNDER.fullmatch(name)
+    return _chosen(found).get("executors", []) if found else []
+
+
+def asked_of_thunder(name: str) -> dict[str, Any] | None:
+    """What ``thunder.jit`` is given; None for what is not Thunder."""
+    found = _THUNDER.fullmatch(name)
+    return _chosen(found) if found else None
+
+
+def in_float8(name: str) -> bool:
+    """Whether matrix products take float8."""
+    return name in FLOAT8_RECIPES or not FLOAT8_EXECUTORS.isdisjoint(executors_of(name))
 
 
 def compiles(name: str) -> bool:
@@ -81,19 +109,20 @@ def compile_with(
     """
     if name == "eager":
         return program
-    if found := _THUNDER.fullmatch(name):
+    if (asked := asked_of_thunder(name)) is not None:
         import thunder
 
         limits = {"recompile_warning": max(entries, 8), "recompile_limit": max(entries, 64)}
-        return thunder.jit(program, **_chosen(found), **limits, **options)
+        return thunder.jit(program, **asked, **limits, **options)
     if name == "lightning-thunder":
         from benchmarks.lightning_thunder import lightning_thunder
 
         return lightning_thunder().jit(program)
-    if name == "torchao-float8":
-        from torchao.float8 import convert_to_float8_training
+    if name in FLOAT8_RECIPES:
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
-        convert_to_float8_training(program, module_filter_fn=_float8_fits)
+        recipe = Float8LinearConfig.from_recipe_name(FLOAT8_RECIPES[name])
+        convert_to_float8_training(program, config=recipe, module_filter_fn=_float8_fits)
     import torch
     import torch._dynamo
 
@@ -114,12 +143,6 @@ def _chosen(found: re.Match[str]) -> dict[str, Any]:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _installed(package: str) -> bool:
-    if package == "lightning-thunder":
-        return any(importlib.metadata.distributions(name=package))
-    return importlib.util.find_spec(package) is not None
 
 
 def _float8_fits(module: Any, name: str) -> bool:

@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 NOISE_LIMIT = 2
+FLOAT8_LIMIT = 1
+"""Percent that the last losses of training in float8 may differ by."""
 RESOLUTION = {"bf16-true": 2**-7, "bf16-autocast": 2**-7, "float32": 2**-12}
 """Of bfloat16, 2**-7: the distance of two neighbouring numbers, relative to them, at most; a ``bf16-true`` loss is one.
 

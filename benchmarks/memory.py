@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks import programs
-from benchmarks.implementations import compile_with, unavailable
+from benchmarks.availability import unavailable
+from benchmarks.implementations import compile_with
 from benchmarks.process import in_fresh_process
 from benchmarks.row import Row, reached_by_thunder
 

@@ -11,7 +11,7 @@ import yaml
 
 from benchmarks.comparison import CACHES
 from benchmarks.implementations import FORMS
-from benchmarks.workload import OPTIMIZERS, PRECISIONS, Workload
+from benchmarks.workload import LOSSES, OPTIMIZERS, PRECISIONS, Workload
 
 SHAPES = {
     ("cuda", "training"): (4, 2048),
@@ -32,7 +32,9 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--baseline", metavar="IMPL", help="ratios refer to it (default: compile, else eager)")
     output.add_argument("--json", type=Path, metavar="FILE", help="write the result to this file")
     output.add_argument("--keep", action="store_true", help="write it to benchmarks/results/, named by date and commit")
-    output.add_argument("--chart", type=Path, metavar="FILE", help="draw it, to a .png or .svg; needs matplotlib")
+    output.add_argument(
+        "--chart", "--plot", type=Path, metavar="FILE", help="draw it, to a .png or .svg; needs matplotlib"
+    )
 
 
 def add_implementations(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +71,8 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
     )
     work.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: auto")
     work.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw", help="of training (default: adamw, fused)")
+    work.add_argument("--loss", choices=LOSSES, default="inside",
+                      help="of training: in the program that is compiled, or by PyTorch (default: inside)")  # fmt: skip
     work.add_argument(
         "--steps", type=int, metavar="N", help="steps of each run, of which the last half, at most 20, are timed"
     )
@@ -97,7 +101,7 @@ def workloads(options: argparse.Namespace, tasks: list[str], device: str) -> lis
         batch, sequence = SHAPES[device, "training" if task == "training" else "other"]
         length = 0 if model in WITHOUT_TOKENS else options.sequence or sequence
         sizes = {"batch": options.batch or batch, "sequence": length, "steps": options.steps}
-        common = {"optimizer": options.optimizer, "overrides": fixed | depth}
+        common = {"optimizer": options.optimizer, "loss": options.loss, "overrides": fixed | depth}
         found.append(Workload(model, task, precision, device, **sizes, **common))
     return found
 

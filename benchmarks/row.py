@@ -8,6 +8,8 @@ from typing import Any
 
 BASELINES = ("compile", "torch.compile", "eager")
 """What ratios refer to unless somebody says otherwise: the first of these that was measured."""
+WITHOUT_RATIO = ("", "%", "x", "GB/s", "TFLOP/s")
+"""Units whose values have no ratio that says anything new."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,7 @@ class Row:
     Attributes:
         group: what it belongs to: rows of a group are one table.
         what: what was measured, one line.
-        unit: of the values: us, ms, s, MiB, %, 1/s, x (a ratio) or an empty string.
+        unit: of the values: us, ms, s, MiB, %, 1/s, GB/s, TFLOP/s, x (a ratio) or an empty string.
         values: a number for each implementation; absent where it has no meaning or was not measured.
         skipped: why an implementation was not measured, by its name.
         goal: what Thunder is to reach, in words; empty if there is none.
@@ -43,7 +45,7 @@ class Row:
     def ratios(self, baseline: str | None = None) -> dict[str, float]:
         """Each value divided by the baseline's; empty if that was not measured or the unit has no meaningful ratio."""
         name = baseline or next((name for name in BASELINES if name in self.values), "")
-        if self.unit in ("", "%", "x") or not self.values.get(name):
+        if self.unit in WITHOUT_RATIO or not self.values.get(name):
             return {}
         return {other: value / self.values[name] for other, value in self.values.items() if other != name}
 

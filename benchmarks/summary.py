@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.comparison import Run
-from benchmarks.losses import allowed, largest, largest_difference
+from benchmarks.implementations import in_float8
+from benchmarks.losses import FLOAT8_LIMIT, allowed, largest, largest_difference
 from benchmarks.row import Row
 from benchmarks.workload import Workload
 
@@ -59,21 +60,26 @@ LOSS = "loss"
 ALL = (*(metric.name for metric in METRICS), LOSS)
 
 
-def rows_of(runs: Sequence[Run], metrics: Sequence[str] = ALL, by_metric: bool = False) -> list[Row]:
-    """A row for each workload and metric, grouped by workload, or by metric."""
+def rows_of(
+    runs: Sequence[Run], metrics: Sequence[str] = ALL, by_metric: bool = False, absent: Mapping[str, str] | None = None
+) -> list[Row]:
+    """A row for each workload and metric, grouped by workload, or by metric.
+
+    ``absent`` are implementations that were asked for and did not run, with the reason.
+    """
     workloads = dict.fromkeys((run.workload.task, run.workload.label) for run in runs)
     rows = []
     for workload in workloads:
         members = [run for run in runs if (run.workload.task, run.workload.label) == workload]
-        rows += [row for row in _rows(members, metrics, by_metric) if row.values]
+        rows += [row for row in _rows(members, metrics, by_metric, absent or {}) if row.values]
     groups = list(dict.fromkeys(row.group for row in rows))
     return sorted(rows, key=lambda row: groups.index(row.group))
 
 
-def _rows(runs: list[Run], metrics: Sequence[str], by_metric: bool) -> list[Row]:
+def _rows(runs: list[Run], metrics: Sequence[str], by_metric: bool, absent: Mapping[str, str]) -> list[Row]:
     shown = [run for run in runs if not run.reference]
     failed = {run.implementation: run.failure.splitlines()[-1] for run in shown if run.failure}
-    rows = [_row(metric, shown, failed, by_metric) for metric in METRICS if metric.name in metrics]
+    rows = [_row(metric, shown, {**absent, **failed}, by_metric) for metric in METRICS if metric.name in metrics]
     return [*rows, *(_loss_rows(runs, by_metric) if LOSS in metrics else [])]
 
 
@@ -102,12 +108,30 @@ def _loss_rows(runs: list[Run], by_metric: bool) -> list[Row]:
     limit = allowed(noise.values(), runs[0].workload.precision)
     names = dict.fromkeys(run.implementation for run, _ in differences)
     farthest = {name: largest(d for run, d in differences if run.implementation == name) for name in names}
-    verdicts = [difference <= limit for name, difference in farthest.items() if name != "eager"]
+    # Float8 rounds more coarsely than the noise: there the last losses count, in a row of their own.
+    verdicts = [difference <= limit for name, difference in farthest.items() if name != "eager" and not in_float8(name)]
     titles = _titles(runs[0].workload, "losses, from eager's (eager: other kernels)", by_metric)
     values = {name: 100 * farthest[name] for name in sorted(farthest, key=lambda name: name != "eager")}
     details = {"steps": len(expected), "eager with other kernels": noise}
     goal = f"<= {100 * limit:.2g} %"
-    return [Row(*titles, "%", values, {}, goal, all(verdicts) if verdicts else None, details)]
+    row = Row(*titles, "%", values, {}, goal, all(verdicts) if verdicts else None, details)
+    return [row, *_last_losses(finished, expected, by_metric)]
+
+
+def _last_losses(runs: list[Run], expected: list[float], by_metric: bool) -> list[Row]:
+    """How far training has got, where somebody computes in float8: the mean of the last tenth of the losses."""
+    if runs[0].workload.task != "training" or not any(in_float8(run.implementation) for run in runs):
+        return []
+    count = max(1, len(expected) // 10)
+    right = statistics.mean(expected[-count:])
+    values = {
+        run.implementation: 100 * abs(statistics.mean(run.result["losses"][-count:]) / right - 1)
+        for run in runs
+        if run.result and not run.kernels and run.implementation != "eager"
+    }
+    reached = all(value <= FLOAT8_LIMIT for name, value in values.items() if in_float8(name))
+    titles = _titles(runs[0].workload, f"loss after {len(expected)} steps, from eager's", by_metric)
+    return [Row(*titles, "%", values, {}, f"<= {FLOAT8_LIMIT} %", reached)]
 
 
 def _titles(workload: Workload, label: str, by_metric: bool) -> tuple[str, str]:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.implementations import compile_with, unavailable
+from benchmarks.availability import unavailable
+from benchmarks.implementations import MODES, compile_with
 from benchmarks.process import in_fresh_process
 from benchmarks.row import Row, reached_by_thunder
 
@@ -23,7 +24,7 @@ COMPARED = ("eager", "compile", "thunder[]")
 
 def measure(threads: int, implementations: list[str]) -> list[Row]:
     """The rows of this benchmark. Without a C++ compiler torch.compile runs with its back end ``aot_eager``."""
-    backend = "aot_eager" if unavailable(implementations) else "inductor"
+    backend = "aot_eager" if unavailable(MODES) else "inductor"
     what = "Llama of 8 small layers, 1x64"
     if backend != "inductor":
         what += f" (torch.compile: {backend})"

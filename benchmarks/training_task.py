@@ -31,7 +31,8 @@ class Training:
 
     def __init__(self, workload: Workload) -> None:
         subject = subject_of(workload)
-        self.program = WithLoss(subject.module).train()
+        self.inside = workload.loss == "inside"
+        self.program = (WithLoss(subject.module) if self.inside else subject.module).train()
         self.batches = batches(workload.steps + SPARE, subject, workload)
         self.items = self.batches[0][1].numel()
         self.compared = workload.steps
@@ -41,12 +42,18 @@ class Training:
     def step(self, compiled: Callable[..., Any], index: int) -> torch.Tensor:
         """The loss of the step's batch, before the step."""
         with self.autocast():
-            loss = compiled(*self.batches[index])
+            loss = self._loss(compiled, *self.batches[index])
         loss.backward()
         if self.optimizer:
             self.optimizer.step()
         self.program.zero_grad()
         return loss.detach()
+
+    def _loss(self, compiled: Callable[..., Any], inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if not self.inside:
+            return cross_entropy(compiled(inputs), targets)
+        loss: torch.Tensor = compiled(inputs, targets)
+        return loss
 
     def loss(self, result: torch.Tensor, index: int) -> torch.Tensor:
         """The loss; a copy, because CUDA graphs write to the same memory in each step."""

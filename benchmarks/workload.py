@@ -7,6 +7,7 @@ from typing import Any
 
 PRECISIONS = ("bf16-true", "bf16-autocast", "float32")
 OPTIMIZERS = ("adamw", "sgd", "none")
+LOSSES = ("inside", "outside")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Workload:
         steps: calls that are made and, in training, compared with eager's.
         optimizer: ``none`` for forward and backward alone.
         overrides: settings of the model, in the words of its family or in the common ones.
+        loss: of training: ``inside`` the program that is compiled, or ``outside``, computed by PyTorch from its logits.
     """
 
     model: str
@@ -35,6 +37,7 @@ class Workload:
     steps: int
     optimizer: str = "none"
     overrides: dict[str, Any] = field(default_factory=dict)
+    loss: str = "inside"
 
     @property
     def timed(self) -> int:
@@ -45,9 +48,10 @@ class Workload:
     def label(self) -> str:
         """The workload in one line."""
         sizes = "".join(f", {name} {value}" for name, value in self.overrides.items())
-        optimizer = {"adamw": ", AdamW", "sgd": ", SGD"}.get(self.optimizer, "") if self.task == "training" else ""
+        training = {"adamw": ", AdamW", "sgd": ", SGD"}.get(self.optimizer, "")
+        training += ", loss outside" if self.loss == "outside" else ""
         shape = f"{self.batch}x{self.sequence}" if self.sequence else f"batch {self.batch}"
-        return f"{self.model}{sizes}, {shape}, {self.precision}{optimizer}"
+        return f"{self.model}{sizes}, {shape}, {self.precision}{training if self.task == 'training' else ''}"
 
     def as_json(self) -> dict[str, Any]:
         """The workload as plain data."""

@@ -61,6 +61,25 @@ def test_train_step(here, tmp_path, capsys):
     assert picture.read_bytes().startswith(PNG)
 
 
+def test_a_loss_outside_of_the_program_is_the_same_loss(here, tmp_path):
+    result = tmp_path / "result.json"
+    options = ["--model", "nanogpt", *TINY, *QUICK, "--noise", "0", "--impl", "eager", "thunder[]", "--json", result]
+    losses = []
+    for where in ("inside", "outside"):
+        assert _run("train-step", *options, "--loss", where) == 0
+        runs = json.loads(result.read_text())["runs"]
+        losses += [run["result"]["losses"] for run in runs]
+        assert ("loss outside" in json.loads(result.read_text())["rows"][0]["group"]) == (where == "outside")
+    assert losses[1:] == [pytest.approx(losses[0])] * 3
+
+
+def test_an_executor_that_is_not_installed_is_a_footnote(here, tmp_path, capsys):
+    options = ["--model", "mlp", *QUICK, "--noise", "0", "--impl", "eager", "thunder[nowhere]"]
+    assert _run("train-step", *options) == 0
+    assert "thunder[nowhere] skipped: not available: executors[0]" in capsys.readouterr().out
+    assert "nowhere" in _refused(capsys, "train-step", "--model", "mlp", *QUICK, "--impl", "thunder[nowhere]")
+
+
 def test_inference(here, tmp_path):
     result = tmp_path / "result.json"
     options = ["--impl", "eager", "thunder[]", "--json", result, "--baseline", "eager"]

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 import thunder
-from benchmarks import implementations
-from benchmarks.implementations import UnknownImplementation, check, compile_with
+from benchmarks import availability
+from benchmarks.availability import not_available, required
+from benchmarks.implementations import GROUPS, UnknownImplementation, check, checked, compile_with, in_float8
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def jitted(monkeypatch):
     ],
 )
 def test_names_of_thunder_say_its_executors_and_transforms(name, expected, jitted):
-    check(name, "cpu")
+    check(name)
     compile_with(name, abs)
     assert {key: value for key, value in jitted.items() if not key.startswith("recompile")} == expected
 
@@ -36,14 +37,14 @@ def test_names_of_thunder_say_its_executors_and_transforms(name, expected, jitte
 def test_a_configuration_file_is_used(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("executors: []\n")
-    name = check(f"thunder:{path}", "cpu")
+    name = check(f"thunder:{path}")
     compiled = compile_with(name, torch.nn.Linear(2, 2))
     assert compiled(torch.ones(1, 2)).shape == (1, 2)
 
 
 def test_a_configuration_file_that_is_missing_is_told():
     with pytest.raises(UnknownImplementation, match=r"no file nowhere\.yaml"):
-        check("thunder:nowhere.yaml", "cpu")
+        check("thunder:nowhere.yaml")
 
 
 @pytest.mark.parametrize(
@@ -51,18 +52,35 @@ def test_a_configuration_file_that_is_missing_is_told():
 )
 def test_an_unknown_implementation_is_told_its_neighbour(name, near):
     with pytest.raises(UnknownImplementation, match=f"did you mean '{near}'"):
-        check(name, "cpu")
+        check(name)
 
 
 @pytest.mark.parametrize("name", ["torchao-float8", "lightning-thunder"])
 def test_a_package_that_is_missing_is_told(name, monkeypatch):
-    monkeypatch.setattr(implementations, "_installed", lambda package: False)
+    monkeypatch.setattr(availability.importlib.util, "find_spec", lambda package: None)
+    monkeypatch.setattr(availability.importlib.metadata, "distributions", lambda name: iter(()))
+    monkeypatch.setattr(availability.shutil, "which", lambda name: "/usr/bin/c++")
+    assert "not installed" in not_available(check(name))
     with pytest.raises(UnknownImplementation, match="not installed"):
-        check(name, "cpu")
+        required([name], "cpu")
+
+
+def test_a_plugin_that_is_missing_is_told():
+    assert not_available("thunder[sdpa]") == ""
+    reason = not_available("thunder[sdpa,nowhere]")
+    assert "executors[1]" in reason
+    assert "'nowhere'" in reason
+    assert "\n" not in reason
 
 
 def test_compile_needs_a_compiler_on_a_cpu(monkeypatch):
-    monkeypatch.setattr(implementations.shutil, "which", lambda name: None)
-    with pytest.raises(UnknownImplementation, match=r"no C\+\+ compiler"):
-        check("compile", "cpu")
-    assert check("compile", "cuda") == "compile"
+    monkeypatch.setattr(availability.shutil, "which", lambda name: None)
+    assert "no C++ compiler" in not_available("compile", "cpu")
+    assert not_available("compile", "cuda") == ""
+
+
+def test_the_lists_of_executors_are_written_out():
+    names = checked(["thunder[inductor]", "lists"])
+    assert names[0] == "thunder[inductor]"
+    assert sorted(names) == sorted(GROUPS["lists"])
+    assert [name for name in names if in_float8(name)] == ["torchao-float8", "thunder[te,cudnn,triton,inductor]"]

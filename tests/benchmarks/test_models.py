@@ -27,7 +27,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_model_trains(name):
-    workload = Workload(name, "training", "float32", "cpu", 2, 8, 2, "sgd", CASES[name])
+    workload = Workload(name, "training", "float32", "cpu", 2, 8, 2, "sgd", overrides=CASES[name])
     task = Training(workload)
     before = [parameter.clone() for parameter in task.program.parameters()]
     losses = [task.loss(task.step(task.program, index), index) for index in range(2)]
@@ -47,7 +47,7 @@ def test_common_words_are_each_familys_own():
 
 
 def test_initial_weights_are_the_same_each_time():
-    workload = Workload("nanogpt", "training", "bf16-true", "cpu", 2, 8, 2, "none", TINY)
+    workload = Workload("nanogpt", "training", "bf16-true", "cpu", 2, 8, 2, "none", overrides=TINY)
     first, second = (Training(workload) for _ in range(2))
     torch.testing.assert_close(list(first.program.parameters()), list(second.program.parameters()), rtol=0, atol=0)
     torch.testing.assert_close(first.batches, second.batches)

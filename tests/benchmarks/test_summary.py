@@ -52,6 +52,24 @@ def test_losses_are_judged_by_the_farthest_sample_of_the_noise():
     assert not _row(rows_of([_run("eager"), _run("a", losses=(1.0, math.nan)), *noise]), "losses").reached
 
 
+def test_of_float8_the_last_losses_count_and_not_the_noise():
+    losses = [2.0] * 18 + [1.0, 1.0]
+    coarse = [2.2] * 18 + [1.004, 1.008]
+    runs = [_run("eager", losses=losses), _run("torchao-float8", losses=coarse), _run("a", losses=losses)]
+    rows = rows_of(runs)
+    assert _row(rows, "losses").reached
+    last = _row(rows, "loss after 20 steps")
+    assert last.reached
+    assert last.values == pytest.approx({"torchao-float8": 0.6, "a": 0})
+    assert not _row(rows_of([runs[0], _run("thunder[te]", losses=[2.0] * 19 + [1.1])]), "loss after").reached
+    assert not any("loss after" in row.what for row in rows_of([runs[0], runs[2]]))
+
+
+def test_what_is_not_available_is_a_footnote():
+    rows = rows_of([_run("eager")], absent={"thunder[te]": "not available: no plugin"})
+    assert _row(rows, "training step").skipped == {"thunder[te]": "not available: no plugin"}
+
+
 def test_a_run_that_failed_is_a_footnote_and_no_number():
     failed = Run(WORKLOAD, "a", failure="Traceback\nValueError: no")
     row = _row(rows_of([_run("eager"), failed]), "training step")

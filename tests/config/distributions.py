@@ -55,6 +55,9 @@ def thunder_presets():
     return [
         Preset("fused", "nvfuser_presets", "fused.yaml"),
         Preset("fused_more", "nvfuser_presets", "more.yaml"),
+        Preset("npu", "nvfuser_presets", "npu.yaml", device="npu"),
+        Preset("one", "nvfuser_presets", "npu.yaml", device="claimed_twice"),
+        Preset("two", "nvfuser_presets", "npu.yaml", device="claimed_twice"),
         Preset("lost", "nvfuser_presets", "lost.yaml"),
         Preset("nowhere", "nvfuser_absent", "nowhere.yaml"),
     ]
@@ -193,6 +196,7 @@ def lonely(options):
 """
 
 FUSED = "executors: [{nvfuser: {level: high}}, fast]\nrecompute: aggressive\n"
+NPU = "executors: [nowhere: {optional: true}, fast: {optional: true}]\ntransforms: [quantize]\n"
 MORE = "extends: fused.yaml\ncache: same input\n"
 
 
@@ -204,6 +208,7 @@ def install(site: Path) -> None:
         "nvfuser_presets/__init__.py": "",
         "nvfuser_presets/fused.yaml": FUSED,
         "nvfuser_presets/more.yaml": MORE,
+        "nvfuser_presets/npu.yaml": NPU,
         "kernels_plugin.py": KERNELS,
         "kernels_objects.py": KERNELS_OBJECTS,
         "broken_plugin.py": "raise RuntimeError('a broken plugin')\n",

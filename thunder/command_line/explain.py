@@ -134,7 +134,8 @@ def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> N
 
     entry = report.entries[-1]
     left_out = [f"left out: {name}, because {reason}" for name, reason in report.left_out]
-    print_lines([f"{target}: compiled in {entry.seconds * 1e3:.0f} ms", *left_out, ""])
+    preset = [] if entry.preset is None else entry.preset.lines()
+    print_lines([f"{target}: compiled in {entry.seconds * 1e3:.0f} ms", *left_out, *preset, ""])
     print_table(*operation_table(rows))
     print_lines([""])
     print_table(*share_table(shares(entry.decisions)))

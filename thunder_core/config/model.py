@@ -109,7 +109,7 @@ class ThunderConfig(BaseModel):
     executors: Annotated[Entries | None, BeforeValidator(read_entries(Executor))] = Field(
         default=None,
         description="Who is asked to run operations, in order. The reference executor follows them. Absent: those of "
-        "the default preset.",
+        "the preset for the program's device.",
     )
     transforms: Annotated[Entries, BeforeValidator(read_entries(Transform))] = Field(
         default=(), description="Passes to add to the pipeline, or options of those that run by default."

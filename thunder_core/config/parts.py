@@ -74,7 +74,8 @@ def parts_of(merged: Merged) -> Parts:
     executors = list(finder.parts("executors", ExecutorSpec))
     transforms = _with_defaults(list(finder.parts("transforms", TransformSpec)))
     complete = {name: getattr(merged.config, name) for name in ThunderConfig.model_fields}
-    complete["executors"] = tuple([part.entry for part in executors])
+    if merged.config.executors is not None:  # else the device decides, when a program is compiled
+        complete["executors"] = tuple([part.entry for part in executors])
     complete["transforms"] = tuple([part.entry for part in transforms])
     front_end = finder.front_end()
     return Parts(parse(complete), tuple(executors), tuple(transforms), front_end, tuple(finder.problems))

@@ -21,7 +21,8 @@ class Settings:
 
     Attributes:
         config: what was asked for, complete: presets and defaults are in it.
-        executors: in order; the reference executor follows them.
+        executors: in order; the reference executor follows them. Empty where the configuration names none: then the
+            device of each program decides, see `thunder_core.config.by_device`.
         transforms: in the order in which those of one place run.
         front_end: records programs.
         left_out: names of those that are optional and cannot be used here, each with the reason.

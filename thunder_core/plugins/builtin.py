@@ -76,9 +76,11 @@ def thunder_front_ends() -> list[FrontEndSpec]:
 
 @hookimpl
 def thunder_presets() -> list[Preset]:
-    """What runs where nothing else is asked for, and what runs as little as possible."""
+    """What runs where nothing else is asked for, by the type of the device; and what runs as little as possible."""
     package = "thunder.presets"
     return [
         Preset("default", package, "default.yaml", "what all configurations extend in the end"),
+        Preset("cpu", package, "cpu.yaml", "who runs programs on a CPU where no executors are named", "cpu"),
+        Preset("cuda", package, "cuda.yaml", "who runs programs on an NVIDIA GPU where none are named", "cuda"),
         Preset("reference", package, "reference.yaml", "no executor, and none of the passes that can be left out"),
     ]

@@ -56,9 +56,12 @@ class SymbolsSpec:
             defines, with `torch.library` or with `thunder_core.symbols.recorded`. They are added when the plugin is
             used for the first time, and must not be about functions that have a row already. A row about an operator of
             `torch.library` names its overload as well: ``row("torch.ops.mine.f(x)", "torch.ops.mine.f.default")``.
+        patterns: of an iterable of `thunder_core.passes.patterns.Pattern`, to be added with them: how models spell
+            composites out, those of the core or the plugin's own, whose rows have ``Tag.COMPOSITE``. Empty: none.
     """
 
     load: str
+    patterns: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +87,16 @@ class Preset:
         name: for ``config=`` and ``extends:``.
         package, file: where it is: ``importlib.resources.files(package) / file``, in YAML.
         summary: one line, for lists.
+        device: a type of device, as ``cuda``, if the executors of this configuration run programs there for which no
+            executors were named. Empty: it is used where it is named. Each type has one preset; the core has those of
+            ``cpu`` and ``cuda``.
     """
 
     name: str
     package: str
     file: str
     summary: str = ""
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from thunder_core.report.decision_table import decision_table
 from thunder_core.report.decisions import LineDecisions, share_lines
+from thunder_core.report.preset_choice import PresetChoice
 from thunder_core.report.region_report import RegionReport
 from thunder_core.report.training_report import TrainingReport
 
@@ -39,6 +40,7 @@ class EntryReport:
         decisions: who runs which line, and why others do not.
         regions: what became of regions that executors fuse; None without any.
         notes: what transforms say besides.
+        preset: where its executors come from, if none were named.
     """
 
     reason: str
@@ -53,6 +55,7 @@ class EntryReport:
     decisions: tuple[LineDecisions, ...] = ()
     regions: RegionReport | None = None
     notes: tuple[str, ...] = ()
+    preset: PresetChoice | None = None
 
     @property
     def seconds(self) -> float:
@@ -117,6 +120,8 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
     for stage in entry.stages:
         size = f"{stage.lines:6d} lines" if stage.lines is not None else ""
         lines.append(f"  {stage.name:<28}{stage.seconds * 1e3:9.2f} ms {size}")
+    if entry.preset is not None:
+        lines.extend(f"  {line}" for line in entry.preset.lines())
     lines.extend(f"  {line}" for line in share_lines(entry.decisions))
     lines.extend(f"    {line}" for line in decision_table(entry.decisions))
     if entry.regions is not None:

@@ -17,14 +17,16 @@ from thunder_core.guards.source import ConstantSource
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.compiled_regions import RegionCounts
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.report.region_report import RegionReport
 from thunder_core.runtime.autocast import without_autocast
 from thunder_core.runtime.bridge import join
+from thunder_core.runtime.chosen_executors import with_executors
 from thunder_core.runtime.decisions import executed_lines
 from thunder_core.runtime.entry import Entry, build_run
+from thunder_core.runtime.program import Program
+from thunder_core.runtime.region_contents import region_contents
 from thunder_core.runtime.transform import transform
 
 
@@ -72,6 +74,7 @@ def _compile(
     acquired = settings.front_end(function, args, kwargs)
     stages = [StageReport("acquisition", time.perf_counter() - start, len(acquired.trace.symbols))]
     manager = PassManager()
+    settings, preset = with_executors(settings, acquired.trace)
     program = transform(manager, acquired, settings, states)
     for record in manager.records:
         lines = len(record.traces[0].symbols) if record.traces else None
@@ -116,7 +119,8 @@ def _compile(
         acquired.recipe.writes,
         program.training,
         program.left_to_autograd,
-        regions=_region_report(program.regions),
+        regions=_region_report(program),
+        preset=preset,
     )
     constants = {
         proxy.name: source.value
@@ -134,13 +138,16 @@ def _compile(
         constants,
         acquired.random_states,
         program.notes,
+        program.unclaimed,
     )
 
 
-def _region_report(counts: RegionCounts | None) -> RegionReport | None:
+def _region_report(program: Program) -> RegionReport | None:
+    counts = program.regions
     if counts is None or not counts.regions:
         return None
-    return RegionReport(counts.regions, counts.known, counts.read, counts.compiled, tuple(counts.notes))
+    contents = region_contents((program.final, *program.backward_traces[-1:]))
+    return RegionReport(counts.regions, counts.known, counts.read, counts.compiled, tuple(counts.notes), contents)
 
 
 def _must_not_overlap(trace: Trace) -> list[tuple[str, str]]:
