@@ -1,0 +1,86 @@
+"""The extension modules of NVIDIA Apex: whether they are there, with the functions that are called here.
+
+Apex counts no versions (it has been 0.1 since 2018) and builds only what it is asked to, so the modules are asked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from thunder_core.plugins import CheckResult
+
+NORMS: Final = "fused_layer_norm_cuda"
+"""``csrc/layer_norm_cuda.cpp`` of Apex."""
+CROSS_ENTROPY: Final = "xentropy_cuda"
+"""``apex/contrib/csrc/xentropy/interface.cpp`` of Apex."""
+
+FLAGS: Final = {NORMS: "APEX_CUDA_EXT=1", CROSS_ENTROPY: "APEX_XENTROPY=1"}
+"""What each is built with."""
+BUILD: Final = "in a clone of https://github.com/NVIDIA/apex: APEX_CPP_EXT=1 {} pip install -v --no-build-isolation ."
+
+SIGNATURES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    NORMS: {
+        "forward": ("input", "normalized_shape", "eps"),
+        "forward_affine": ("input", "normalized_shape", "weight", "bias", "eps"),
+        "backward": ("grad_output", "mean", "invvar", "input_or_output", "normalized_shape", "eps", "memory_efficient"),
+        "backward_affine": (
+            *("grad_output", "mean", "invvar", "input_or_output", "normalized_shape"),
+            *("weight", "bias", "eps", "memory_efficient"),
+        ),
+        "rms_forward": ("input", "normalized_shape", "eps"),
+        "rms_forward_affine": ("input", "normalized_shape", "weight", "eps"),
+        "rms_backward": ("grad_output", "invvar", "input_or_output", "normalized_shape", "eps", "memory_efficient"),
+        "rms_backward_affine": (
+            *("grad_output", "invvar", "input_or_output", "normalized_shape"),
+            *("weight", "eps", "memory_efficient"),
+        ),
+    },
+    CROSS_ENTROPY: {
+        "forward": ("input", "labels", "smoothing", "half_to_float"),
+        "backward": ("grad_loss", "logits", "max_log_sum_exp", "labels", "smoothing"),
+    },
+}
+"""The functions that are called, by module, and their arguments, which have no names in Apex: they go by position."""
+
+
+def extension(name: str) -> Any:
+    """The module. It is imported anew for each call, so that traces, which are programs, can be saved and read back."""
+    return importlib.import_module(name)
+
+
+def problem(name: str) -> str | None:
+    """Why the module cannot be used, and what to do; None if it can."""
+    advice = f"build it with {FLAGS[name]} ({BUILD.format(' '.join(FLAGS.values()))})"
+    try:
+        module = extension(name)
+    except ModuleNotFoundError as error:
+        if error.name == name:
+            return f"Apex was built without {name}; {advice}"
+        return f"{name} of Apex cannot be imported: {error}"
+    except ImportError as error:  # built for another PyTorch, for example
+        return f"{name} of Apex cannot be imported: {error}; {advice}"
+    for function, parameters in SIGNATURES[name].items():
+        found = getattr(module, function, None)
+        if found is None:
+            return f"{name} of Apex has no {function}; {advice}, from its newest sources"
+        count = _number_of_arguments(found)
+        if count not in (None, len(parameters)):
+            return f"{name}.{function} of Apex takes {count} arguments, not {len(parameters)}; {advice}, anew"
+    return None
+
+
+def check() -> CheckResult:
+    """For ``thunder doctor``."""
+    problems = [found for name in SIGNATURES if (found := problem(name))]
+    if not problems:
+        return CheckResult(True, f"{' and '.join(SIGNATURES)} of Apex can be used")
+    return CheckResult(False, "; ".join(problems), BUILD.format(" ".join(FLAGS.values())))
+
+
+def _number_of_arguments(function: Callable[..., Any]) -> int | None:
+    """That of a function of pybind11, which says so in its documentation only; None if it does not."""
+    names = re.findall(r"\b(arg\d+):", (function.__doc__ or "").partition("->")[0])
+    return len(names) or None
