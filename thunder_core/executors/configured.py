@@ -14,6 +14,7 @@ from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.executors.executor import Executor, FusionExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.symbol import Symbol
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,12 @@ class ConfiguredExecutor(Executor):
     def rewrites(self) -> bool:  # type: ignore[override]
         """As the executor."""
         return self.executor.rewrites
+
+    @property
+    def composites(self) -> frozenset[Symbol]:  # type: ignore[override]
+        """The executor's, as far as the configuration lets them through."""
+        own = self.executor.composites
+        return frozenset([symbol for symbol in own if _exclusion(symbol.name, self.include, self.exclude) is None])
 
     @property
     def fusion(self) -> FusionExecutor | None:

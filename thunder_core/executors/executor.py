@@ -10,6 +10,7 @@ from thunder_core import progress
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 
 
@@ -21,11 +22,14 @@ class Executor(ABC):
         takes_parts: whether it runs core-ATen operators. Then lines that no executor claims are lowered to these and
             offered again.
         rewrites: whether a claim of it can be a rewrite, or it rewrites patterns of several lines.
+        composites: symbols of `thunder_core.symbols.composites`, or with that tag, that a claim of it is for. Programs
+            are searched for these.
     """
 
     name: str
     takes_parts: bool = False
     rewrites: bool = False
+    composites: frozenset[Symbol] = frozenset()
 
     @abstractmethod
     def claim(self, bound: BoundSymbol) -> Decision:

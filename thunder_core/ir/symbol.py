@@ -26,6 +26,7 @@ class Tag(enum.Enum):
     PRODUCT = enum.auto()  # of its two arguments, as matrices, with batches before
     LINEAR = enum.auto()  # product of its first argument and its transposed second, plus the third if there is one
     ACCUMULATION = enum.auto()  # its first argument plus the product of the next two; options scale them
+    COMMUTATIVE = enum.auto()  # its two arguments may change places
     SUM = enum.auto()  # of its two arguments; an option scales the second
     COPY = enum.auto()  # the elements of its first argument in their order, in its memory or a new one
     SHAPE = enum.auto()  # moves or views elements, computes nothing
@@ -34,6 +35,7 @@ class Tag(enum.Enum):
     ATTENTION = enum.auto()
     NORMALIZATION = enum.auto()
     LOSS = enum.auto()
+    COMPOSITE = enum.auto()  # of several torch functions; found in programs by the pattern table
     HIGHER_ORDER = enum.auto()  # takes traces as arguments
     RANDOM = enum.auto()  # may consume random numbers; what one call does is in its effects
     # Autograd must record the program while it runs: the call asks or changes the autograd graph, or uses parameters

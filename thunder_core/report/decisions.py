@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+PATTERN: Final = "pattern"
 
 
 @dataclass(frozen=True)
@@ -12,11 +15,13 @@ class LineDecisions:
 
     Attributes:
         phase: the program it stands in: "inference", "forward" or "backward"; "joint" for a line as it was before it
-            was differentiated, when executors are asked for its derivative.
+            was differentiated, when executors are asked for its derivative; "pattern" for a composite that the program
+            spells out, and that did not take the place of its lines. These follow in the other phases.
         symbol: what it calls.
         outputs: names of its results.
         location: the user's line; None if there is none.
-        executor: who runs the line, or gave its derivative. Of a line that was taken apart, who would have.
+        executor: who runs the line, or gave its derivative. Of a line that was taken apart, who would have. Of a
+            composite the one who fuses its lines, or "its parts".
         declined: the executors that were asked before and declined, with their reasons.
         parts: what the line was taken apart into.
         bytes: memory that it reads and writes, at least: that of its arguments and results.
@@ -53,7 +58,7 @@ class Share:
 
 def shares(decisions: Sequence[LineDecisions]) -> tuple[Share, ...]:
     """The executors' shares of the lines that run, the most lines first."""
-    leaves = [leaf for line in decisions if line.phase != "joint" for leaf in line.leaves()]
+    leaves = [leaf for line in decisions if line.phase not in ("joint", PATTERN) for leaf in line.leaves()]
     all_bytes = sum(leaf.bytes or 0 for leaf in leaves) or 1
     all_flops = sum(leaf.flops or 0 for leaf in leaves) or 1
     found = []

@@ -29,6 +29,7 @@ AREAS: Final = (
     "random",
     "fft",
     "linear_algebra",
+    "composites",
 )
 """Modules of this package, each with a list ``ROWS``."""
 

@@ -28,7 +28,7 @@ ROWS: list[Row] = [
         "Tensor.__add__(input, other)",
         "Tensor.__radd__(input, other)",
         inplace="Tensor.__iadd__(input, other)",
-        tags=(*_TAGS, Tag.SUM),
+        tags=(*_TAGS, Tag.SUM, Tag.COMMUTATIVE),
     ),
     row(
         "torch.sub(input, other, *, alpha=1)",
@@ -44,7 +44,7 @@ ROWS: list[Row] = [
         "Tensor.__mul__",
         "Tensor.__rmul__",
         inplace="Tensor.__imul__",
-        tags=_TAGS,
+        tags=(*_TAGS, Tag.COMMUTATIVE),
     ),
     row(
         "torch.div(input, other, *, rounding_mode=None)",

@@ -1,0 +1,95 @@
+"""Patterns in one program."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from thunder_core.errors import LoweringError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import list_proxies
+from thunder_core.passes.patterns.matching import Match, Matching
+from thunder_core.passes.patterns.pattern import Pattern
+from thunder_core.passes.patterns.recording import recorded, sampled
+from thunder_core.passes.proxies import inputs_of, metadata_of, outputs_of
+from thunder_core.symbols.registry import registry
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A pattern that a program has.
+
+    Attributes:
+        composite: the call that means the same.
+        lines: what it stands for, by identity.
+    """
+
+    composite: BoundSymbol
+    lines: Mapping[int, BoundSymbol]
+
+
+class Program:
+    """The lines of a trace, to find patterns among them."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.makers = {proxy.name: line for line in trace.symbols for proxy in outputs_of(line)}
+
+    def find(self, pattern: Pattern, line: BoundSymbol) -> Found | None:
+        """The pattern, if ``line`` is its end.
+
+        The lines are first compared with the pattern on its sample, which says what its arguments are; then with the
+        pattern on these: sizes, constants and conversions must be equal.
+        """
+        if not isinstance(line.output, TensorProxy):
+            return None
+        defaults = pattern.defaults
+        for candidate in Matching(sampled(pattern), self.makers, defaults, exact=False).matches(line.output, Match()):
+            values = {**defaults, **candidate.values}
+            if values.keys() != pattern.sample.keys():
+                continue
+            composite = _call(pattern, values, line)
+            try:
+                template = recorded(pattern, values, composite, self.trace.context)
+            except LoweringError:
+                continue
+            if template.meant != metadata_of(line.output):  # the program rounds less, or more
+                continue
+            exact = Matching(template, self.makers, defaults, exact=True)
+            for match in exact.matches(line.output, Match(values)):
+                return Found(composite, match.lines)
+        return None
+
+    def obstacle(self, found: Found) -> str | None:
+        """Why the lines cannot become one call; None if they can."""
+        lines = found.lines.values()
+        if not all(line.effects.pure and line.symbol.executor is None for line in lines):
+            return "a line of it has effects"
+        if any(line.context != found.composite.context for line in lines):
+            return "its lines run under different modes (gradients, autocast)"
+        if (found.composite.context or self.trace.context).autocast:
+            return "its lines run under autocast"
+        result = found.composite.output.name
+        inside = {proxy.name for line in lines for proxy in outputs_of(line)} - {result}
+        read = Counter([proxy.name for line in lines for proxy in inputs_of(line)])
+        outside = [name for name in inside if self._readers[name] != read[name]]
+        outside += [proxy.name for proxy in inputs_of(found.composite) if proxy.name in inside]
+        return f"{min(outside)}, a value inside of it, is read by others too" if outside else None
+
+    @cached_property
+    def _readers(self) -> Counter[str]:
+        """How often each value is read, by lines and as a result of the program."""
+        trace = self.trace
+        names = [proxy.name for line in trace.symbols for proxy in inputs_of(line)]
+        return Counter([*names, *[proxy.name for proxy in list_proxies((trace.output,))]])
+
+
+def _call(pattern: Pattern, values: Mapping[str, Any], line: BoundSymbol) -> BoundSymbol:
+    """The composite with these arguments, in the place of ``line``."""
+    symbol, args, kwargs = registry.resolve(pattern.composite, (), {**values, **pattern.arguments})
+    return BoundSymbol(symbol, args, kwargs, line.output, context=line.context, location=line.location)

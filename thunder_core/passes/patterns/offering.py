@@ -1,0 +1,75 @@
+"""Who gets a composite: the first executor that claims it, unless one before it fuses the lines that it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from thunder_core.executors.ask import ask
+from thunder_core.executors.configured import ConfiguredExecutor
+from thunder_core.executors.decision import Claimed, Decision, Declined
+from thunder_core.executors.executor import Executor
+from thunder_core.executors.reference import REFERENCE
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.fresh_values import FreshValues
+from thunder_core.passes.offers import Offers
+from thunder_core.passes.patterns.found import Found
+from thunder_core.passes.proxies import is_view
+
+
+class CompositeOffers:
+    """The executors, for the composites of one program.
+
+    Args:
+        executors: in order of preference.
+        trace: the program.
+    """
+
+    def __init__(self, executors: Sequence[Executor], trace: Trace) -> None:
+        self.executors = executors
+        self.trace = trace
+
+    def ask(self, found: Found) -> tuple[Decision, ...]:
+        """The answers up to the first claim, or of all. The claim may be one of the lines, by who fuses them all.
+
+        An executor that runs some of the lines one by one does not count: one kernel for all of them is the better
+        offer, also where it comes from an executor that stands later in the list.
+        """
+        answers: list[Decision] = []
+        for executor in self.executors:
+            fuses = executor.fusion is not None
+            answer = self._fused(executor, found) if fuses else ask((executor,), found.composite)[0]
+            answers.append(answer)
+            if isinstance(answer, Claimed):
+                break
+        return tuple(answers)
+
+    def refuse(self, composite: BoundSymbol, reason: str) -> tuple[Decision, ...]:
+        """The answers where it cannot be offered: that reason for each that runs it otherwise."""
+        return tuple([Declined(one.name, reason) for one in self.executors if composite.symbol in one.composites])
+
+    def _fused(self, executor: Executor, found: Found) -> Decision:
+        """Whether a fusion executor takes all lines that compute something, as they are or lowered."""
+        asked = replace(executor, on_decline="next") if isinstance(executor, ConfiguredExecutor) else executor
+        offers = Offers((asked,), self._fresh, self.trace.context)
+        for line in found.lines.values():
+            for leaf in offers.offer(line).leaves():
+                if leaf.executor != executor.name and not is_view(leaf.bound):
+                    reason = f"it does not fuse {leaf.bound.symbol.name}, a part of it"
+                    return Declined(executor.name, reason, implements=False)
+        return Claimed(executor.name)
+
+    @cached_property
+    def _fresh(self) -> FreshValues:
+        """Names for lowered lines that nobody sees."""
+        return FreshValues.of(self.trace)
+
+
+def takes_whole(executors: Sequence[Executor], answers: tuple[Decision, ...]) -> bool:
+    """Whether the composite takes the place of its lines."""
+    claim = answers[-1] if answers else None
+    if not isinstance(claim, Claimed) or claim.executor == REFERENCE.name:
+        return False
+    return next(one for one in executors if one.name == claim.executor).fusion is None

@@ -1,0 +1,130 @@
+"""Find composites in programs that spell them out, and give them to executors that have a kernel for them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from thunder_core.acquire.higher_order import CHECKPOINT
+from thunder_core.executors.executor import Executor
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes.assignment import Assignment
+from thunder_core.passes.pass_manager import Pass
+from thunder_core.passes.patterns.found import Found, Program
+from thunder_core.passes.patterns.matching import ends
+from thunder_core.passes.patterns.offering import CompositeOffers, takes_whole
+from thunder_core.passes.patterns.pattern import Pattern
+from thunder_core.passes.patterns.recording import sampled
+from thunder_core.passes.patterns.table import all_patterns
+from thunder_core.passes.proxies import inputs_of
+from thunder_core.symbols.registry import registry
+
+Rows = Mapping[Symbol, Sequence[tuple[Pattern, frozenset[Symbol]]]]
+"""The patterns of composites that executors run, by what they `ends` with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recognized:
+    """What became of a program.
+
+    Attributes:
+        trace: with calls of composites.
+        unclaimed: those that it spells out and that stay so, with what the executors answered.
+    """
+
+    trace: Trace
+    unclaimed: tuple[Assignment, ...] = ()
+
+
+@dataclass(frozen=True)
+class RecognizeComposites(Pass[Recognized]):
+    """Replaces lines that spell a composite out by a call of it, where an executor claims that.
+
+    Runs before differentiation, so that executors give the derivative too. Only composites that some executor runs are
+    looked for, also in the bodies of checkpoints. All else stays as it is: what nobody claims; what a fusion executor
+    takes that is asked before; and what cannot be one call, because other lines read a value inside of it or its lines
+    run under different modes.
+
+    Attributes:
+        executors: in order of preference.
+    """
+
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
+
+    executors: Sequence[Executor] = ()
+
+    def run(self, trace: Trace) -> Recognized:
+        rows = _rows(self.executors)
+        unclaimed: list[Assignment] = []
+        if rows:
+            trace = self._with_composites(trace, rows, unclaimed)
+        return Recognized(trace, tuple(reversed(unclaimed)))
+
+    def _with_composites(self, trace: Trace, rows: Rows, unclaimed: list[Assignment]) -> Trace:
+        program, offers = Program(trace), CompositeOffers(self.executors, trace)
+        instead: dict[int, BoundSymbol] = {}  # of the last line of each composite
+        removed: set[int] = set()
+
+        def replaced(line: BoundSymbol) -> BoundSymbol | None:
+            """The call that ends with the line."""
+            if line.symbol is CHECKPOINT:  # its lines join the program when that is differentiated
+                return self._checkpoint(line, rows, unclaimed)
+            for found in _candidates(program, line, rows):
+                if removed & found.lines.keys():  # it shares a line with a composite that was claimed
+                    continue
+                reason = program.obstacle(found)
+                answers = offers.refuse(found.composite, reason) if reason else offers.ask(found)
+                if takes_whole(self.executors, answers):
+                    removed.update(found.lines.keys())
+                    return found.composite
+                unclaimed.append(Assignment(found.composite, answers))
+            return None
+
+        for line in reversed(trace.symbols):
+            made = replaced(line)
+            if made is not None:
+                instead[id(line)] = made
+        if not instead:
+            return trace
+        kept = [line for line in trace.symbols if id(line) in instead or id(line) not in removed]
+        return trace.with_symbols([instead.get(id(line), line) for line in kept], self.name)
+
+    def _checkpoint(self, line: BoundSymbol, rows: Rows, unclaimed: list[Assignment]) -> BoundSymbol | None:
+        body, *others = line.args
+        if any(inner.effects.mutates for inner in body.symbols):
+            return None
+        made = self._with_composites(body, rows, unclaimed)
+        return None if made is body else replace(line, args=(made, *others))
+
+    def traces(self, result: Recognized) -> tuple[Trace, ...]:
+        return (result.trace,)
+
+
+def _rows(executors: Sequence[Executor]) -> Rows:
+    wanted = {symbol for executor in executors for symbol in executor.composites}
+    found: dict[Symbol, list[tuple[Pattern, frozenset[Symbol]]]] = defaultdict(list)
+    for pattern in all_patterns() if wanted else ():
+        if registry.symbol_of(pattern.composite) in wanted:
+            for symbol, before in ends(sampled(pattern)):
+                found[symbol].append((pattern, before))
+    return found
+
+
+def _candidates(program: Program, line: BoundSymbol, rows: Rows) -> Iterator[Found]:
+    """What a line may be the end of, in the order of the table: of one composite for the same lines the first."""
+    patterns = rows.get(line.symbol)
+    if not patterns:
+        return
+    makers = {program.makers[proxy.name].symbol for proxy in inputs_of(line) if proxy.name in program.makers}
+    seen: set[tuple[Symbol, frozenset[int]]] = set()
+    for pattern, before in patterns:
+        found = program.find(pattern, line) if not before or before & makers else None
+        if found is not None:
+            key = found.composite.symbol, frozenset(found.lines)
+            if key not in seen:
+                seen.add(key)
+                yield found

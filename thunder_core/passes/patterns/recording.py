@@ -1,0 +1,151 @@
+"""Spellings as lines: recorded on samples to find them, on what was found to compare."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final
+
+import torch
+
+from thunder_core.acquire.fake import AcquisitionFakeMode, make_fake
+from thunder_core.acquire.line_log import LineLog
+from thunder_core.errors import LoweringError
+from thunder_core.ir.annotation_syntax import Storages, read_input
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.modes import modes_for_fakes
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.passes.patterns.pattern import Pattern
+from thunder_core.passes.proxies import metadata_of, outputs_of
+from thunder_core.symbols.lowering import call_key
+from thunder_core.symbols.recording import RecordingMode
+from thunder_core.symbols.registry import registry
+
+_CACHE_SIZE: Final = 1024
+_cache: OrderedDict[Any, Template | LoweringError] = OrderedDict()
+_SAMPLED_UNDER: Final = Context(grad_enabled=False, inference=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Where the argument for a parameter stands that is no tensor."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A spelling as lines.
+
+    Attributes:
+        parameters: names of the tensors that it takes; other parameters are holes.
+        result: what it returns.
+        makers: the lines, by the names of their results.
+        meant: metadata of what the composite returns for the same arguments, as `metadata_of` has it.
+    """
+
+    parameters: frozenset[str]
+    result: TensorProxy
+    makers: Mapping[str, BoundSymbol]
+    meant: tuple[Any, ...]
+
+
+@cache
+def sampled(pattern: Pattern) -> Template:
+    """The pattern on its sample, with holes."""
+    storages = Storages()
+    sample = {
+        name: read_input(name, value, storages) if isinstance(value, str) and "[" in value else value
+        for name, value in pattern.sample.items()
+    }
+    template = _recorded(pattern, sample, _SAMPLED_UNDER, real=True)
+    holes = {(type(value), value): Hole(name) for name, value in sample.items() if not isinstance(value, TensorProxy)}
+
+    def leaf(value: Any) -> Any:
+        return holes.get((type(value), value), value)
+
+    makers = {name: line.map_arguments(leaf) for name, line in template.makers.items()}
+    return replace(template, makers=makers)
+
+
+def recorded(pattern: Pattern, values: Mapping[str, Any], composite: BoundSymbol, ambient: Context) -> Template:
+    """The pattern with these arguments; for equal metadata the same object.
+
+    Args:
+        values: for each parameter the value of a program.
+        composite: the composite with these arguments.
+
+    Raises:
+        LoweringError: the spelling cannot be called so.
+    """
+    context = composite.context or ambient
+    key = call_key(composite, context)
+    known = _cache.get((pattern, key)) if key is not None else None
+    if known is None:
+        try:
+            known = _recorded(pattern, values, context)
+        except LoweringError as error:
+            known = error
+        if key is not None:
+            _cache[pattern, key] = known
+            while len(_cache) > _CACHE_SIZE:
+                _cache.popitem(last=False)
+    if isinstance(known, LoweringError):
+        raise known
+    return known
+
+
+def _recorded(pattern: Pattern, values: Mapping[str, Any], context: Context, real: bool = False) -> Template:
+    """One run of the spelling; on real tensors, which is faster if they are small, or on fake ones."""
+    mode = AcquisitionFakeMode()
+    log = _SpellingLog(mode)
+    tensors = {name: proxy for name, proxy in values.items() if isinstance(proxy, TensorProxy)}
+    arguments = dict(values)
+    for number, (name, proxy) in enumerate(tensors.items()):
+        arguments[name] = _real(proxy) if real else make_fake(mode, replace(proxy, requires_grad=False))
+        log.define(arguments[name], replace(proxy, name=name, storage=number))
+    with nullcontext() if real else mode, modes_for_fakes(context), torch._C._EnableTorchFunction():
+        try:
+            with log:
+                result = pattern.spelling(**arguments)
+            meant = pattern.composite(**arguments, **pattern.arguments)
+        except Exception as error:  # for these arguments, which only look like its own
+            raise LoweringError(f"{pattern.composite.__name__}: {type(error).__name__}: {error}") from error
+        made = log.proxy(result)
+    makers = {proxy.name: line for line in log.lines for proxy in outputs_of(line)}
+    return Template(frozenset(tensors), made, makers, metadata_of(meant))
+
+
+def _real(proxy: TensorProxy) -> torch.Tensor:
+    return torch.zeros(proxy.shape, dtype=proxy.dtype, device=proxy.device)
+
+
+class _SpellingLog(LineLog, RecordingMode):
+    """While active, each torch function becomes a line, as in the acquisition of a program.
+
+    No lines are questions about metadata, and calls that return an argument itself (a conversion to the dtype that it
+    has).
+    """
+
+    def __init__(self, mode: AcquisitionFakeMode) -> None:
+        LineLog.__init__(self, mode)
+        RecordingMode.__init__(self)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunction():
+            if registry.is_metadata(func):
+                return func(*args, **kwargs)
+            with self.mode.observing() as observed:
+                result = func(*args, **kwargs)
+            given = [id(leaf) for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+            if not all(id(leaf) in given for leaf in iterate_leaves(result)):
+                self.record(func, args, kwargs, result, observed)
+            return result

@@ -1,0 +1,13 @@
+"""Gated linear units, between their linear layers: those of LitGPT's and Transformers' Llama and Gemma."""
+
+from __future__ import annotations
+
+from thunder_core.passes.patterns.pattern import Pattern
+from thunder_core.symbols.composites import geglu, swiglu
+
+_SAMPLE = {"gate": "bf16[2, 3, 8]", "up": "bf16[2, 3, 8]"}
+
+PATTERNS = [
+    Pattern(swiglu, swiglu, _SAMPLE),
+    Pattern(geglu, geglu, {**_SAMPLE, "approximate": "tanh"}),
+]

@@ -1,0 +1,60 @@
+"""RMSNorm. With tensors of float32 most conversions vanish, and several spellings are one."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder_core.passes.patterns.pattern import Pattern
+from thunder_core.symbols.composites import rms_norm
+from thunder_core.symbols.composites.normalization import computed_in
+
+Tensor = torch.Tensor
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(computed_in(tensor.dtype))
+
+
+def _normalized(x: Tensor, eps: float) -> Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+
+
+def _normalized_by_product(x: Tensor, eps: float) -> Tensor:
+    return x * torch.rsqrt(torch.mean(x * x, dim=-1, keepdim=True) + eps)
+
+
+def gemma(input: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """``GemmaRMSNorm`` and its successors, in Transformers."""
+    return (_normalized(_wide(input), eps) * (1.0 + _wide(weight))).type_as(input)
+
+
+def litgpt_unit_offset(input: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """``RMSNorm`` with ``add_unit_offset``, in LitGPT. It adds before it converts: another operation in bfloat16."""
+    return (_normalized_by_product(_wide(input), eps) * (1 + _wide(weight))).to(input.dtype)
+
+
+def litgpt(input: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """``RMSNorm`` in LitGPT."""
+    return (_normalized_by_product(_wide(input), eps) * _wide(weight)).to(input.dtype)
+
+
+def promoted(input: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """``Olmo2RMSNorm`` in Transformers, which leaves the conversion of the weight to promotion."""
+    return (weight * _normalized(_wide(input), eps)).to(input.dtype)
+
+
+def llama(input: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """``LlamaRMSNorm`` and its like, in Transformers."""
+    return weight * _normalized(_wide(input), eps).to(input.dtype)
+
+
+_SAMPLE = {"input": "bf16[2, 3, 8]", "weight": "bf16[8]", "eps": 0.0371}
+_OFFSET = {"unit_offset": True}
+
+PATTERNS = [
+    Pattern(rms_norm, gemma, _SAMPLE, _OFFSET),
+    Pattern(rms_norm, litgpt_unit_offset, _SAMPLE, _OFFSET),
+    Pattern(rms_norm, litgpt, _SAMPLE),
+    Pattern(rms_norm, promoted, _SAMPLE),
+    Pattern(rms_norm, llama, _SAMPLE, {"rounded": True}),
+]

@@ -1,0 +1,46 @@
+"""The loss of a language model, with the linear layer that its logits come from."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+
+def linear_cross_entropy(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    target: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    class_weight: torch.Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    upcast: bool = False,
+) -> torch.Tensor:
+    """``cross_entropy(linear(input, weight, bias), target)``, for all rows of ``input`` as one batch.
+
+    The logits are nobody else's, so that they need not exist as a whole.
+
+    Args:
+        input: floating point, ``[..., K]``: ``N`` rows of ``K``.
+        weight: ``[V, K]``, in the dtype of ``input``.
+        target: int64, ``[N]``: classes.
+        bias: ``[V]``, in the dtype of ``input``.
+        class_weight: ``[V]``; the ``weight`` of `torch.nn.functional.cross_entropy`.
+        ignore_index, reduction, label_smoothing: as there.
+        upcast: the logits are converted to float32 (float64 stays) before the loss.
+
+    Returns:
+        A scalar, or ``[N]`` where ``reduction`` is "none": of the dtype of ``input``, or of the converted logits.
+    """
+    logits = F.linear(input.reshape(-1, input.shape[-1]), weight, bias)
+    if upcast:
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(
+        logits,
+        target,
+        class_weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )
