@@ -42,7 +42,9 @@ def _modes() -> dict[str, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every process has to collect the same ids, so an address in one is an error of the test."""
+    """Slow files come first. Processes have to collect the same ids, so an address in one is an error of the test."""
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: the id holds an address; leave `ids` to pytest or give names")
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)

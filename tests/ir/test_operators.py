@@ -16,6 +16,7 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
 from thunder_core.saving.reader import read_trace
 from thunder_core.symbols.lowering import lower, lower_trace, substitute_parts
+from thunder_core.testing.opinfo_samples import sample_inputs
 
 OPERATORS = {
     f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name: op
@@ -37,7 +38,7 @@ def acquired(name: str) -> Acquired:
     """The first sample as a trace; skips what cannot be acquired, which the operator battery looks at."""
     op = OPERATORS[name]
     torch.manual_seed(0)
-    sample = next(iter(op.sample_inputs("cpu", torch.float32)), None)
+    sample = next(iter(sample_inputs(op, "cpu", torch.float32)), None)
     if sample is None:
         pytest.skip("no samples")
     try:
@@ -46,6 +47,7 @@ def acquired(name: str) -> Acquired:
         pytest.skip(f"not acquired: {str(error).splitlines()[0]}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operator(name: str) -> None:
     with warnings.catch_warnings():

@@ -9,6 +9,7 @@ from tests.subjects import SUBJECT
 from thunder_core.errors import DataDependentError
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CASES)
 def test_model(name: str) -> None:

@@ -1,4 +1,7 @@
-"""Every operator with an autocast class: the explicit conversions are those of PyTorch's dispatcher."""
+"""Operators with an autocast class: the explicit conversions are those of PyTorch's dispatcher.
+
+With ``THUNDER_TEST_ALL=1`` every one, else a fourth of them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.batteries import part
 from tests.passes.programs import acquire_program, run_functionalized
 from tests.passes.test_explicit_autocast import explicit, lines_under_autocast, tensors, under
 from thunder_core.acquire.fake import AcquisitionFakeMode, make_fake
@@ -22,6 +26,7 @@ from thunder_core.passes.autocast_log import log_call
 from thunder_core.passes.autocast_policies import rewrite_by_class
 from thunder_core.symbols.autocast import autocast_classes
 from thunder_core.testing.opinfo import OPERATORS
+from thunder_core.testing.opinfo_samples import sample_inputs
 
 SAMPLES = 2
 GIVEN = {
@@ -36,11 +41,12 @@ SPELLED = {"torch.prelu": "nn.functional.prelu"}
 def operators_with_a_class(device_type: str) -> list[str]:
     """Full names of the OpInfos of the classed symbols."""
     names = {SPELLED.get(name, name.removeprefix("torch.")) for name in _classed(device_type)}
-    return [
+    found = [
         full
         for full, operator in OPERATORS.items()
         if not names.isdisjoint((operator.name, *[alias.name for alias in operator.aliases]))
     ]
+    return part(found, one_in=4)
 
 
 def _classed(device_type: str) -> set[str]:
@@ -50,7 +56,7 @@ def _classed(device_type: str) -> set[str]:
 def calls(name: str, given: tuple[torch.dtype, ...]):
     """Samples of an operator with its floating-point tensors in the given dtypes, in turn."""
     operator = OPERATORS[name]
-    for sample in itertools.islice(operator.sample_inputs("cpu", torch.float32), SAMPLES):
+    for sample in itertools.islice(sample_inputs(operator, "cpu", torch.float32), SAMPLES):
         dtypes = itertools.cycle(given)
 
         def convert(leaf, dtypes=dtypes):
@@ -61,6 +67,7 @@ def calls(name: str, given: tuple[torch.dtype, ...]):
         yield lambda args=args, kwargs=kwargs: operator.op(*args, **kwargs)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", operators_with_a_class("cpu"))
 def test_operators_on_cpu(name):
@@ -92,6 +99,7 @@ def _check(call, hint: str) -> bool:
 REFUSED = {"nn.functional.binary_cross_entropy"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", operators_with_a_class("cuda"))
 def test_operators_on_fakes_of_cuda(name):

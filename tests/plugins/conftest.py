@@ -41,6 +41,7 @@ class Site:
         extras: tuple[str, ...] = (),
         plugins: dict[str, str] | None = None,
         interfaces: dict[str, str] | None = None,
+        urls: dict[str, str] | None = None,
         folder: Path | None = None,
     ) -> Path:
         """Metadata of one distribution. ``plugins`` and ``interfaces`` are its entry points."""
@@ -48,6 +49,7 @@ class Site:
         info.mkdir(parents=True)
         fields = [("Metadata-Version", "2.4"), ("Name", name), ("Version", version)]
         fields += [("Requires-Dist", line) for line in requires] + [("Provides-Extra", extra) for extra in extras]
+        fields += [("Project-URL", f"{label}, {address}") for label, address in (urls or {}).items()]
         (info / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in fields) + "\nName: not-this\n")
         groups = {"thunder.plugins": plugins, "thunder.plugin_api": interfaces}
         text = "".join(

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from thunder_core.ir.symbol import CallStyle, Symbol
 from thunder_core.symbols.registry import registry
+from thunder_core.testing.opinfo_samples import sample_inputs
 
 
 class ComparingMode(TorchFunctionMode):
@@ -65,7 +66,7 @@ def samples(name: str, count: int = 4):
     operator = OPERATORS[name]
     supported = operator.supported_dtypes("cpu")
     for dtype in [dtype for dtype in (torch.float32, torch.int64, torch.complex64) if dtype in supported]:
-        for sample in itertools.islice(operator.sample_inputs("cpu", dtype), count):
+        for sample in itertools.islice(sample_inputs(operator, "cpu", dtype), count):
             try:
                 operator.inplace_variant(sample.input.clone(), *sample.args, **sample.kwargs)
             except (RuntimeError, TypeError, IndexError):  # eager refuses it

@@ -18,6 +18,7 @@ import thunder
 from tests.passes.test_explicit_autocast_operators import operators_with_a_class
 from thunder_core.ir.tree import map_leaves
 from thunder_core.testing.opinfo import OPERATORS
+from thunder_core.testing.opinfo_samples import sample_inputs
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device"),
@@ -108,7 +109,7 @@ def test_autocast_of_an_operator(name: str) -> None:
     """The dtypes of outputs and gradients are eager's, and so are values as far as the dtype tells."""
     operator = OPERATORS[name]
     for dtype, given in itertools.product((torch.bfloat16, torch.float16), (torch.float32, None)):
-        for sample in itertools.islice(operator.sample_inputs("cuda", torch.float32), SAMPLES):
+        for sample in itertools.islice(sample_inputs(operator, "cuda", torch.float32), SAMPLES):
             given_dtype = given or dtype
 
             def convert(leaf: Any, given_dtype: torch.dtype = given_dtype) -> Any:

@@ -9,6 +9,9 @@ import torch
 
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 
+reinterpreted = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
+"""`strided_view` past dispatcher, autograd and checks: a new tensor on the same memory. Inductor's programs call it."""
+
 
 def functional_call(
     function: Callable[..., Any], written: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]

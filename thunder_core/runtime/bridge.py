@@ -45,6 +45,8 @@ class Bridge(torch.autograd.Function):
             ctx.save_for_backward(*[saved[index] for index in program.tensors])
             ctx.objects = [None if isinstance(value, torch.Tensor) else value for value in saved]
         ctx.program = program
+        # What a hook gives back may lie otherwise in memory: save_on_cpu's copies lie by rows.
+        ctx.hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
         ctx.kept = ctx.consumed = None
         ctx.inputs = program.again.remember(inputs)
         ctx.set_materialize_grads(False)
@@ -58,8 +60,7 @@ class Bridge(torch.autograd.Function):
         """Gradients of the program's inputs."""
         program: DifferentiatedProgram = ctx.program
         given = [cotangents[index] for index in program.joint.cotangent_of]
-        nodes = ctx.next_functions
-        wanted = tuple([_will_execute(nodes[edge][0]) for edge in program.edges])
+        wanted = _wanted(ctx.next_functions, program.edges)
         if torch.is_grad_enabled():
             values = _values(ctx, program, program.saved_inputs)
             gradients: Sequence[Any] = program.again.gradients(ctx.inputs, values, given, wanted)
@@ -75,10 +76,8 @@ class Bridge(torch.autograd.Function):
             except Exception as error:
                 annotate_exception(error)
                 raise
-        result: list[Any] = [None] * (1 + len(program.joint.primals))
-        for position, gradient in zip(program.sources, gradients, strict=True):
-            result[position + 1] = gradient
-        return tuple(result)
+        gradients = (*gradients, None)
+        return (None, *[gradients[place] for place in program.gradient_of])
 
 
 def _saved(ctx: Any, program: DifferentiatedProgram, backward: Backward, complete: bool) -> list[Any]:
@@ -92,13 +91,15 @@ def _saved(ctx: Any, program: DifferentiatedProgram, backward: Backward, complet
     values = _values(ctx, program, backward.used)
     arguments = [values[index] for index in backward.used]
     if not torch._C._autograd._get_current_graph_task_keep_graph():
-        ctx.consumed = backward.consumed | (ctx.consumed or frozenset())
-        gone = set(backward.used) - program.saved_inputs
-        left = () if complete else range(len(values)) if ctx.kept is None else ctx.kept
-        ctx.kept = {index: values[index] for index in left if index not in gone}
+        ctx.consumed = backward.consumed if ctx.consumed is None else backward.consumed | ctx.consumed
+        ctx.kept = {} if complete else _kept(ctx.kept, values, set(backward.used) - program.saved_inputs)
         ctx.objects = None
         ctx.maybe_clear_saved_tensors()
     return arguments
+
+
+def _kept(kept: dict[int, Any] | None, values: list[Any], gone: set[int]) -> dict[int, Any]:
+    return {index: values[index] for index in (range(len(values)) if kept is None else kept) if index not in gone}
 
 
 def _values(ctx: Any, program: DifferentiatedProgram, needed: Iterable[int]) -> list[Any]:
@@ -107,6 +108,8 @@ def _values(ctx: Any, program: DifferentiatedProgram, needed: Iterable[int]) -> 
     if kept is not None and all(index in kept for index in needed):
         return [kept.get(index) for index in range(len(program.partitioned.saved))]
     tensors = ctx.saved_tensors  # raises where they are freed
+    if ctx.hooked:
+        tensors = [with_strides(tensor, stride) for tensor, stride in zip(tensors, program.saved_strides, strict=True)]
     if program.all_tensors:
         return list(tensors)
     values = list(ctx.objects)
@@ -120,11 +123,19 @@ def _no_view(value: Any) -> Any:
     return value.detach() if isinstance(value, torch.Tensor) and value._is_view() else value
 
 
+def _wanted(nodes: Sequence[Any], edges: Sequence[int]) -> tuple[bool, ...]:
+    """For each of the edges whether backward goes on to it: to an input's place in the autograd graph."""
+    will_execute = torch._C._will_engine_execute_node
+    try:
+        return tuple([nodes[edge][0] is not None and will_execute(nodes[edge][0]) for edge in edges])
+    except RuntimeError:  # a leaf among them is what `torch.autograd.grad` was asked for the gradient of
+        return tuple([_will_execute(nodes[edge][0]) for edge in edges])
+
+
 def _will_execute(node: Any) -> bool:
-    """Whether backward goes on to ``node``: an input's place in the autograd graph."""
     if node is None:
         return False
     try:
         return bool(torch._C._will_engine_execute_node(node))
-    except RuntimeError:  # a leaf whose gradient `torch.autograd.grad` was asked for
+    except RuntimeError:
         return True

@@ -7,27 +7,29 @@ from typing import Any
 
 from thunder_core.autodiff.memory import element_bytes
 from thunder_core.executors.decision import Claimed, Declined
+from thunder_core.executors.reference import REFERENCE
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol
 from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.passes.transform import Phase
-from thunder_core.report.decisions import LineDecisions
+from thunder_core.report.decisions import PATTERN, LineDecisions
 from thunder_core.runtime.operations import count_operations
 
 Assignments = Mapping[Phase, tuple[Assignment, ...]]
 
 
-def decisions_of(assignments: Assignments) -> tuple[LineDecisions, ...]:
-    """What the executors said, line by line, in the order of the programs.
+def decisions_of(assignments: Assignments, unclaimed: tuple[Assignment, ...] = ()) -> tuple[LineDecisions, ...]:
+    """What the executors said, line by line, in the order of the programs; first to composites that stayed lines.
 
     Of the lines as they were before differentiation, those are told whose derivative is an executor's, and those that
     an executor declined and that do not stand in forward as they were.
     """
     kept = {(leaf.bound.symbol, _results(leaf.bound)) for leaf in assignments.get(Phase.FORWARD, ())}
     return tuple(
-        [
-            _decisions(phase, assignment)
+        [_decisions(PATTERN, assignment) for assignment in unclaimed]
+        + [
+            _decisions(phase.value, assignment)
             for phase, found in assignments.items()
             for assignment in found
             if phase is not Phase.JOINT or _notable(assignment, kept)
@@ -56,7 +58,7 @@ def _results(bound: BoundSymbol) -> tuple[str, ...]:
     return tuple([proxy.name for proxy in bound.outputs()])
 
 
-def _decisions(phase: Phase, assignment: Assignment) -> LineDecisions:
+def _decisions(phase: str, assignment: Assignment) -> LineDecisions:
     bound = assignment.bound
     declined = [
         (answer.executor, answer.reason)
@@ -64,15 +66,16 @@ def _decisions(phase: Phase, assignment: Assignment) -> LineDecisions:
         if isinstance(answer, Declined) and answer.implements
     ]
     claim = assignment.answers[-1]
+    runs = claim.executor if isinstance(claim, Claimed) else "its parts" if phase == PATTERN else REFERENCE.name
     variant = claim.variant if isinstance(claim, Claimed) else ""
     if isinstance(claim, Claimed):
         declined += [(f"{claim.executor}.{name}", reason) for name, reason in claim.passed_over]
     return LineDecisions(
-        phase.value,
+        phase,
         bound.symbol.reference.name if bound.symbol.reference is not None else bound.symbol.name,
         _results(bound),
         None if bound.location is None else bound.location.place(),
-        claim.executor if isinstance(claim, Claimed) else "reference",
+        runs,
         tuple(declined),
         tuple([_decisions(phase, part) for part in assignment.parts]),
         _bytes(bound),

@@ -48,9 +48,10 @@ class DifferentiatedProgram:
         forward: from the inputs to outputs and saved values.
         outputs: number of outputs.
         tensors: positions of the tensors among the saved values.
+        saved_strides: of those tensors.
         saved_inputs: positions of the program's inputs among the saved values.
         all_tensors: whether all saved values are tensors.
-        sources: positions, among the inputs, of those that have gradients.
+        gradient_of: for each input the position of its gradient, -1 if it has none.
         edges: likewise, among the tensors of the inputs: the others are unknown to autograd.
         again: computes gradients that can be differentiated themselves.
     """
@@ -71,11 +72,14 @@ class DifferentiatedProgram:
         self.forward: Callable[..., tuple[Any, ...]] = compile_trace(self.forward_trace)
         self.outputs = self.partitioned.outputs
         self.tensors = [index for index, proxy in enumerate(saved) if isinstance(proxy, TensorProxy)]
+        self.saved_strides = [tuple(map(int, proxy.stride)) for proxy in saved if isinstance(proxy, TensorProxy)]
         self.saved_inputs = {index for index, proxy in enumerate(saved) if proxy.name in places}
         self.all_tensors = len(self.tensors) == len(saved)
-        self.sources = [places[proxy.name] for proxy in self.joint.differentiable]
+        sources = [places[proxy.name] for proxy in self.joint.differentiable]
+        found = {place: index for index, place in enumerate(sources)}
+        self.gradient_of = [found.get(place, -1) for place in range(len(primals))]
         self.cotangent_strides = [tuple(map(int, proxy.stride)) for proxy in self.joint.cotangents]
-        self.edges = [tensors.index(place) for place in self.sources]
+        self.edges = [tensors.index(place) for place in sources]
         self.again = SecondDerivatives(self.original, self.joint, saved)
 
     def backward(self, present: tuple[bool, ...], wanted: tuple[bool, ...]) -> Backward:

@@ -11,6 +11,7 @@ from thunder_core.acquire.rebuild import Recipe
 from thunder_core.guards.prologue import Prologue
 from thunder_core.ir.program import compile_source
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.functionalize.result import (
     FromComputation,
     FromEpilogue,
@@ -38,6 +39,7 @@ class Entry:
         constants: values of the acquired program's inputs that are the same in every run, by name.
         random_states: generators outside of PyTorch that the program consumed; such an entry is not reused.
         notes: what transforms say for the report.
+        unclaimed: composites that the program spells out, as it still does.
     """
 
     prologue: Prologue
@@ -50,6 +52,7 @@ class Entry:
     constants: dict[str, Any]
     random_states: tuple[str, ...]
     notes: list[object]
+    unclaimed: tuple[Assignment, ...] = ()
 
     @property
     def report(self) -> EntryReport:
@@ -58,7 +61,8 @@ class Entry:
 
     @cached_property
     def _decisions(self) -> tuple[LineDecisions, ...]:
-        return decisions_of(self.assignments)  # counting what lines do takes a while: it waits to be asked for
+        # counting what lines do takes a while: it waits to be asked for
+        return decisions_of(self.assignments, self.unclaimed)
 
 
 def build_run(

@@ -31,6 +31,7 @@ class Program:
         training: how the program was differentiated; None if it was not.
         left_to_autograd: why PyTorch's autograd records the program while it runs; None if it need not.
         notes: what transforms say for the report; more may follow when backwards are made later.
+        unclaimed: composites that the program spells out and that did not take the place of their lines.
     """
 
     traces: tuple[Trace, ...]
@@ -45,3 +46,4 @@ class Program:
     training: TrainingReport | None = None
     left_to_autograd: str | None = None
     notes: list[object] = field(default_factory=list)
+    unclaimed: tuple[Assignment, ...] = ()

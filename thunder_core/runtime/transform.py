@@ -23,9 +23,11 @@ from thunder_core.passes.assign_executors import AssignExecutors, RewriteClaims
 from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.attention_layout import AttentionLayout
 from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.direct_views import DirectViews
 from thunder_core.passes.explicit_autocast import ExplicitAutocast, leaves_among
 from thunder_core.passes.functionalize import Functionalize, Functionalized
 from thunder_core.passes.pass_manager import PassManager
+from thunder_core.passes.patterns import RecognizeComposites
 from thunder_core.passes.reinplace import Reinplace
 from thunder_core.passes.transform import Phase, Place
 from thunder_core.runtime.configured_transforms import ConfiguredTransforms
@@ -64,14 +66,15 @@ class _Pipeline:
         return self._for_training(functional) or self._for_inference(functional, executors)
 
     def _for_inference(self, functional: Functionalized, executors: tuple[Executor, ...]) -> Program:
-        functional, constants = self._prepared(functional, executors, functional.donated)
+        functional, constants, unclaimed = self._prepared(functional, executors, functional.donated)
         trace, static = functional.computation, static_inputs(self.acquired, constants)
         for place in (Place.AFTER_DIFFERENTIATION, Place.PARTITIONED):
             trace = self.transforms.run(place, trace, Phase.INFERENCE, functional.donated, static=static)
         assign = AssignExecutors(executors, self.states, unfused=functional.partial_writes)
         assigned = self.manager.run(assign, trace)
         functional = self.manager.run(Reinplace(functional), assigned.trace)
-        final = self.transforms.finish(functional.computation, Phase.INFERENCE, static)
+        computation, _ = self._with_direct_views(functional.computation)
+        final = self.transforms.finish(computation, Phase.INFERENCE, static)
         return Program(
             (self.acquired.trace, *self._made()),
             (),
@@ -82,12 +85,13 @@ class _Pipeline:
             {Phase.INFERENCE: assigned.assignments},
             assigned.regions,
             notes=self.transforms.notes,
+            unclaimed=unclaimed,
         )
 
     def _for_training(self, functional: Functionalized) -> Program | None:
         """The program with a backward; None when none of its results has a gradient."""
         executors = self.settings.executors
-        functional, constants = self._prepared(move_output_views(functional), executors, frozenset())
+        functional, constants, unclaimed = self._prepared(move_output_views(functional), executors, frozenset())
         original = functional.computation
         joint = self.manager.run(Differentiate(executors, _overwritten(functional)), original)
         if joint is None:
@@ -95,8 +99,7 @@ class _Pipeline:
         joint = joint.with_trace(self.manager.run(DeadCode(), joint.trace))
         joint = joint.with_trace(self.transforms.run(Place.AFTER_DIFFERENTIATION, joint.trace, Phase.JOINT))
         policy = self.settings.policy
-        fused = any(executor.fusion is not None for executor in executors)
-        partitioned = self.manager.run(Partition(joint, policy, fused), joint.trace)
+        partitioned = self.manager.run(Partition(joint, policy, bool(self._fusion)), joint.trace)
         half = self.transforms.run(Place.PARTITIONED, partitioned.forward, Phase.FORWARD)
         traces = self._made()
         other = self.transforms.run(Place.PARTITIONED, partitioned.backward, Phase.BACKWARD)
@@ -104,12 +107,14 @@ class _Pipeline:
         forward = self.manager.run(AssignExecutors(executors, self.states, (other,)), half)
         (backward,) = forward.others
         static, kept = static_inputs(self.acquired, constants), computed_for_backward(partitioned)
-        final = self.transforms.finish(forward.trace, Phase.FORWARD, static, kept)
+        trace, sure = self._with_direct_views(forward.trace)
+        final = self.transforms.finish(trace, Phase.FORWARD, static, kept)
         traces += self._made(count)
-        backward_final = self.transforms.finish(backward.trace, Phase.BACKWARD, static, kept)
-        claim = partial(self._executable, static=static, saved=kept)
+        trace, _ = self._with_direct_views(backward.trace, unsure := _values(forward.trace) - sure)
+        backward_final = self.transforms.finish(trace, Phase.BACKWARD, static, kept)
+        claim = partial(self._executable, static=static, saved=kept, unsure=unsure)
         differentiated = DifferentiatedProgram(joint, partitioned, final, backward_final, original, claim)
-        composites = tuple([Assignment(bound, answers) for bound, answers in joint.offered])
+        offered = tuple([Assignment(bound, answers) for bound, answers in joint.offered])
         return Program(
             (self.acquired.trace, *traces),
             (joint.trace, partitioned.backward, backward_final),
@@ -117,41 +122,69 @@ class _Pipeline:
             differentiated,
             functional,
             *self._inputs(constants),
-            {Phase.JOINT: composites, Phase.FORWARD: forward.assignments, Phase.BACKWARD: backward.assignments},
+            {Phase.JOINT: offered, Phase.FORWARD: forward.assignments, Phase.BACKWARD: backward.assignments},
             forward.regions,
             training_report(joint, partitioned, policy),
             notes=self.transforms.notes,
+            unclaimed=unclaimed,
         )
 
     def _prepared(
         self, functional: Functionalized, executors: tuple[Executor, ...], keep: frozenset[str]
-    ) -> tuple[Functionalized, dict[str, torch.Tensor]]:
-        """The program before differentiation, and the values of the inputs that transforms added to it."""
+    ) -> tuple[Functionalized, dict[str, torch.Tensor], tuple[Assignment, ...]]:
+        """The program before differentiation; the values of the inputs that transforms added to it; and the composites
+        that it spells out and that stay what they were.
+        """
         computation = functional.computation
+        unclaimed: tuple[Assignment, ...] = ()
+        if any(executor.composites for executor in executors):
+            recognized = self.manager.run(RecognizeComposites(executors), computation)
+            computation, unclaimed = recognized.trace, recognized.unclaimed
         if executors:
             computation = self.manager.run(RewriteClaims(executors), computation)
-        if any(executor.fusion is not None for executor in executors):
+        if self._fusion:
             computation = self.manager.run(AttentionLayout(), computation)
         constants: dict[str, torch.Tensor] = {}
         place = Place.BEFORE_DIFFERENTIATION
         computation = self.transforms.run(place, computation, Phase.INFERENCE, keep, constants)
-        return replace(functional, computation=computation), constants
+        return replace(functional, computation=computation), constants, unclaimed
 
     def _made(self, start: int = 0) -> tuple[Trace, ...]:
         """The traces that passes made, from the one of that number on."""
         return tuple([record.traces[0] for record in self.manager.records[start:] if record.traces])
 
-    def _executable(self, trace: Trace, static: frozenset[str], saved: frozenset[str]) -> Trace:
+    def _executable(self, trace: Trace, static: frozenset[str], saved: frozenset[str], unsure: frozenset[str]) -> Trace:
         """A backward that is made when it is needed, as executors run it."""
         manager = PassManager()
         transforms = replace(self.transforms, manager=manager)
         trace = transforms.run(Place.PARTITIONED, trace, Phase.BACKWARD)
         assigned = manager.run(AssignExecutors(self.settings.executors, self.states), trace)
-        return transforms.finish(assigned.trace, Phase.BACKWARD, static, saved)
+        direct, _ = replace(self, manager=manager)._with_direct_views(assigned.trace, unsure)
+        return transforms.finish(direct, Phase.BACKWARD, static, saved)
+
+    @property
+    def _fusion(self) -> frozenset[str]:
+        """Names of the executors that fuse."""
+        return frozenset([executor.name for executor in self.settings.executors if executor.fusion is not None])
+
+    def _with_direct_views(self, trace: Trace, unsure: frozenset[str] = frozenset()) -> tuple[Trace, frozenset[str]]:
+        """The trace with `DirectViews`, where something fuses, and the names of its values with sure strides.
+
+        Args:
+            unsure: inputs that may have other strides than the trace says. Those of others are guarded or given.
+        """
+        if not self._fusion:
+            return trace, frozenset()
+        views = DirectViews(frozenset([proxy.name for proxy in trace.inputs]) - unsure, self._fusion)
+        return self.manager.run(views, trace), views.sure(trace)
 
     def _inputs(self, constants: dict[str, torch.Tensor]) -> tuple[tuple[Source, ...], tuple[Any, ...]]:
         sources = tuple([ConstantSource(value, "made by a transform") for value in constants.values()])
         return (*self.acquired.sources, *sources), (*self.acquired.inputs, *constants.values())
+
+
+def _values(trace: Trace) -> frozenset[str]:
+    return frozenset([proxy.name for line in trace.symbols for proxy in line.outputs()])
 
 
 def _requires_grad(trace: Trace) -> bool:

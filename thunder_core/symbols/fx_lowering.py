@@ -16,6 +16,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
+from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.symbols.fx_graph import GraphReader
@@ -24,6 +25,8 @@ from thunder_core.symbols.fx_graph import GraphReader
 def lower_with_fx(bound: BoundSymbol, context: Context) -> tuple[BoundSymbol, ...]:
     """Core-ATen lines for ``bound``, with made-up names for the values in between. Raises LoweringError."""
     _refuse_programs(bound)
+    if _is_lowest(bound.symbol):
+        return (bound,)
     proxies = list({proxy.name: proxy for proxy in bound.inputs() if isinstance(proxy, TensorProxy)}.values())
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     if bound.symbol.decomposition is not None:
@@ -34,6 +37,14 @@ def lower_with_fx(bound: BoundSymbol, context: Context) -> tuple[BoundSymbol, ..
     if module is None:
         raise LoweringError(f"{bound.symbol.name} does not implement this call")
     return GraphReader(bound, proxies, module).read()
+
+
+def _is_lowest(symbol: Symbol) -> bool:
+    """Whether calls of a symbol are core ATen already. Tracing one takes ten milliseconds."""
+    operator = symbol.target
+    if not isinstance(operator, torch._ops.OpOverload) or symbol.decomposition is not None:
+        return False
+    return torch.Tag.core in operator.tags and operator not in _decompositions()
 
 
 def _refuse_programs(bound: BoundSymbol) -> None:

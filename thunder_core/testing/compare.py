@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.testing.copying import copy_together
 from thunder_core.testing.difference import Comparison, differences
+from thunder_core.testing.seeding import seed_generators
 from thunder_core.testing.snapshot import Entry, snapshot
 
 
@@ -68,7 +69,7 @@ def assert_same_behaviour(
     (twin,) = copy_together(function)
     compiled = compile(twin)
     for round_number in range(rounds):
-        torch.manual_seed(seed + round_number)
+        seed_generators(seed + round_number)
         arguments = make_arguments()
         if not isinstance(arguments, Arguments):
             arguments = Arguments(*arguments)
@@ -91,8 +92,7 @@ def observe(
     function: Callable[..., Any], state: Any, arguments: Arguments, comparison: Comparison, *, seed: int
 ) -> Observation:
     """Call ``function`` once and note all that a caller can see; ``state`` is the object that the call may change."""
-    torch.manual_seed(seed)
-    random.seed(seed)
+    seed_generators(seed)
     result, exception = None, None
     try:
         result = function(*arguments.args, **arguments.kwargs)

@@ -15,7 +15,9 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from thunder_core.testing.compare import Arguments, assert_same_behaviour, observe
 from thunder_core.testing.difference import Comparison
+from thunder_core.testing.opinfo_samples import sample_inputs
 from thunder_core.testing.outcome import Outcome, Status, outcome_of
+from thunder_core.testing.seeding import seed_generators
 
 SAMPLES_PER_OPERATOR = 2
 # Operators whose results hold memory that nobody wrote.
@@ -110,7 +112,7 @@ def _programs(operator: Any, samples: int) -> Iterator[Program]:
     for index in range(samples):
 
         def make_sample(index: int = index) -> Any:
-            inputs = operator.sample_inputs("cpu", _dtype(operator), requires_grad=False)
+            inputs = sample_inputs(operator, "cpu", _dtype(operator))
             return next(itertools.islice(inputs, index, None), None)
 
         def make_arguments(make_sample: Callable[[], Any] = make_sample) -> Arguments:
@@ -143,7 +145,7 @@ def _with_out(callee: Any, make_arguments: Callable[[], Arguments]) -> Callable[
 
 def _eager_passes(program: Program, comparison: Comparison) -> bool:
     """Whether eager runs the program; if gradients are compared, whether it has any."""
-    torch.manual_seed(0)
+    seed_generators(0)
     try:
         arguments = program.make_arguments()
     except Exception:  # noqa: BLE001 - whatever eager refuses is not a case

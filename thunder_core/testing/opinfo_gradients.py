@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from thunder_core.testing.compare import Arguments
 from thunder_core.testing.difference import Comparison
 from thunder_core.testing.opinfo import OPERATORS, SAMPLES_PER_OPERATOR, Program, run_programs, spelling
+from thunder_core.testing.opinfo_samples import sample_inputs
 from thunder_core.testing.outcome import Outcome
 
 DTYPE = torch.float64
@@ -39,7 +40,7 @@ def _programs(operator: Any, samples: int) -> Iterator[Program]:
     for index in range(samples):
 
         def make_sample(index: int = index) -> Any:
-            inputs = operator.sample_inputs("cpu", DTYPE, requires_grad=True)
+            inputs = sample_inputs(operator, "cpu", DTYPE, requires_grad=True)
             return next(itertools.islice(inputs, index, None), None)
 
         def make_arguments(make_sample: Callable[[], Any] = make_sample) -> Arguments:

@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from thunder_core.testing.conformance.call import Call, can_require_grad
+from thunder_core.testing.seeding import seed_generators
 
 
 @contextmanager
@@ -27,14 +28,6 @@ def quietly(seed: int = 0) -> Iterator[None]:
             yield
         finally:
             random.setstate(python_state)
-
-
-def seed_generators(seed: int) -> None:
-    """Seed Python's generator and PyTorch's. `torch.manual_seed` takes a millisecond where CUDA is not in use."""
-    random.seed(seed)
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
 
 
 @dataclass(frozen=True, eq=False)

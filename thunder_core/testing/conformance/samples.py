@@ -13,8 +13,10 @@ from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import NotApplicable
 from thunder_core.testing.conformance.opinfo_index import opinfos
 from thunder_core.testing.conformance.recording import lines_of, record
-from thunder_core.testing.conformance.running import quietly, run, seed_generators
+from thunder_core.testing.conformance.running import quietly, run
 from thunder_core.testing.conformance.subject import Subject
+from thunder_core.testing.opinfo_samples import sample_inputs
+from thunder_core.testing.seeding import seed_generators
 
 if TYPE_CHECKING:
     from torch.testing._internal.opinfo.core import OpInfo
@@ -89,7 +91,7 @@ def _from_opinfo(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[
         if dtype not in operator.supported_dtypes(torch.device(device).type):
             continue
         seed_generators(0)
-        samples = list(operator.sample_inputs(device, dtype, requires_grad=False))
+        samples = list(sample_inputs(operator, device, dtype))
         found = [
             Call(f"sample {number} of OpInfo's {operator.full_name!r}", operator.op, (s.input, *s.args), dict(s.kwargs))
             for number, s in enumerate(samples)
@@ -107,7 +109,7 @@ def recorded_instead(subject: Subject, device: str) -> set[str]:
         return found
     for operator in opinfos(subject):
         dtype = min(operator.supported_dtypes(torch.device(device).type), key=str)
-        for sample in itertools.islice(operator.sample_inputs(device, dtype, requires_grad=False), 1):
+        for sample in itertools.islice(sample_inputs(operator, device, dtype), 1):
             call = Call("", function, (sample.input, *sample.args), dict(sample.kwargs))
             if accepts(call):
                 found.update(line.symbol.name for line in record(call).trace.symbols)

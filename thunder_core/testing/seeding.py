@@ -1,0 +1,15 @@
+"""Seeds for calls that are compared."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+
+
+def seed_generators(seed: int) -> None:
+    """Seed Python's generator and PyTorch's. `torch.manual_seed` takes a millisecond where CUDA is not in use."""
+    random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
