@@ -37,19 +37,19 @@ class DirectViews(TracePass):
     matrices. Not for what autograd records, what is written, and what the program returns.
 
     Attributes:
-        known: names of inputs whose strides are sure to be what the trace says.
-        fusion: names of the executors whose results are checked.
+        fusion: names of the executors that fuse, whose results are checked.
+        unsure: names of inputs that may have other strides than the trace says.
     """
 
-    known: frozenset[str] = frozenset()
     fusion: frozenset[str] = frozenset()
+    unsure: frozenset[str] = frozenset()
 
     def run(self, trace: Trace) -> Trace:
         roots: dict[str, TensorProxy] = {}
         written = written_storages(trace)
         kept = _seen_outside(trace)
         for proxy in trace.inputs:
-            if proxy.name in self.known and isinstance(proxy, TensorProxy):
+            if proxy.name not in self.unsure and isinstance(proxy, TensorProxy):
                 roots[proxy.name] = proxy
         lines: list[BoundSymbol] = []
         for line in trace.symbols:
@@ -67,9 +67,10 @@ class DirectViews(TracePass):
                 lines += [_direct(line, proxy, found[proxy.name]) for proxy in direct if isinstance(proxy, TensorProxy)]
         return DeadCode().run(trace.with_symbols(lines, self.name))
 
-    def sure(self, trace: Trace) -> frozenset[str]:
-        """Names of values of the trace whose strides are sure to be what it says, its inputs' among them."""
-        return self.known.union([proxy.name for line in trace.symbols for proxy in self._sure(line)])
+    def unsure_of(self, trace: Trace) -> frozenset[str]:
+        """Names of values that the trace computes and whose strides may be others than it says."""
+        sure = {proxy.name for line in trace.symbols for proxy in self._sure(line)}
+        return frozenset([proxy.name for line in trace.symbols for proxy in line.outputs() if proxy.name not in sure])
 
     def _sure(self, line: BoundSymbol) -> list[TensorProxy]:
         symbol = line.symbol

@@ -19,20 +19,19 @@ from thunder_core.executors.states import States
 from thunder_core.guards.source import ConstantSource, Source
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.assign_executors import AssignExecutors, RewriteClaims
+from thunder_core.passes.assign_executors import AssignExecutors
 from thunder_core.passes.assignment import Assignment
-from thunder_core.passes.attention_layout import AttentionLayout
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.direct_views import DirectViews
 from thunder_core.passes.explicit_autocast import ExplicitAutocast, leaves_among
 from thunder_core.passes.functionalize import Functionalize, Functionalized
 from thunder_core.passes.pass_manager import PassManager
-from thunder_core.passes.patterns import RecognizeComposites
 from thunder_core.passes.reinplace import Reinplace
 from thunder_core.passes.transform import Phase, Place
 from thunder_core.runtime.configured_transforms import ConfiguredTransforms
 from thunder_core.runtime.differentiated import DifferentiatedProgram
 from thunder_core.runtime.lasting import computed_for_backward, static_inputs
+from thunder_core.runtime.preparation import fusing, prepared
 from thunder_core.runtime.program import Program
 from thunder_core.runtime.training import training_report
 
@@ -66,14 +65,15 @@ class _Pipeline:
         return self._for_training(functional) or self._for_inference(functional, executors)
 
     def _for_inference(self, functional: Functionalized, executors: tuple[Executor, ...]) -> Program:
-        functional, constants, unclaimed = self._prepared(functional, executors, functional.donated)
+        keep = functional.donated
+        functional, constants, unclaimed = prepared(self.manager, self.transforms, functional, executors, keep)
         trace, static = functional.computation, static_inputs(self.acquired, constants)
         for place in (Place.AFTER_DIFFERENTIATION, Place.PARTITIONED):
             trace = self.transforms.run(place, trace, Phase.INFERENCE, functional.donated, static=static)
         assign = AssignExecutors(executors, self.states, unfused=functional.partial_writes)
         assigned = self.manager.run(assign, trace)
         functional = self.manager.run(Reinplace(functional), assigned.trace)
-        computation, _ = self._with_direct_views(functional.computation)
+        computation = _viewed(self.manager, DirectViews(fusing(executors)), functional.computation)
         final = self.transforms.finish(computation, Phase.INFERENCE, static)
         return Program(
             (self.acquired.trace, *self._made()),
@@ -91,7 +91,8 @@ class _Pipeline:
     def _for_training(self, functional: Functionalized) -> Program | None:
         """The program with a backward; None when none of its results has a gradient."""
         executors = self.settings.executors
-        functional, constants, unclaimed = self._prepared(move_output_views(functional), executors, frozenset())
+        functional = move_output_views(functional)
+        functional, constants, unclaimed = prepared(self.manager, self.transforms, functional, executors)
         original = functional.computation
         joint = self.manager.run(Differentiate(executors, _overwritten(functional)), original)
         if joint is None:
@@ -99,7 +100,7 @@ class _Pipeline:
         joint = joint.with_trace(self.manager.run(DeadCode(), joint.trace))
         joint = joint.with_trace(self.transforms.run(Place.AFTER_DIFFERENTIATION, joint.trace, Phase.JOINT))
         policy = self.settings.policy
-        partitioned = self.manager.run(Partition(joint, policy, bool(self._fusion)), joint.trace)
+        partitioned = self.manager.run(Partition(joint, policy, bool(fusing(executors))), joint.trace)
         half = self.transforms.run(Place.PARTITIONED, partitioned.forward, Phase.FORWARD)
         traces = self._made()
         other = self.transforms.run(Place.PARTITIONED, partitioned.backward, Phase.BACKWARD)
@@ -107,12 +108,14 @@ class _Pipeline:
         forward = self.manager.run(AssignExecutors(executors, self.states, (other,)), half)
         (backward,) = forward.others
         static, kept = static_inputs(self.acquired, constants), computed_for_backward(partitioned)
-        trace, sure = self._with_direct_views(forward.trace)
+        views = DirectViews(fusing(executors))
+        trace = _viewed(self.manager, views, forward.trace)
         final = self.transforms.finish(trace, Phase.FORWARD, static, kept)
         traces += self._made(count)
-        trace, _ = self._with_direct_views(backward.trace, unsure := _values(forward.trace) - sure)
+        views = replace(views, unsure=views.unsure_of(forward.trace))
+        trace = _viewed(self.manager, views, backward.trace)
         backward_final = self.transforms.finish(trace, Phase.BACKWARD, static, kept)
-        claim = partial(self._executable, static=static, saved=kept, unsure=unsure)
+        claim = partial(self._executable, static=static, saved=kept, views=views)
         differentiated = DifferentiatedProgram(joint, partitioned, final, backward_final, original, claim)
         offered = tuple([Assignment(bound, answers) for bound, answers in joint.offered])
         return Program(
@@ -129,62 +132,25 @@ class _Pipeline:
             unclaimed=unclaimed,
         )
 
-    def _prepared(
-        self, functional: Functionalized, executors: tuple[Executor, ...], keep: frozenset[str]
-    ) -> tuple[Functionalized, dict[str, torch.Tensor], tuple[Assignment, ...]]:
-        """The program before differentiation; the values of the inputs that transforms added to it; and the composites
-        that it spells out and that stay what they were.
-        """
-        computation = functional.computation
-        unclaimed: tuple[Assignment, ...] = ()
-        if any(executor.composites for executor in executors):
-            recognized = self.manager.run(RecognizeComposites(executors), computation)
-            computation, unclaimed = recognized.trace, recognized.unclaimed
-        if executors:
-            computation = self.manager.run(RewriteClaims(executors), computation)
-        if self._fusion:
-            computation = self.manager.run(AttentionLayout(), computation)
-        constants: dict[str, torch.Tensor] = {}
-        place = Place.BEFORE_DIFFERENTIATION
-        computation = self.transforms.run(place, computation, Phase.INFERENCE, keep, constants)
-        return replace(functional, computation=computation), constants, unclaimed
-
     def _made(self, start: int = 0) -> tuple[Trace, ...]:
         """The traces that passes made, from the one of that number on."""
         return tuple([record.traces[0] for record in self.manager.records[start:] if record.traces])
 
-    def _executable(self, trace: Trace, static: frozenset[str], saved: frozenset[str], unsure: frozenset[str]) -> Trace:
+    def _executable(self, trace: Trace, static: frozenset[str], saved: frozenset[str], views: DirectViews) -> Trace:
         """A backward that is made when it is needed, as executors run it."""
         manager = PassManager()
         transforms = replace(self.transforms, manager=manager)
         trace = transforms.run(Place.PARTITIONED, trace, Phase.BACKWARD)
         assigned = manager.run(AssignExecutors(self.settings.executors, self.states), trace)
-        direct, _ = replace(self, manager=manager)._with_direct_views(assigned.trace, unsure)
-        return transforms.finish(direct, Phase.BACKWARD, static, saved)
-
-    @property
-    def _fusion(self) -> frozenset[str]:
-        """Names of the executors that fuse."""
-        return frozenset([executor.name for executor in self.settings.executors if executor.fusion is not None])
-
-    def _with_direct_views(self, trace: Trace, unsure: frozenset[str] = frozenset()) -> tuple[Trace, frozenset[str]]:
-        """The trace with `DirectViews`, where something fuses, and the names of its values with sure strides.
-
-        Args:
-            unsure: inputs that may have other strides than the trace says. Those of others are guarded or given.
-        """
-        if not self._fusion:
-            return trace, frozenset()
-        views = DirectViews(frozenset([proxy.name for proxy in trace.inputs]) - unsure, self._fusion)
-        return self.manager.run(views, trace), views.sure(trace)
+        return transforms.finish(_viewed(manager, views, assigned.trace), Phase.BACKWARD, static, saved)
 
     def _inputs(self, constants: dict[str, torch.Tensor]) -> tuple[tuple[Source, ...], tuple[Any, ...]]:
         sources = tuple([ConstantSource(value, "made by a transform") for value in constants.values()])
         return (*self.acquired.sources, *sources), (*self.acquired.inputs, *constants.values())
 
 
-def _values(trace: Trace) -> frozenset[str]:
-    return frozenset([proxy.name for line in trace.symbols for proxy in line.outputs()])
+def _viewed(manager: PassManager, views: DirectViews, trace: Trace) -> Trace:
+    return manager.run(views, trace) if views.fusion else trace
 
 
 def _requires_grad(trace: Trace) -> bool:
