@@ -30,7 +30,8 @@ def has_kernel(overload: str, key: str) -> bool:
 @pytest.mark.parametrize("device_type", ["cpu", "cuda"])
 def test_exactly_the_symbols_with_an_autocast_kernel_have_a_class(device_type: str) -> None:
     key = "Autocast" + device_type.upper()
-    printed = [name for name, style in registry.catalogue.rows if style.name == "FUNCTION"]
+    rows = [name for name, style in registry.catalogue.rows if style.name == "FUNCTION"]
+    printed = [name for name in rows if name.startswith("torch.")]
     expected = {name for name in printed if any(has_kernel(item, key) for item in operator_overloads(name))}
     assert {name for name in printed if device_type in autocast_of(name)} == expected
 
