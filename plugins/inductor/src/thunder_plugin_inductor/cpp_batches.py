@@ -64,19 +64,24 @@ class Batches:
         kernel = Kernel(argument_types, source)
         with self._lock:
             self._waiting.append(kernel)
-            if self._running < self.most:
-                self._running += 1
-                run = contextvars.copy_context().run  # Inductor's settings are those of the thread that asks
-                threading.Thread(target=run, args=(self._compile,), daemon=True).start()
+            self._start()
         return kernel
 
+    def allow(self, most: int) -> None:
+        """From now on so many compilers run at a time."""
+        with self._lock:
+            self.most = most
+            self._start()
+
+    def _start(self) -> None:
+        """One more compiler, if it has something to do and may run."""
+        if self._waiting and self._running < self.most:
+            self._running += 1
+            run = contextvars.copy_context().run  # Inductor's settings are those of the thread that asks
+            threading.Thread(target=run, args=(self._compile,), daemon=True).start()
+
     def _compile(self) -> None:
-        while True:
-            with self._lock:
-                kernels, self._waiting = self._waiting, []
-                if not kernels:
-                    self._running -= 1
-                    return
+        while kernels := self._taken():
             try:
                 _compile_together(kernels)
             except Exception:  # noqa: BLE001 - one of them may be the reason; each is told its own
@@ -84,6 +89,18 @@ class Batches:
                     _compile_alone(kernel)
             for kernel in kernels:
                 kernel.done.set()
+
+    def _taken(self) -> list[Kernel]:
+        """This compiler's share of what waits; nothing ends it."""
+        with self._lock:
+            free = 1 + max(0, self.most - self._running)
+            count = -(-len(self._waiting) // free)
+            kernels, self._waiting = self._waiting[:count], self._waiting[count:]
+            if kernels:
+                self._start()
+            else:
+                self._running -= 1
+        return kernels
 
 
 class _Library(CppPythonBindingsCodeCache):
