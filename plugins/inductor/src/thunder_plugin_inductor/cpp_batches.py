@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from torch._inductor.codecache import CodeCacheFuture, CppPythonBindingsCodeCache
+from torch._inductor.codecache import CppPythonBindingsCodeCache
 
 ENTRY: Final = CppPythonBindingsCodeCache.entry_function
 """How the functions of kernels are named, and their modules after the last dot; a number may follow."""
@@ -27,7 +27,7 @@ _PYTHON: Final = (
 )
 
 
-class Kernel(CodeCacheFuture):
+class Kernel:
     """One that is being compiled, in the place of its function."""
 
     def __init__(self, argument_types: Sequence[str], source: str) -> None:
@@ -37,7 +37,7 @@ class Kernel(CodeCacheFuture):
         self.function: Callable[..., Any] | None = None
         self.error: BaseException | None = None
 
-    def result(self, *_: Any, **__: Any) -> Callable[..., Any]:
+    def result(self) -> Callable[..., Any]:
         """The function, once it is there. Raises what the compiler raises."""
         self.done.wait()
         if self.error is not None:
