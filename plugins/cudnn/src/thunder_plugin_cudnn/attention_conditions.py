@@ -9,19 +9,19 @@ from __future__ import annotations
 import torch
 from torch.backends import cuda
 
-from thunder_plugin_cudnn.call import Call
+from thunder_core.executors.attention_call import AttentionCall
 from thunder_plugin_cudnn.layouts import layout_of, unfit_strides
 from thunder_plugin_cudnn.library import Hardware
 
 HALF = (torch.float16, torch.bfloat16)
 
 
-def unfit_call(call: Call, device: str) -> str | None:
+def unfit_call(call: AttentionCall, device: str) -> str | None:
     """What holds for any GPU; ``device`` is the type that is asked for."""
     return _plain(call, device) or _dtypes(call) or _sizes(call) or _layouts(call)
 
 
-def _plain(call: Call, device: str) -> str | None:
+def _plain(call: AttentionCall, device: str) -> str | None:
     """Tensors of four dimensions on one device, and numbers that are known when the program is compiled."""
     for name, tensor in call.tensors.items():
         if tensor.layout is not torch.strided:
@@ -46,14 +46,14 @@ def _plain(call: Call, device: str) -> str | None:
     )
 
 
-def _dtypes(call: Call) -> str | None:
+def _dtypes(call: AttentionCall) -> str | None:
     found = list(dict.fromkeys(tensor.dtype for tensor in call.inputs.values()))
     if len(found) > 1:
         return f"query, key and value have the dtypes {', '.join(map(str, found))}"
     return None if found[0] in HALF else f"{found[0]} is not implemented"
 
 
-def _sizes(call: Call) -> str | None:
+def _sizes(call: AttentionCall) -> str | None:
     """Sizes that belong together, and heads of keys that divide those of queries."""
     query, key, value = (tensor.shape for tensor in call.inputs.values())
     if any(tensor.numel == 0 for tensor in call.inputs.values()):
@@ -68,12 +68,12 @@ def _sizes(call: Call) -> str | None:
     return None if key[2] != 1 else "there is one key only"
 
 
-def _layouts(call: Call) -> str | None:
+def _layouts(call: AttentionCall) -> str | None:
     reasons = (unfit_strides(name, layout_of(tensor)) for name, tensor in call.inputs.items())
     return next((reason for reason in reasons if reason is not None), None)
 
 
-def unfit_size(call: Call, hardware: Hardware) -> str | None:
+def unfit_size(call: AttentionCall, hardware: Hardware) -> str | None:
     """Head dimensions that this GPU has no kernel for, in backward where gradients may be asked for."""
     if hardware.capability < (8, 0):
         return f"the GPU has compute capability {'.'.join(map(str, hardware.capability))}, and 8.0 is needed"
@@ -85,7 +85,7 @@ def unfit_size(call: Call, hardware: Hardware) -> str | None:
     return None if max(sizes) <= limit else f"head dimension {max(sizes)} is above {limit}, that of this GPU"
 
 
-def unfit_dropout(call: Call, allowed: bool) -> str | None:
+def unfit_dropout(call: AttentionCall, allowed: bool) -> str | None:
     """Dropout needs the option, and a probability below 1."""
     if not call.dropout:
         return None
@@ -94,7 +94,7 @@ def unfit_dropout(call: Call, allowed: bool) -> str | None:
     return None if allowed else "it drops other weights than eager PyTorch; the option dropout allows that"
 
 
-def unfit_gradient(call: Call, hardware: Hardware, deterministic: bool) -> str | None:
+def unfit_gradient(call: AttentionCall, hardware: Hardware, deterministic: bool) -> str | None:
     """What backward does not do."""
     if not call.differentiated:
         return None

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from thunder_core.executors.attention_call import AttentionCall
 from thunder_plugin_cudnn import library, plans
 from thunder_plugin_cudnn.attention_conditions import unfit_call, unfit_dropout, unfit_gradient, unfit_size
 from thunder_plugin_cudnn.attention_graphs import attention_backward, attention_forward
-from thunder_plugin_cudnn.call import Call
 from thunder_plugin_cudnn.layouts import Layout, layout_of, made_layout, ordered_strides
 from thunder_plugin_cudnn.mask_conditions import unfit_mask
 from thunder_plugin_cudnn.masks import bias_layout
@@ -33,9 +33,9 @@ class Support:
 
     def __call__(self, *args: Any, **kwargs: Any) -> bool | str:
         """True, or why the call with these arguments is declined."""
-        return self._reason(Call.of(*args, **kwargs)) or True
+        return self._reason(AttentionCall.of(*args, **kwargs)) or True
 
-    def _reason(self, call: Call) -> str | None:
+    def _reason(self, call: AttentionCall) -> str | None:
         reason = unfit_call(call, self.device) or unfit_mask(call) or unfit_dropout(call, self.dropout)
         if reason is not None:
             return reason
@@ -48,7 +48,7 @@ class Support:
         return reason or _refusal(call, deterministic)
 
 
-def _refusal(call: Call, deterministic: bool) -> str | None:
+def _refusal(call: AttentionCall, deterministic: bool) -> str | None:
     """cuDNN's answer for forward, and for backward where gradients may be asked for."""
     query, key, value = (layout_of(tensor) for tensor in call.inputs.values())
     output = _dense(query[0], (*query[1][:3], value[1][3]), call.query.stride)

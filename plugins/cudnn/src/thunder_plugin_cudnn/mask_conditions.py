@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from thunder_core.executors.attention_call import AttentionCall
 from thunder_core.ir.proxy import TensorProxy
-from thunder_plugin_cudnn.call import Call
 
 
-def unfit_mask(call: Call) -> str | None:
+def unfit_mask(call: AttentionCall) -> str | None:
     """Why the mask does not fit; None if it does, or if there is none."""
     mask = call.mask
     if mask is None:
@@ -24,7 +24,7 @@ def unfit_mask(call: Call) -> str | None:
     return _unfit_gradient(call, mask) if mask.requires_grad else None
 
 
-def _unfit_gradient(call: Call, mask: TensorProxy) -> str | None:
+def _unfit_gradient(call: AttentionCall, mask: TensorProxy) -> str | None:
     """The gradient is summed over dimensions that the mask has not, and written like a dense mask."""
     if mask.dtype is not call.query.dtype:
         return f"attn_mask, whose gradient is needed, is {mask.dtype}, and query {call.query.dtype}"

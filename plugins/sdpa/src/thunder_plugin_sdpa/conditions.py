@@ -16,12 +16,12 @@ Condition = Callable[[Call], str | None]
 
 def plain(call: Call) -> str | None:
     """Dense tensors of four dimensions on one device, and numbers that are known when the program is compiled."""
-    for tensor in call.tensors:
+    for tensor in call.tensors.values():
         if tensor.layout is not torch.strided:
             return f"a tensor has the layout {tensor.layout}"
         if tensor.device != call.query.device:
             return f"tensors are on {call.query.device} and {tensor.device}"
-    for tensor in call.tensors[:3]:
+    for tensor in call.inputs.values():
         if tensor.ndim != 4:
             return f"query, key and value need four dimensions, and one has {tensor.ndim}"
         if any(not isinstance(size, int) for size in (*tensor.shape, *tensor.stride)):
@@ -48,7 +48,7 @@ def dtypes(*allowed: torch.dtype) -> Condition:
     """One of these, the same for query, key and value."""
 
     def condition(call: Call) -> str | None:
-        found = list(dict.fromkeys(tensor.dtype for tensor in call.tensors[:3]))
+        found = list(dict.fromkeys(tensor.dtype for tensor in call.inputs.values()))
         if len(found) > 1:
             return f"query, key and value have the dtypes {', '.join(map(str, found))}"
         return None if found[0] in allowed else f"{found[0]} is not implemented"
@@ -58,13 +58,13 @@ def dtypes(*allowed: torch.dtype) -> Condition:
 
 def same_batch(call: Call) -> str | None:
     """The same batch for query, key and value."""
-    sizes = [tensor.shape[0] for tensor in call.tensors[:3]]
+    sizes = [tensor.shape[0] for tensor in call.inputs.values()]
     return None if len(set(sizes)) == 1 else f"batch sizes differ: {', '.join(map(str, sizes))}"
 
 
 def heads(call: Call) -> str | None:
     """As many heads of keys and values as of queries, or with ``enable_gqa`` a divisor of them."""
-    own, keys, values = (tensor.shape[1] for tensor in call.tensors[:3])
+    own, keys, values = (tensor.shape[1] for tensor in call.inputs.values())
     if own == keys == values:
         return None
     if not call.grouped:
@@ -76,7 +76,7 @@ def heads(call: Call) -> str | None:
 
 def equal_sizes(call: Call) -> str | None:
     """Query, key and value of one head dimension."""
-    sizes = [tensor.shape[3] for tensor in call.tensors[:3]]
+    sizes = [tensor.shape[3] for tensor in call.inputs.values()]
     return None if len(set(sizes)) == 1 else f"head dimensions differ: {', '.join(map(str, sizes))}"
 
 
@@ -106,7 +106,7 @@ def not_empty(call: Call) -> str | None:
 
 def adjacent_elements(call: Call) -> str | None:
     """The last dimension of each tensor lies in adjacent elements of memory."""
-    for name, tensor in zip(("query", "key", "value", "attn_mask"), call.tensors):
+    for name, tensor in call.tensors.items():
         if tensor.stride[-1] != 1:
             return f"the last stride of {name} is {tensor.stride[-1]}, not 1"
     return None

@@ -17,7 +17,7 @@ from thunder_plugin_sdpa.call import Call
 def fakes_of(call: Call, mode: AcquisitionFakeMode | None = None) -> list[Any]:
     """Fake tensors for query, key, value and the mask, if there is one."""
     mode = mode or AcquisitionFakeMode()
-    return [make_fake(mode, tensor) for tensor in call.tensors]
+    return [make_fake(mode, tensor) for tensor in call.tensors.values()]
 
 
 @lru_cache(maxsize=1024)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from thunder_core.ir.proxy import TensorProxy
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AttentionCall:
     """The arguments, by what they mean.
 
     Attributes:
@@ -44,7 +44,7 @@ class Call:
         *,
         scale: Any = None,
         enable_gqa: Any = False,
-    ) -> Call:
+    ) -> Self:
         """The call with these arguments of `torch.nn.functional.scaled_dot_product_attention`."""
         return cls(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
