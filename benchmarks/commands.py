@@ -10,11 +10,12 @@ from typing import Any
 
 from benchmarks import chart, machine, options, stored, table
 from benchmarks.availability import required, unavailable
-from benchmarks.comparison import Plan, Run, compare
+from benchmarks.comparison import compare
 from benchmarks.figures import FIGURES
 from benchmarks.implementations import COMPARED, checked
 from benchmarks.models.subject import UnknownModel
 from benchmarks.operators import command as operators
+from benchmarks.plan import Plan, Run
 from benchmarks.process import ChildFailed, in_fresh_process
 from benchmarks.row import Row
 from benchmarks.summary import ALL, rows_of
@@ -46,7 +47,10 @@ def compare_models(chosen: argparse.Namespace) -> int:
         raise Refused("; ".join(f"{name}: {reason}" for name, reason in absent.items()))
     if chosen.baseline and chosen.baseline not in names:
         raise Refused(f"--baseline {chosen.baseline} is not among the implementations: {', '.join(names)}")
-    plan = Plan(workloads, names, chosen.rounds, chosen.cache, chosen.noise, threads)
+    turns = options.TURNS[device["type"]] if chosen.turns is None else chosen.turns
+    if turns and device["type"] != "cpu":
+        raise Refused("--turns is for a CPU: on a GPU the processes run one after the other")
+    plan = Plan(workloads, names, chosen.rounds, chosen.cache, chosen.noise, threads, turns)
     circumstances = _circumstances(threads) | {"device": device}
     metrics = chosen.metrics or ALL
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.process import give_way
 from benchmarks.workload import Workload
 
 HOST_STEPS = 5
@@ -15,8 +17,16 @@ FIRST_STEPS = 2
 """Enough to compile everything, and to fill the caches."""
 
 
+TURN = 0.1
+"""Seconds of steps in a turn: long beside what a change of processes costs, short beside how the machine drifts."""
+
+
 def measure(
-    workload: dict[str, Any], implementation: str, kernels: str | None = None, first_only: bool = False
+    workload: dict[str, Any],
+    implementation: str,
+    kernels: str | None = None,
+    first_only: bool = False,
+    turns: int = 0,
 ) -> dict[str, Any]:
     """What a workload costs.
 
@@ -25,6 +35,7 @@ def measure(
         implementation: what ``--impl`` calls it.
         kernels: a name in `OTHER_KERNELS`, to run with kernels that round differently.
         first_only: stop after the first steps; everything else has the shapes that it would have.
+        turns: number of turns in which steps are timed, on a CPU; others have theirs before each. 0: at once.
 
     Returns:
         ``losses`` of the steps that are compared, seconds of the ``first`` step with all compilation, seconds of
@@ -61,15 +72,30 @@ def measure(
             del result
             marks.append(_mark(asked.device))
         _synchronize(asked.device)
-        times = [_seconds(before, after) for before, after in itertools.pairwise(marks)]
+        times = [_seconds(before, after) for before, after in itertools.pairwise(marks)][-asked.timed :]
+        if turns and not first_only:
+            times = _in_turns(lambda: task.step(compiled, asked.steps), turns)
         return {
             "losses": [loss.item() for loss in losses],
             "first": first,
-            "steps": times[-asked.timed :],
+            "steps": times,
             "host": _host_seconds(task, compiled, asked.steps) if cuda and not first_only else [],
             "items": task.items,
             "memory": _memory(cuda, lambda: task.step(compiled, asked.steps + HOST_STEPS)),
         }
+
+
+def _in_turns(step: Callable[[], Any], turns: int) -> list[float]:
+    """The median of each turn."""
+    found = []
+    for _ in range(turns):
+        give_way()
+        marks = [time.perf_counter()]
+        while marks[-1] < marks[0] + TURN:
+            step()
+            marks.append(time.perf_counter())
+        found.append(statistics.median(after - before for before, after in itertools.pairwise(marks)))
+    return found
 
 
 def _host_seconds(task: Any, compiled: Callable[..., Any], index: int) -> list[float]:

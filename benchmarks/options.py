@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from benchmarks.comparison import CACHES
 from benchmarks.implementations import FORMS
+from benchmarks.plan import CACHES
 from benchmarks.workload import LOSSES, OPTIMIZERS, PRECISIONS, Workload
 
 SHAPES = {
@@ -24,6 +24,8 @@ COMMON = {"embedding": "size of the embedding", "heads": "number of heads", "voc
 """Sizes of language models, which each family translates into its own words."""
 PRECISION = {"cuda": "bf16-true", "cpu": "float32"}
 THREADS = {"cuda": 8, "cpu": 1}
+TURNS = {"cuda": 0, "cpu": 40}
+"""A GPU's memory holds one process at its peak, and its clock does not drift as that of a shared CPU does."""
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -77,6 +79,9 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
         "--steps", type=int, metavar="N", help="steps of each run, of which the last half, at most 20, are timed"
     )
     work.add_argument("--rounds", type=int, metavar="N", default=1, help="run everything anew this often (default: 1)")
+    work.add_argument("--turns", type=int, metavar="N",
+                      help="on a CPU, all processes of a round take turns, this many each; 0: one after the other "
+                      "(default: 40)")  # fmt: skip
     work.add_argument("--cache", choices=CACHES, default="cold", help="caches of compiled code on disk (default: cold)")
     work.add_argument("--noise", type=int, default=2, metavar="N",
                       help="eager runs with other kernels, to judge losses by (default: 2)")  # fmt: skip

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.comparison import Run
 from benchmarks.implementations import in_float8
 from benchmarks.losses import FLOAT8_LIMIT, allowed, largest, largest_difference
+from benchmarks.plan import Run
 from benchmarks.row import Row
 from benchmarks.workload import Workload
 

@@ -1,5 +1,6 @@
 """The commands, with tiny models; all in this process, because starting others takes long."""
 
+import functools
 import importlib.util
 import json
 from pathlib import Path
@@ -19,6 +20,25 @@ QUICK = ["--batch", "1", "--sequence", "8", "--steps", "2", "--noise", "1", "--d
 PNG = b"\x89PNG"
 
 
+class Here:
+    """A `FreshProcess` that is none."""
+
+    def __init__(self, function, *, threads, caches, **arguments):
+        self._call = functools.partial(function, **arguments)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def turn(self):
+        return False
+
+    def result(self):
+        return self._call()
+
+
 @pytest.fixture
 def here(monkeypatch):
     """What would run in other processes runs in this one."""
@@ -26,8 +46,8 @@ def here(monkeypatch):
     def call(function, *, threads, caches=None, **arguments):
         return function(**arguments)
 
-    for module in (comparison, commands):
-        monkeypatch.setattr(module, "in_fresh_process", call)
+    monkeypatch.setattr(commands, "in_fresh_process", call)
+    monkeypatch.setattr(comparison, "FreshProcess", Here)
 
 
 def _run(*arguments):
@@ -172,10 +192,11 @@ def test_a_chart_without_matplotlib_is_refused_before_anything_is_measured(here,
 
 
 def test_a_failed_run_is_told_and_the_exit_code_says_so(tmp_path, capsys, monkeypatch):
-    def fail(*arguments, **options):
-        raise ChildFailed("Traceback\nValueError: too large")
+    class Failed(Here):
+        def result(self):
+            raise ChildFailed("Traceback\nValueError: too large")
 
-    monkeypatch.setattr(comparison, "in_fresh_process", fail)
+    monkeypatch.setattr(comparison, "FreshProcess", Failed)
     result = tmp_path / "result.json"
     assert _run("train-step", "--model", "mlp", *QUICK, "--impl", "eager", "--json", result) == 1
     assert "ValueError: too large" in capsys.readouterr().out

@@ -3,7 +3,8 @@
 import pytest
 
 from benchmarks import comparison
-from benchmarks.comparison import Plan, compare
+from benchmarks.comparison import compare
+from benchmarks.plan import Plan
 from benchmarks.process import ChildFailed
 from benchmarks.workload import Workload
 
@@ -12,17 +13,40 @@ RESULT = {"losses": [1.0], "first": 1.0, "steps": [0.1], "host": [], "items": 16
 
 
 @pytest.fixture
-def started(monkeypatch):
+def turns():
+    """Who had a turn, in order."""
+    return []
+
+
+@pytest.fixture
+def started(monkeypatch, turns):
     """The processes: implementation, which steps, kernels, folder of the caches."""
     seen = []
 
-    def start(function, *, threads, caches, workload, implementation, kernels, first_only):
-        seen.append((implementation, "first" if first_only else "all", kernels, caches))
-        if implementation == "broken":
-            raise ChildFailed("Traceback\nValueError: broken")
-        return RESULT
+    class Process:
+        """A `FreshProcess` that gives way ``turns`` times and does nothing."""
 
-    monkeypatch.setattr(comparison, "in_fresh_process", start)
+        def __init__(self, function, *, threads, caches, workload, implementation, kernels, first_only, turns):
+            self.name, self.turns = implementation, turns
+            seen.append((implementation, "first" if first_only else "all", kernels, caches))
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def turn(self):
+            turns.append(self.name)
+            self.turns -= 1
+            return self.turns >= 0
+
+        def result(self):
+            if self.name == "broken":
+                raise ChildFailed("Traceback\nValueError: broken")
+            return RESULT
+
+    monkeypatch.setattr(comparison, "FreshProcess", Process)
     return seen
 
 
@@ -67,3 +91,15 @@ def test_a_failure_ends_nothing_and_is_kept(started):
     runs = compare(Plan([WORKLOAD], ["broken", "a"], noise=0), after=lambda done: seen.append(len(done)))
     assert [run.failure for run in runs] == ["Traceback\nValueError: broken", ""]
     assert seen == [1, 2]
+
+
+def test_processes_of_a_round_take_turns_after_their_first_steps(started, turns):
+    runs = _compare("a", "b", turns=2, noise=1)
+    assert turns == ["a", "b", "a", "b", "a", "b", "eager", "eager"]
+    assert [(run.implementation, run.kernels) for run in runs[:2]] == [("a", None), ("b", None)]
+    assert all(run.result == RESULT for run in runs)
+
+
+def test_without_turns_one_process_ends_before_the_next_starts(started, turns):
+    _compare("a", "b")
+    assert turns == ["a", "b"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measurement import measure
-from benchmarks.process import ROOT, in_fresh_process
+from benchmarks.process import ROOT, ChildFailed, FreshProcess, give_way, in_fresh_process
 from benchmarks.workload import Workload
 
 # What LitGPT requires and its model does not need.
@@ -21,7 +21,6 @@ QUICK = ["--batch", "1", "--sequence", "8", "--steps", "2", "--noise", "0", "--d
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.needs_compiler
 def test_compile_runs_in_its_own_process_with_its_own_caches(tmp_path):
     workload = Workload("mlp", "prefill", "float32", "cpu", 2, 1, 2, overrides={"layers": 1, "width": 8})
@@ -30,8 +29,27 @@ def test_compile_runs_in_its_own_process_with_its_own_caches(tmp_path):
     assert list((tmp_path / "inductor").iterdir())
 
 
+def test_processes_give_way_to_each_other_and_die_with_their_context():
+    with (
+        FreshProcess(_counted, threads=1, count=2) as first,
+        FreshProcess(_counted, threads=1, count=1) as second,
+        FreshProcess(_counted, threads=1, count=9) as left,
+    ):
+        assert [first.turn(), second.turn(), left.turn()] == [True] * 3
+        assert [first.turn(), second.turn()] == [True, False]
+        assert [first.turn(), first.turn()] == [False, False]
+        assert (first.result(), second.result()) == (2, 1)
+    with pytest.raises(ChildFailed, match="ZeroDivisionError"):
+        in_fresh_process(_counted, threads=1, count=0)
+
+
+def _counted(count):
+    for _ in range(count):
+        give_way()
+    return count if 1 / count else None
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_train_step_runs_without_what_litgpt_requires(tmp_path):
     carried = tmp_path / "carried"
     (carried / "litgpt").mkdir(parents=True)

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from benchmarks import table
-from benchmarks.comparison import Run
 from benchmarks.losses import allowed, largest_difference
+from benchmarks.plan import Run
 from benchmarks.row import Row
 from benchmarks.summary import rows_of
 from benchmarks.workload import Workload

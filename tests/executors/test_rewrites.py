@@ -102,7 +102,9 @@ def test_lines_of_checkpoint_regions_are_rewritten(grad: bool) -> None:
     weight = torch.randn(3, 4, requires_grad=True)
 
     def region(x: torch.Tensor) -> torch.Tensor:
-        return F.silu(x * weight)
+        x = x * weight
+        x += 1
+        return F.silu(x)
 
     def function(x: torch.Tensor) -> torch.Tensor:
         return checkpoint(region, x.sin(), use_reentrant=False).cos().sum()
@@ -115,3 +117,7 @@ def test_lines_of_checkpoint_regions_are_rewritten(grad: bool) -> None:
     backward = thunder.last_backward_traces(program)[-1]
     assert not [line for line in backward.symbols if "silu" in line.symbol.name]
     assert {proxy.name for proxy in backward.inputs} & {"weight", "x"}
+    CALLS.clear()
+    with torch.no_grad():
+        torch.testing.assert_close(program(x), function(x))
+    assert CALLS == ["sigmoid"]

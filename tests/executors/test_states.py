@@ -184,3 +184,14 @@ def test_also_of_a_module_inside_of_another() -> None:
     torch.nn.ModuleDict({"inner": other}).load_state_dict(state)
     other()
     assert [float(other.state_dict()[key]) for key in KEYS] == [2, 2, 2]
+
+
+def test_where_the_device_chooses_executors_their_states_wait_for_them() -> None:
+    program, _ = sines()
+    program()
+    state = program.state_dict()
+    chosen = thunder.jit(Sines())
+    assert not chosen.load_state_dict(state).unexpected_keys
+    assert chosen.state_dict().keys() == state.keys()
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        thunder.jit(Sines(), executors=[]).load_state_dict(state)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from thunder_core.acquire.higher_order import CHECKPOINT
 from thunder_core.autodiff.emitter import JointEmitter
-from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.fresh_values import FreshValues
-from thunder_core.passes.functionalize import FromComputation, Functionalize
-from thunder_core.passes.offers import Offers
+from thunder_core.passes.checkpoint_bodies import functional_body
+from thunder_core.passes.pass_manager import TracePass
 from thunder_core.passes.proxies import outputs_of
 
 
@@ -32,6 +30,14 @@ class Inlined:
     trace: Trace
     made: frozenset[str] = frozenset()
     recomputed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class InlineCheckpoints(TracePass):
+    """Checkpoint regions without gradients are their lines, which executors see as all others."""
+
+    def run(self, trace: Trace) -> Trace:
+        return inline_checkpoints(trace).trace
 
 
 def inline_checkpoints(trace: Trace) -> Inlined:
@@ -58,39 +64,14 @@ def inline_checkpoints(trace: Trace) -> Inlined:
     return Inlined(nested.trace, nested.made | made, nested.recomputed | recomputed)
 
 
-def rewrite_regions(inlined: Inlined, executors: Sequence[Executor]) -> Inlined:
-    """Offer the lines of regions to the executors that rewrite lines; `RewriteClaims` saw a call in their place."""
-    if not inlined.made or not any(executor.rewrites for executor in executors):
-        return inlined
-    trace = inlined.trace
-    offers = Offers(executors, FreshValues.of(trace), trace.context)
-    lines: list[BoundSymbol] = []
-    new: set[str] = set()
-    for bound in trace.symbols:
-        own = {proxy.name for proxy in outputs_of(bound)}
-        if own.isdisjoint(inlined.made):
-            lines.append(bound)
-            continue
-        rewritten = offers.rewritten(bound)
-        lines += rewritten
-        new.update(proxy.name for line in rewritten for proxy in outputs_of(line) if proxy.name not in own)
-    return Inlined(trace.with_symbols(lines, "checkpoint regions"), inlined.made | new, inlined.recomputed | new)
-
-
 def _region(bound: BoundSymbol, trace: Trace, emitter: JointEmitter) -> Iterator[BoundSymbol]:
     """The lines of one region; none if it must stay a call."""
     body = bound.args[0]
-    functional = Functionalize().run(body)
-    own_outputs = outputs_of(bound)
-    twice = len(set(functional.results)) < len(own_outputs)
-    if "context_fn" in bound.kwargs or functional.epilogue is not None or twice:
+    computation = functional_body(body)
+    if "context_fn" in bound.kwargs or computation is None:
         return
-    computation = functional.computation
     pairs: list[tuple[Proxy, Proxy]] = list(zip(computation.inputs, bound.args[1:], strict=True))
-    for source, own in zip(functional.results, own_outputs, strict=True):
-        if not isinstance(source, FromComputation):
-            return
-        pairs.append((computation.output[source.index], own))
+    pairs += zip(computation.output, outputs_of(bound), strict=True)
     values = {inner.name: outer for inner, outer in pairs}
     storages: dict[int, int] = {}
     for inner, outer in pairs:

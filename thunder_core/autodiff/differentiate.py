@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from thunder_core.autodiff.activity import Activity
 from thunder_core.autodiff.by_eager import require_what_is_used
-from thunder_core.autodiff.checkpoint import inline_checkpoints, rewrite_regions
+from thunder_core.autodiff.checkpoint import inline_checkpoints
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.joint_writer import JointWriter
 from thunder_core.autodiff.tensor_hooks import place_tensor_hooks
@@ -36,7 +36,7 @@ class Differentiate(Pass[Joint | None]):
     overwritten: frozenset[str] = frozenset()
 
     def run(self, trace: Trace) -> Joint | None:
-        inlined = rewrite_regions(inline_checkpoints(trace), self.executors)
+        inlined = inline_checkpoints(trace)
         trace = place_tensor_hooks(inlined.trace)
         activity = Activity.of(trace)
         if not activity.outputs:

@@ -13,6 +13,7 @@ from thunder_core.executors.states import States
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult
+from thunder_core.passes.checkpoint_bodies import in_checkpoints
 from thunder_core.passes.compiled_regions import RegionCounts
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.fresh_values import FreshValues
@@ -27,6 +28,8 @@ from thunder_core.passes.proxies import outputs_of
 class RewriteClaims(TracePass):
     """Replaces each line that its executor rewrites, and each pattern of lines; the others stay as they are.
 
+    So it does in the bodies of checkpoint regions.
+
     Runs before differentiation, so that gradients are those of the calls that are really made.
 
     Attributes:
@@ -38,6 +41,7 @@ class RewriteClaims(TracePass):
     def run(self, trace: Trace) -> Trace:
         if not any(executor.rewrites for executor in self.executors):
             return trace
+        trace = in_checkpoints(trace, self.run)
         offers = Offers(self.executors, FreshValues.of(trace), trace.context)
         lines: list[BoundSymbol] = []
         producers: dict[str, BoundSymbol] = {}

@@ -87,7 +87,8 @@ class ThunderModule(torch.nn.Module):
 
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """The original's, as the transforms give it out, and what executors keep between calls."""
-        changed = self._compiled.settings.transforms or self._compiled.states.state_dict()
+        states = self._compiled.states
+        changed = self._compiled.settings.transforms or states.found or states.loaded
         if args or not changed:  # PyTorch still takes them by position, and warns
             return self._original.state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
         return compiled_state_dict(self._original, self._compiled, destination, prefix, keep_vars)

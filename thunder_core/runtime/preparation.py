@@ -11,6 +11,7 @@ from thunder_core.executors.executor import Executor
 from thunder_core.passes.assign_executors import RewriteClaims
 from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.attention_layout import AttentionLayout
+from thunder_core.passes.checkpoint_bodies import FunctionalBodies
 from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.patterns import RecognizeComposites
@@ -36,6 +37,8 @@ def prepared(
     """
     computation = functional.computation
     unclaimed: tuple[Assignment, ...] = ()
+    if executors:
+        computation = manager.run(FunctionalBodies(), computation)
     if any(executor.composites for executor in executors):
         recognized = manager.run(RecognizeComposites(executors), computation)
         computation, unclaimed = recognized.trace, recognized.unclaimed

@@ -50,9 +50,10 @@ def without_states(compiled: Compiled, state: Mapping[str, Any]) -> Mapping[str,
     """What is left for the module, after executors took their entries.
 
     Entries may be missing: the states then stay as they are. Those of executors that the program is not compiled with
-    are left, so that strict loading complains of them.
+    are left, so that strict loading complains of them; where the device chooses the executors, all are taken.
     """
-    names = tuple([f"{_STATES}{executor.name}." for executor in compiled.settings.executors])
+    by_device = compiled.settings.config.executors is None
+    names = (_STATES,) if by_device else tuple([f"{_STATES}{own.name}." for own in compiled.settings.executors])
     own = {name.removeprefix(_STATES): value for name, value in state.items() if name.startswith(names)}
     if not own:
         return state

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.acquire import Acquired
+from thunder_core.autodiff.checkpoint import InlineCheckpoints
 from thunder_core.autodiff.differentiate import Differentiate
 from thunder_core.autodiff.left_to_autograd import why_left_to_autograd
 from thunder_core.autodiff.output_views import move_output_views
@@ -61,13 +62,17 @@ class _Pipeline:
             return self._for_inference(functional, executors)
         reason = why_left_to_autograd(computation)
         if reason is not None:  # autograd knows how to differentiate PyTorch's own implementations only
-            return replace(self._for_inference(functional, ()), left_to_autograd=reason)
+            return replace(self._for_inference(functional, (), inline=False), left_to_autograd=reason)
         return self._for_training(functional) or self._for_inference(functional, executors)
 
-    def _for_inference(self, functional: Functionalized, executors: tuple[Executor, ...]) -> Program:
+    def _for_inference(
+        self, functional: Functionalized, executors: tuple[Executor, ...], *, inline: bool = True
+    ) -> Program:
         keep = functional.donated
         functional, constants, unclaimed = prepared(self.manager, self.transforms, functional, executors, keep)
         trace, static = functional.computation, static_inputs(self.acquired, constants)
+        if inline:
+            trace = self.manager.run(InlineCheckpoints(), trace)
         for place in (Place.AFTER_DIFFERENTIATION, Place.PARTITIONED):
             trace = self.transforms.run(place, trace, Phase.INFERENCE, functional.donated, static=static)
         assign = AssignExecutors(executors, self.states, unfused=functional.partial_writes)

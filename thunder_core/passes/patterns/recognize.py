@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from thunder_core.acquire.higher_order import CHECKPOINT
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.assignment import Assignment
+from thunder_core.passes.checkpoint_bodies import in_checkpoints
 from thunder_core.passes.pass_manager import Pass
 from thunder_core.passes.patterns.found import Found, Program
 from thunder_core.passes.patterns.matching import ends
@@ -65,14 +65,13 @@ class RecognizeComposites(Pass[Recognized]):
         return Recognized(trace, tuple(reversed(unclaimed)))
 
     def _with_composites(self, trace: Trace, rows: Rows, unclaimed: list[Assignment]) -> Trace:
+        trace = in_checkpoints(trace, lambda body: self._with_composites(body, rows, unclaimed))
         program, offers = Program(trace), CompositeOffers(self.executors, trace)
         instead: dict[int, BoundSymbol] = {}  # of the last line of each composite
         removed: set[int] = set()
 
         def replaced(line: BoundSymbol) -> BoundSymbol | None:
             """The call that ends with the line."""
-            if line.symbol is CHECKPOINT:  # its lines join the program when that is differentiated
-                return self._checkpoint(line, rows, unclaimed)
             for found in _candidates(program, line, rows):
                 if removed & found.lines.keys():  # it shares a line with a composite that was claimed
                     continue
@@ -92,13 +91,6 @@ class RecognizeComposites(Pass[Recognized]):
             return trace
         kept = [line for line in trace.symbols if id(line) in instead or id(line) not in removed]
         return trace.with_symbols([instead.get(id(line), line) for line in kept], self.name)
-
-    def _checkpoint(self, line: BoundSymbol, rows: Rows, unclaimed: list[Assignment]) -> BoundSymbol | None:
-        body, *others = line.args
-        if any(inner.effects.mutates for inner in body.symbols):
-            return None
-        made = self._with_composites(body, rows, unclaimed)
-        return None if made is body else replace(line, args=(made, *others))
 
     def traces(self, result: Recognized) -> tuple[Trace, ...]:
         return (result.trace,)

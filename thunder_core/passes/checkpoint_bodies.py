@@ -1,0 +1,57 @@
+"""The programs of checkpoint regions, which passes change as they change the program around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from thunder_core.acquire.higher_order import CHECKPOINT
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes.functionalize import FromComputation, Functionalize
+from thunder_core.passes.pass_manager import TracePass
+
+
+@dataclass(frozen=True)
+class FunctionalBodies(TracePass):
+    """Makes the bodies of checkpoint regions functional, so that `in_checkpoints` reaches them.
+
+    A body that writes to tensors from outside, or that returns what it was given, stays as it is; so does that of a
+    region with a policy of its own (``context_fn``), which remains a call.
+    """
+
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
+
+    def run(self, trace: Trace) -> Trace:
+        return _with_bodies(trace, lambda body: self.run(functional) if (functional := functional_body(body)) else body)
+
+
+def functional_body(body: Trace) -> Trace | None:
+    """The body of a checkpoint region without in-place calls: the same inputs and outputs. None if it cannot be so."""
+    if body.stage is Stage.FUNCTIONAL:
+        return body
+    functional = Functionalize().run(body)
+    outputs = [source.index for source in functional.results if isinstance(source, FromComputation)]
+    if functional.epilogue is not None or len(set(outputs)) < len(body.output):
+        return None
+    computation = functional.computation
+    return replace(computation, output=tuple([computation.output[index] for index in outputs]))
+
+
+def in_checkpoints(trace: Trace, change: Callable[[Trace], Trace]) -> Trace:
+    """The trace with ``change`` done to the functional bodies of its checkpoint regions; itself if nothing changes."""
+    return _with_bodies(trace, lambda body: change(body) if body.stage is Stage.FUNCTIONAL else body)
+
+
+def _with_bodies(trace: Trace, change: Callable[[Trace], Trace]) -> Trace:
+    def changed(line: BoundSymbol) -> BoundSymbol:
+        if line.symbol is not CHECKPOINT or "context_fn" in line.kwargs:
+            return line
+        body, *free = line.args
+        made = change(body)
+        return line if made is body else replace(line, args=(made, *free))
+
+    lines = [changed(line) for line in trace.symbols]
+    same = all(new is old for new, old in zip(lines, trace.symbols, strict=True))
+    return trace if same else trace.with_symbols(lines, trace.provenance)
