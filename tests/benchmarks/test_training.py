@@ -14,7 +14,6 @@ def test_first_step_runs():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_steady_step_runs_with_equal_gradients():
     names = ["eager", "compile", "thunder[]"]
     # torch.compile warns and logs; in a process of its own, as the benchmark runs it.

@@ -1,7 +1,6 @@
 """What ``thunder new`` writes, in a fresh environment: its tests pass as it is, and fail for wrong kernels."""
 
 import re
-import time
 
 import pytest
 
@@ -29,12 +28,10 @@ def installed(tmp_path_factory):
 @pytest.mark.slow
 def test_tests_of_a_new_plugin_pass_as_they_are(installed):
     environment, folder = installed
-    start = time.perf_counter()
     done = environment.run("pytest", folder / "my_kernels")
     assert done.returncode == 0, done.stdout
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 10
     assert "warning" not in done.stdout
-    assert time.perf_counter() - start < 60
 
 
 @pytest.mark.slow

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from types import SimpleNamespace
 
 import torch
 from torch import nn
 
+from tests.calls import calls_of
 from thunder_core.guards.dispatch import Dispatcher
 
 
@@ -133,13 +133,7 @@ def test_cost_does_not_grow_with_the_number_of_entries(observe, x):
         model.scale = scale
         args = (argument, value)
         assert found(dispatcher, *args) == index
-        best = float("inf")
-        for _ in range(20):
-            start = time.perf_counter()
-            for _ in range(200):
-                dispatcher.find(args, {})
-            best = min(best, time.perf_counter() - start)
-        return best
+        return calls_of(lambda: dispatcher.find(args, {}))
 
     for oldest, newest in ((0, 57), (1, 58), (2, 59)):
         assert cost(oldest) <= 2 * cost(newest)

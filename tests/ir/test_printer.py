@@ -1,12 +1,13 @@
 """Printed traces are Python modules that run."""
 
 import dataclasses
-import time
+import functools
 import traceback
 
 import pytest
 import torch
 
+from tests.calls import calls_of
 from tests.ir import build
 from thunder_core.errors import TraceError
 from thunder_core.ir.annotation import Annotator
@@ -171,20 +172,20 @@ def test_with_items_lead_from_any_context_to_any_other():
             assert namespace["seen"] == context, (ambient, context, lines)
 
 
-def test_printing_is_fast():
-    x, weight = build.tensor("x", (2, 4), 0), build.tensor("weight", (4, 4), 1)
-    locations = [SourceLocation(__file__, 1 + index % 20, "forward") for index in range(2300)]
-    lines = [
-        build.bound(build.LINEAR, (x, weight, None), build.tensor(f"t{index}", (2, 4), index + 2), location=location)
-        for index, location in enumerate(locations)
-    ]
-    trace = build.trace((x, weight), lines, x, deletions={index: (f"t{index}",) for index in range(2300)})
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        print_trace(trace, comments=False)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.02
+def test_printing_costs_the_same_for_each_line():
+    def trace_of(count):
+        x, weight = build.tensor("x", (2, 4), 0), build.tensor("weight", (4, 4), 1)
+        locations = [SourceLocation(__file__, 1 + index % 20, "forward") for index in range(count)]
+        results = [build.tensor(f"t{index}", (2, 4), index + 2) for index in range(count)]
+        lines = [
+            build.bound(build.LINEAR, (x, weight, None), result, location=location)
+            for result, location in zip(results, locations, strict=True)
+        ]
+        return build.trace((x, weight), lines, x, deletions={index: (f"t{index}",) for index in range(count)})
+
+    few, many = (calls_of(functools.partial(print_trace, trace_of(count), comments=False)) for count in (230, 2300))
+    assert many <= 10 * few
+    assert many <= 40 * 2300
 
 
 def test_tracebacks_show_generated_lines():

@@ -18,7 +18,7 @@ from thunder_core.testing.opinfo_gradients import differentiable_operator_names,
 from thunder_core.testing.outcome import Outcome, Status
 from thunder_core.testing.workers import run_in_workers
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # one fixture runs them all
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from thunder_core.testing.opinfo import operator_names, run_operator
 from thunder_core.testing.outcome import Outcome, Status
 from thunder_core.testing.workers import run_in_workers
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # one fixture runs them all
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,13 @@ def metadata(wheel: Path) -> email.message.Message:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         return email.message_from_bytes(archive.read(name))
+
+
+def test_modules_beside_the_tests_have_names_of_their_own() -> None:
+    """Tests of all plugins run in one process, where one ``programs`` would be another's."""
+    helpers = [path.stem for path in (ROOT / "plugins").glob("*/tests/*.py") if not path.stem.startswith("test_")]
+    twice = [name for name, count in Counter(helpers).items() if count > 1]
+    assert set(twice) <= {"conftest", "__init__"}
 
 
 def test_there_is_a_wheel_for_each(wheels: list[Path]) -> None:

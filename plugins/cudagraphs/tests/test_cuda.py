@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from programs import Network, Pair, same, ungraphed
+from graphed_programs import Network, Pair, same, ungraphed
 from torch import nn
 
 import thunder

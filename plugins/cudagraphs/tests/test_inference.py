@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from programs import Cached, Network, Pair, same, ungraphed
+from graphed_programs import Cached, Network, Pair, same, ungraphed
 from recording import RecordingBackend
 
 import thunder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from programs import ungraphed
+from graphed_programs import ungraphed
 from recording import RecordingBackend
 from torch import nn
 

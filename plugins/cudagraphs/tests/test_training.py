@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from programs import Network, Normalized, Pair, same, ungraphed
+from graphed_programs import Network, Normalized, Pair, same, ungraphed
 from torch import nn
 
 import thunder

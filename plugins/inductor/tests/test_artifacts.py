@@ -72,7 +72,6 @@ def run(folder: Path, layers: int, device: str = "cpu", **options: Any) -> list[
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # g++ several times, on a machine that may be busy
 @pytest.mark.parametrize("device", DEVICES)
 def test_other_processes_compile_nothing(tmp_path: Path, device: str) -> None:
     regions, compiled, read, notes, loaded = run(tmp_path, 3, device)
@@ -83,7 +82,6 @@ def test_other_processes_compile_nothing(tmp_path: Path, device: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # g++ several times, on a machine that may be busy
 def test_other_options_are_other_artifacts(tmp_path: Path) -> None:
     _, compiled, *_ = run(tmp_path, 1)
     _, again, read, *_ = run(tmp_path, 1, inductor_config={"epilogue_fusion": False})

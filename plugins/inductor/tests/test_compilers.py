@@ -60,7 +60,6 @@ def test_with_a_compiler_that_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(compilers.missing_compiler("cpu") is not None, reason="needs a C++ compiler")
-@pytest.mark.timeout(400)  # it runs the trials, some twenty calls of the compiler
 @pytest.mark.slow
 def test_vector_instructions_are_those_that_trials_find(tmp_path: Path) -> None:
     """Found without trials or not at all; the trials take most of a minute on a busy machine."""

@@ -8,7 +8,7 @@ import fake_nvfuser
 import pytest
 import torch
 import torch.nn.functional as F
-from programs import compiled, executor, reasons
+from nvfuser_programs import compiled, executor, reasons
 
 import thunder
 from thunder_plugin_nvfuser.executor import NvfuserExecutor

@@ -10,7 +10,7 @@ from pathlib import Path
 import fake_nvfuser
 import pytest
 import torch
-from programs import compiled, executor, reasons, regions
+from nvfuser_programs import compiled, executor, reasons, regions
 
 import thunder
 from thunder_plugin_nvfuser.reproducers import save_reproducers

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from programs import compare, compiled, reasons
+from nvfuser_programs import compare, compiled, reasons
 
 UNARY = (torch.exp, torch.tanh, torch.abs, torch.neg, torch.sigmoid, torch.sin, F.silu, F.gelu, F.softplus)
 BINARY = (torch.add, torch.sub, torch.mul, torch.maximum, torch.atan2)

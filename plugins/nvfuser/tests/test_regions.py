@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from programs import check, compiled, reasons, regions
+from nvfuser_programs import check, compiled, reasons, regions
 from torch import nn
 
 import thunder

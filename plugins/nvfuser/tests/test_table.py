@@ -9,7 +9,7 @@ import fake_nvfuser
 import fake_operations
 import pytest
 import torch
-from programs import compare, compiled, reasons, regions
+from nvfuser_programs import compare, compiled, reasons, regions
 from torch.testing._internal.common_methods_invocations import op_db
 
 from thunder_core.testing.opinfo import spelling
