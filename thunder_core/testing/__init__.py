@@ -1,4 +1,4 @@
-"""Helpers to test compiled programs, executors and transforms against eager PyTorch; usable outside this project.
+"""Helpers to test compiled programs, executors, transforms and packages with plugins; usable outside this project.
 
 What is offered here is imported when it is first used: pytest imports a module of this package in every run.
 """
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from thunder_core.testing.conformance.suite import executor_suite as executor_suite
     from thunder_core.testing.conformance.transform_suite import transform_suite as transform_suite
     from thunder_core.testing.difference import Comparison as Comparison
+    from thunder_core.testing.package.suite import package_suite as package_suite
 
 _WHERE = {
     "Arguments": "compare",
@@ -26,6 +27,7 @@ _WHERE = {
     "ConformanceFailure": "conformance.failure",
     "assert_same_behaviour": "compare",
     "executor_suite": "conformance.suite",
+    "package_suite": "package.suite",
     "transform_suite": "conformance.transform_suite",
 }
 
@@ -37,6 +39,7 @@ __all__ = [
     "ConformanceFailure",
     "assert_same_behaviour",
     "executor_suite",
+    "package_suite",
     "transform_suite",
 ]
 

@@ -1,73 +1,26 @@
-"""The package as a plugin: metadata, lightness, its README. ``UPDATE_DOCUMENTS=1`` writes the table of options anew."""
+"""The package as a plugin. ``UPDATE_DOCUMENTS=1`` writes the table of options in the README anew."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import os
-import re
-import subprocess
-import sys
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import thunder
-from thunder_core.errors import ConfigError
-from thunder_core.plugins import API, ExecutorOptions
 from thunder_core.plugins.host import host, reset_host
 from thunder_core.plugins.states import PluginRecord, PluginState
+from thunder_core.testing import package_suite
 from thunder_plugin_apex.executor import from_options
 from thunder_plugin_apex.library import BUILD, FLAGS
 from thunder_plugin_apex.options import ApexOptions
 
-ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-
-
-def table() -> str:
-    rows = ["| option | values | default | meaning |", "|---|---|---|---|"]
-    properties = ApexOptions.model_json_schema()["properties"]
-    for name, field in ApexOptions.model_fields.items():
-        if name not in ExecutorOptions.model_fields:
-            meaning = " ".join(str(field.description).split())
-            rows.append(f"| `{name}` | {properties[name]['type']} | `{field.default!r}` | {meaning} |")
-    return "\n".join(rows)
-
-
-def test_options_in_the_readme() -> None:
-    text = README.read_text()
-    found = re.search(r"<!-- options -->\n\n?(.*?)\n## ", text, re.DOTALL)
-    assert found
-    if os.environ.get("UPDATE_DOCUMENTS"):
-        README.write_text(text.replace(found[0], f"<!-- options -->\n{table()}\n\n## "))
-    else:
-        assert found[1].strip() == table()
-
-
-def test_examples_in_the_readme() -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 1
-    exec(blocks[0], {})
+test_package = package_suite(__file__)
 
 
 def test_the_command_in_the_readme() -> None:
     """The one that errors name."""
     command = BUILD.format(" ".join(FLAGS.values())).partition(": ")[2]
-    assert f"\n{command}\n" in README.read_text()
-
-
-def test_metadata() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["thunder.plugins"] == {"apex": "thunder_plugin_apex.plugin"}
-    assert project["entry-points"]["thunder.plugin_api"] == {"apex": str(API)}
-
-
-def test_importing_the_plugin_is_light() -> None:
-    code = "import sys, thunder_plugin_apex.plugin as p; p.thunder_executors(); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert f"\n{command}\n" in (Path(__file__).parents[1] / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -110,9 +63,3 @@ def _installed(name: str) -> bool:
 def test_equal_options_are_one_executor() -> None:
     assert from_options(ApexOptions()) is from_options(ApexOptions())
     assert from_options(ApexOptions()) is not from_options(ApexOptions(memory_efficient=True))
-
-
-def test_wrong_options() -> None:
-    options: Any = {"apex": {"memory_eficient": True}}
-    with pytest.raises(ConfigError):
-        thunder.jit(lambda x: x, executors=[options])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from thunder_core.errors import ThunderError
@@ -43,3 +43,17 @@ class Breach(Exception):
         self.problem = problem
         self.call = call
         self.cotangents = tuple(cotangents)
+
+
+def as_failure(title: str, check: Callable[[], None]) -> None:
+    """Run a check. What it raises, unless it is `NotApplicable`, becomes a `ConformanceFailure` with this title."""
+    __tracebackhide__ = True
+    try:
+        check()
+    except NotApplicable:
+        raise
+    except Exception as error:  # noqa: BLE001 - it is raised again as what it means
+        breach = error if isinstance(error, Breach) else Breach("runs", f"{type(error).__name__}: {error}")
+        cause = error.__cause__ if isinstance(error, Breach) else error
+        text = f"{title}: the rule of {breach.rule} is broken\n  {breach.problem}"
+        raise ConformanceFailure(text) from cause

@@ -10,7 +10,7 @@ from typing import Any, Final
 from thunder_core.config.resolve import settings_of
 from thunder_core.passes.transform import Transform
 from thunder_core.testing.conformance.case import Case, as_test, with_skips
-from thunder_core.testing.conformance.failure import Breach, ConformanceError, ConformanceFailure, NotApplicable
+from thunder_core.testing.conformance.failure import ConformanceError, as_failure
 from thunder_core.testing.conformance.tolerance import Tolerance
 from thunder_core.testing.conformance.transform_checks import (
     check_changes,
@@ -110,31 +110,10 @@ def _tested(
 
 
 def _cases(tested: TestedTransform, programs: Sequence[TransformProgram]) -> Iterator[Case]:
-    yield Case("all-changes", partial(_check_changes, tested, programs))
+    name = tested.transform.name
+    yield Case("all-changes", partial(as_failure, name, partial(check_changes, tested, programs)))
     for program in programs:
         checks = {**_CHECKS, **_MODULE_CHECKS} if program.is_module else _CHECKS
         for word, check in checks.items():
-            yield Case(f"{program.name}-{word}", partial(_check, tested, program, word, check))
-
-
-def _check(tested: TestedTransform, program: TransformProgram, word: str, check: Check) -> None:
-    __tracebackhide__ = True
-    _run(f"{tested.transform.name}, {program.name}, {word}", partial(check, tested, program))
-
-
-def _check_changes(tested: TestedTransform, programs: Sequence[TransformProgram]) -> None:
-    __tracebackhide__ = True
-    _run(tested.transform.name, partial(check_changes, tested, programs))
-
-
-def _run(title: str, check: Callable[[], None]) -> None:
-    __tracebackhide__ = True
-    try:
-        check()
-    except NotApplicable:
-        raise
-    except Exception as error:  # noqa: BLE001 - it is raised again as what it means
-        breach = error if isinstance(error, Breach) else Breach("runs", f"{type(error).__name__}: {error}")
-        cause = error.__cause__ if isinstance(error, Breach) else error
-        text = f"{title}: the rule of {breach.rule} is broken\n  {breach.problem}"
-        raise ConformanceFailure(text) from cause
+            title = f"{name}, {program.name}, {word}"
+            yield Case(f"{program.name}-{word}", partial(as_failure, title, partial(check, tested, program)))

@@ -1,0 +1,78 @@
+"""What importing a plugin brings in, seen by a fresh interpreter.
+
+``python -m thunder_core.testing.package.imports NAME TARGET`` imports the plugin, calls its hooks, and prints the
+packages that this imported and that are neither Python's, nor the plugin's own, nor needed to list plugins, by the
+lines that asked for them first.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Final
+
+from thunder_core.plugins.host import Host
+from thunder_core.plugins.importing import imported
+from thunder_core.plugins.registration import register
+
+_LIGHT: Final = frozenset({"thunder", "thunder_core"})
+"""Where parts of these are heavy, it is PyTorch that they import."""
+
+
+class _Witness:
+    """A finder that finds nothing, and notes who imports a package first."""
+
+    def __init__(self, own: str) -> None:
+        self.own = own
+        self.places: dict[str, str] = {}
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
+        """Called for each module before other finders are asked."""
+        self.places.setdefault(_top(name), _place(sys._getframe(1), self.own))
+
+
+def heavy_imports(name: str, target: str) -> dict[str, list[str]]:
+    """The packages, by the file and line that imports them first; both in the order of imports.
+
+    Raises:
+        BaseException: whatever importing the plugin, or a hook, raises.
+    """
+    manager, own = Host().manager, _top(target.partition(":")[0])
+    before = {_top(module) for module in sys.modules}
+    witness = _Witness(own)
+    sys.meta_path.insert(0, witness)
+    register(manager, name, imported(target), of_core=False)
+    sys.meta_path.remove(witness)
+    new = {_top(module) for module in sys.modules} - before - _LIGHT - {own}
+    heavy: dict[str, list[str]] = {}
+    for package, place in witness.places.items():  # others were put into `sys.modules` by these
+        if package in new and not _is_pythons(package):
+            heavy.setdefault(place, []).append(package)
+    return heavy
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0].strip()
+
+
+def _is_pythons(package: str) -> bool:
+    return package in sys.stdlib_module_names or package.startswith("_sysconfigdata")
+
+
+def _place(frame: FrameType | None, own: str) -> str:
+    """The innermost line of the plugin; without one, the innermost that is not of Python's import."""
+    others = []
+    while frame is not None:
+        package, line = _top(frame.f_globals.get("__name__", "")), f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if package == own:
+            return line
+        if package not in ("importlib", "_frozen_importlib", "_frozen_importlib_external"):
+            others.append(line)
+        frame = frame.f_back
+    return others[0] if others else ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n" + json.dumps(heavy_imports(*sys.argv[1:])))

@@ -1,0 +1,70 @@
+"""Checks of a plugin as it is found: entry points, hooks, and that importing it costs little."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+
+from thunder_core.plugins.distributions import API_GROUP, GROUP
+from thunder_core.plugins.hookspecs import API
+from thunder_core.plugins.importing import FAILURES, failure
+from thunder_core.testing.conformance.failure import Breach
+from thunder_core.testing.package.plugin import Plugin
+from thunder_core.testing.package.project import Project
+
+
+def check_metadata(project: Project) -> None:
+    """What is installed has the entry points of ``pyproject.toml``."""
+    try:
+        installed = importlib.metadata.distribution(project.name).entry_points
+    except importlib.metadata.PackageNotFoundError:
+        raise Breach("metadata", f"{project.name} is not installed: {project.install}") from None
+    for group, declared in ((GROUP, project.plugins), (API_GROUP, project.interfaces)):
+        found = {point.name: point.value for point in installed.select(group=group)}
+        if found != declared:
+            raise Breach(
+                "metadata",
+                f"{project.name} is installed with {found} in the group {group}, and pyproject.toml has "
+                f"{dict(declared)}: {project.install}",
+            )
+
+
+def check_interface(plugin: Plugin) -> None:
+    """It says which number of the interface it was written for, and that is today's."""
+    declared = plugin.project.interfaces.get(plugin.name)
+    line = f'[project.entry-points."{API_GROUP}"] {plugin.name} = "{API}"'
+    if declared is None:
+        raise Breach("interface", f"pyproject.toml does not say what {plugin.name} was written for; add {line}")
+    if declared != str(API):
+        raise Breach(
+            "interface",
+            f"{plugin.name} was written for {declared!r} of the plugin interface, and this Thunder has {API}; read the "
+            f"changelog, change what it asks for, and write {line}",
+        )
+
+
+def check_hooks(plugin: Plugin) -> None:
+    """It can be imported, and its hooks return what the manual says."""
+    try:
+        plugin.specs()
+    except FAILURES as error:
+        raise Breach("hooks", f"{plugin.target}: {failure(error, plugin.target)}") from error
+
+
+def check_light(plugin: Plugin) -> None:
+    """Importing it and calling its hooks imports nothing that costs time."""
+    command = [sys.executable, "-m", "thunder_core.testing.package.imports", plugin.name, plugin.target]
+    done = subprocess.run(command, cwd=plugin.project.folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"it ends with {done.returncode}"])[-1]
+        raise Breach("hooks", f"{plugin.target}, in a fresh interpreter: {last}")
+    heavy: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+    if heavy:
+        lines = "".join(f"\n    {place}: {', '.join(packages)}" for place, packages in heavy.items())
+        raise Breach(
+            "light imports",
+            f"{plugin.target} is imported whenever plugins are listed, and imports more than Python's own modules and "
+            f"those of thunder_core.plugins:{lines}\n  Import it in the module that `load` names.",
+        )

@@ -1,0 +1,81 @@
+"""`package_suite`: the tests of a package with plugins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from thunder_core.plugins.importing import FAILURES
+from thunder_core.plugins.options_table import own_options
+from thunder_core.plugins.specs import ExecutorSpec, TransformSpec
+from thunder_core.testing.conformance.case import Case, as_test, with_skips
+from thunder_core.testing.conformance.failure import as_failure
+from thunder_core.testing.package.item_checks import check_described, check_load, check_misspelt
+from thunder_core.testing.package.metadata_checks import check_hooks, check_interface, check_light, check_metadata
+from thunder_core.testing.package.plugin import Item, Plugin
+from thunder_core.testing.package.project import Project, project_of
+from thunder_core.testing.package.readme_examples import check_examples
+from thunder_core.testing.package.readme_options import check_options
+
+Check = Callable[[], None]
+
+
+def package_suite(path: str | os.PathLike[str], *, skip: Mapping[str, str] | None = None) -> Callable[..., None]:
+    """The tests of a plugin's package, for a module that pytest collects: ``test_package = package_suite(__file__)``.
+
+    ``docs/conformance.md`` says what is tested.
+
+    Args:
+        path: a file or a folder of the project, which is that of the nearest ``pyproject.toml`` above.
+        skip: reasons by pattern of test ids: ``{"readme-examples": "they download a model"}``.
+
+    Returns:
+        A function that pytest runs once for each test, with ids like ``my_kernels-light``.
+
+    Raises:
+        ConformanceError: the suite cannot be made.
+    """
+    cases = package_cases(path, skip=skip)
+    return as_test(cases, "The package: metadata, imports, options, README.")
+
+
+def package_cases(path: str | os.PathLike[str], *, skip: Mapping[str, str] | None = None) -> list[Case]:
+    """The tests of `package_suite`, one by one."""
+    project = project_of(path)
+    return with_skips(list(_cases(project)), skip or {})
+
+
+def _cases(project: Project) -> Iterator[Case]:
+    for name, check in _checks(project):
+        yield Case(name, partial(as_failure, f"{project.name}, {name}", check))
+
+
+def _checks(project: Project) -> Iterator[tuple[str, Check]]:
+    plugins = [Plugin(project, name, target) for name, target in project.plugins.items()]
+    items = [item for plugin in plugins for item in _items(plugin)]
+    yield "metadata", partial(check_metadata, project)
+    for plugin in plugins:
+        yield f"{plugin.name}-interface", partial(check_interface, plugin)
+        yield f"{plugin.name}-hooks", partial(check_hooks, plugin)
+        yield f"{plugin.name}-light", partial(check_light, plugin)
+    for item in items:
+        name = f"{item.plugin.name}-{item.title.replace(' ', '-')}"
+        yield f"{name}-load", partial(check_load, item)
+        if _has_options(item):
+            yield f"{name}-described", partial(check_described, item)
+            yield f"{name}-misspelt", partial(check_misspelt, item)
+    models = {item.spec.name: item.spec.options for item in items if _has_options(item)}
+    yield "readme-options", partial(check_options, project, models)
+    yield "readme-examples", partial(check_examples, project, plugins)
+
+
+def _items(plugin: Plugin) -> list[Item]:
+    try:
+        return [Item(plugin, spec) for spec in plugin.specs()]
+    except FAILURES:  # which the test of its hooks tells
+        return []
+
+
+def _has_options(item: Item) -> bool:
+    return isinstance(item.spec, ExecutorSpec | TransformSpec) and bool(own_options(item.spec.options))
