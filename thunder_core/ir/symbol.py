@@ -33,6 +33,8 @@ class Tag(enum.Enum):
     CREATION = enum.auto()
     INDEXING = enum.auto()
     ATTENTION = enum.auto()
+    CONVOLUTION = enum.auto()  # of its first argument with its second
+    MEMORY_FORMAT = enum.auto()  # its results have the memory format of its first argument, channels last or not
     NORMALIZATION = enum.auto()
     LOSS = enum.auto()
     COMPOSITE = enum.auto()  # of several torch functions; found in programs by the pattern table

@@ -1,0 +1,166 @@
+"""Convolutions work on memory with channels last where that needs few copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import thunder
+from tests.executors.pointwise import Pointwise
+from tests.passes.programs import acquire_program
+from thunder_core.ir.program import compile_trace
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.verifier import verify
+from thunder_core.passes.convolution_layout import ConvolutionLayout
+from thunder_core.symbols.registry import registry
+from thunder_core.testing import Comparison, assert_same_behaviour
+from thunder_core.testing.compare import Arguments
+
+pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch was built without oneDNN")
+
+X, W, V = torch.randn(2, 3, 6, 5), torch.randn(4, 3, 3, 3), torch.randn(4, 4, 3, 3)
+
+
+def formats(trace: Trace) -> list[bool]:
+    """Whether each convolution of a trace gives channels last."""
+    lines = [line for line in trace.symbols if Tag.CONVOLUTION in line.symbol.tags]
+    return [line.output.stride[1] == 1 for line in lines]
+
+
+def moved(program: Callable[..., Any], *args: torch.Tensor) -> list[bool]:
+    """The convolutions after the pass, which changes neither values nor strides of results."""
+    acquired = acquire_program(program, *args)
+    after = ConvolutionLayout().run(acquired.trace)
+    verify(after)
+    before, now = (compile_trace(trace)(*acquired.inputs) for trace in (acquired.trace, after))
+    for old, new in zip(before, now, strict=True):
+        assert new.stride() == old.stride()
+        torch.testing.assert_close(new, old, rtol=1e-4, atol=1e-5)
+    return formats(after)
+
+
+def two(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return F.conv2d(F.conv2d(x, w, padding=1).relu(), v)
+
+
+def between(step: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def program(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        y = step(F.conv2d(x, w, padding=1))
+        for _ in range(5):
+            y = F.conv2d(y, v, padding=1)
+        return y.mean((2, 3))
+
+    return program
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda y: y.relu() + y.sigmoid() * 2,
+        lambda y: F.max_pool2d(F.avg_pool2d(y, 2, 1), 2, 1),
+        lambda y: F.adaptive_avg_pool2d(y, (3, 4)),
+        lambda y: F.batch_norm(y, None, None, training=True),
+        lambda y: y.flip(2),  # copied there and back
+        lambda y: (y.flip(2) + y).transpose(2, 3).contiguous(),
+        lambda y: y * torch.ones(2, 4, 1, 1),
+    ],
+)
+def test_what_lies_between(step: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    assert moved(between(step), X, W, V) == [True] * 6
+
+
+def test_of_one_channel_either_format_is_the_other() -> None:
+    assert moved(between(torch.relu), X[:, :1], W[:, :1], V) == [False] + [True] * 5
+
+
+@pytest.mark.parametrize(
+    ("program", "args"),
+    [
+        (lambda x, w, v: F.conv2d(x, w), (X, W, V)),  # as many copies as convolutions
+        (two, (X, W, V)),
+        (between(torch.relu), (X.double(), W.double(), V.double())),
+        (lambda x, w, v: F.conv2d(F.conv2d(F.conv2d(x, v[:, :1], groups=4), v[:, :1], groups=4), v[:, :1], groups=4),
+         (torch.randn(2, 4, 9, 9), W, V)),
+        (lambda x, w, v: F.conv2d(F.conv2d(F.conv2d(x, w, padding=1).flip(2), v, padding=1).flip(2), v), (X, W, V)),
+    ],
+)  # fmt: skip
+def test_what_stays(program: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> None:
+    assert not any(moved(program, *args))
+
+
+def test_a_value_that_is_returned_is_there_as_it_was() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = F.conv2d(x, w, padding=1).relu()
+        for _ in range(4):
+            y = F.conv2d(y, v, padding=1)
+        return y, y.amax((2, 3)), x.sin()
+
+    assert moved(program, X, W, V) == [True] * 5
+
+
+POOLS = {
+    "max_pool2d": lambda x: F.max_pool2d(x, 2),
+    "avg_pool2d": lambda x: F.avg_pool2d(x, 2),
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, 3),
+    "batch_norm": lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4)),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_operators_keep_the_memory_format(name: str) -> None:
+    """What the tag says, of PyTorch's kernels: executors rely on the strides that traces show."""
+    assert Tag.MEMORY_FORMAT in registry.symbol_of(getattr(F, name)).tags
+    x = torch.randn(2, 4, 8, 8)
+    assert POOLS[name](x).is_contiguous()
+    last = x.contiguous(memory_format=torch.channels_last)
+    assert POOLS[name](last).is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(POOLS[name](last), POOLS[name](x))
+
+
+class Residual(nn.Module):
+    """With running statistics, in-place activations and a buffer that is counted up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.third = nn.Conv2d(4, 6, 1, stride=2)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(4), nn.BatchNorm2d(4)])
+        self.head = nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.silu(self.norms[0](self.first(x)), inplace=True)
+        y = y + self.norms[1](self.second(y))
+        y.mul_(0.5)
+        return self.head(self.third(y).tanh().mean((2, 3)))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_network(training: bool) -> None:
+    """Values, gradients, statistics. Only where somebody fuses."""
+    model = Residual().train(training)
+    comparison = Comparison(1e-4, 1e-5, gradients=True, gradient_rtol=1e-3, gradient_atol=1e-5)
+    compiled = []
+
+    def compile(module: Any) -> Any:
+        compiled.append(thunder.jit(module, executors=[Pointwise()]))
+        return compiled[-1]
+
+    assert_same_behaviour(model, lambda: Arguments(torch.randn(2, 3, 6, 6)), compile, comparison=comparison)
+    assert formats(thunder.last_traces(compiled[0])[-1]) == [True] * 3
+    alone = thunder.jit(model, executors=[])
+    alone(torch.randn(2, 3, 6, 6))
+    assert formats(thunder.last_traces(alone)[-1]) == [False] * 3
+
+
+def test_inference() -> None:
+    model = Residual().eval()
+    compiled = thunder.jit(model, executors=[Pointwise()])
+    x = torch.randn(2, 3, 6, 6)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x))
