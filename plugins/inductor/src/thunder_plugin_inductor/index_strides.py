@@ -9,6 +9,7 @@ from unittest import mock
 
 import sympy
 from torch._inductor.codegen import cpp
+from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 _NAME = "stride_at_vec_range"
 
@@ -17,28 +18,50 @@ _NAME = "stride_at_vec_range"
 def coefficients_as_strides() -> Iterator[None]:
     """Inside, Inductor's C++ backend reads strides off where it can, instead of having SymPy simplify differences.
 
-    SymPy was a third of the time in which the regions of a small Llama became C++ (of 6 s, on one core).
+    SymPy was a third of the time in which the regions of a small Llama became C++ (of 6 s, on one core); its first
+    simplification imports a system of physical units.
     """
     original: Callable[..., Any] | None = getattr(cpp, _NAME, None)
     if original is None:  # another version of Inductor asks in another way
         yield
         return
 
-    def stride(index: Any, variable: Any, *range_: Any) -> Any:
-        known = _coefficient(index, variable)
-        return original(index, variable, *range_) if known is None else known
+    def stride(index: Any, variable: Any, vec_length: int | None = None) -> Any:
+        known = coefficient(index, variable, vec_length)
+        return original(index, variable, vec_length) if known is None else known
 
     with mock.patch.object(cpp, _NAME, stride):
         yield
 
 
-def _coefficient(index: Any, variable: Any) -> Any:
-    """That of the variable in a sum of multiples of symbols; None for what is no such sum."""
+def coefficient(index: Any, variable: Any, vec_length: int | None = None) -> Any:
+    """That of a variable in a sum of multiples; None where it cannot be read off.
+
+    Args:
+        index: a SymPy expression.
+        variable: a symbol in it, or not.
+        vec_length: quotients and remainders are taken for what they are within as many steps of the variable, beginning
+            at a multiple of it: one that counts whole such ranges stays the same.
+    """
     total = sympy.S.Zero
     for term in sympy.Add.make_args(index):
         factor, rest = term.as_coeff_Mul()
-        if rest == variable and factor.is_Integer:
-            total += factor
-        elif not (rest.is_Symbol or rest is sympy.S.One):
-            return None
+        if rest.has(variable):
+            own = _of_factor(rest, variable, vec_length)
+            if own is None or not factor.is_Integer:
+                return None
+            total += factor * own
     return total
+
+
+def _of_factor(factor: Any, variable: Any, vec_length: int | None) -> int | None:
+    if factor == variable:
+        return 1
+    if vec_length is None or not isinstance(factor, FloorDiv | ModularIndexing) or factor.args[0] != variable:
+        return None
+    if not all(size.is_Integer for size in factor.args[1:]):
+        return None
+    divisor, *modulus = map(int, factor.args[1:])
+    if divisor % vec_length == 0:
+        return 0
+    return 1 if divisor == 1 and modulus and modulus[0] % vec_length == 0 else None
