@@ -49,6 +49,13 @@ def test_which_layers(program: Any, whole: list[bool]) -> None:
     assert biases(program, X, WEIGHT, BIAS) == whole
 
 
+def test_on_another_device_layers_stay_whole() -> None:
+    acquired = acquire_program(
+        lambda x, w, b: F.linear(x, w, b).relu(), X.to("meta"), WEIGHT.to("meta"), BIAS.to("meta")
+    )
+    assert SeparateBias().run(acquired.trace) is acquired.trace
+
+
 def test_a_layer_that_is_claimed_stays_whole() -> None:
     linear = OperatorExecutor("mine", (Claim(F.linear, run=F.linear),))
     assert biases(lambda x, w, b: F.linear(x, w, b).relu(), X, WEIGHT, BIAS, executors=(linear,)) == [True]
