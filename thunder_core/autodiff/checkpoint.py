@@ -67,8 +67,8 @@ def inline_checkpoints(trace: Trace) -> Inlined:
 def _region(bound: BoundSymbol, trace: Trace, emitter: JointEmitter) -> Iterator[BoundSymbol]:
     """The lines of one region; none if it must stay a call."""
     body = bound.args[0]
-    computation = functional_body(body)
-    if "context_fn" in bound.kwargs or computation is None:
+    computation = functional_body(bound)
+    if computation is None:
         return
     pairs: list[tuple[Proxy, Proxy]] = list(zip(computation.inputs, bound.args[1:], strict=True))
     pairs += zip(computation.output, outputs_of(bound), strict=True)

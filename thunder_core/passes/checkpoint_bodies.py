@@ -24,11 +24,18 @@ class FunctionalBodies(TracePass):
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
 
     def run(self, trace: Trace) -> Trace:
-        return _with_bodies(trace, lambda body: self.run(functional) if (functional := functional_body(body)) else body)
+        return _with_bodies(trace, self._functional)
+
+    def _functional(self, line: BoundSymbol) -> Trace:
+        body = functional_body(line)
+        return line.args[0] if body is None else self.run(body)
 
 
-def functional_body(body: Trace) -> Trace | None:
+def functional_body(line: BoundSymbol) -> Trace | None:
     """The body of a checkpoint region without in-place calls: the same inputs and outputs. None if it cannot be so."""
+    body: Trace = line.args[0]
+    if "context_fn" in line.kwargs:
+        return None
     if body.stage is Stage.FUNCTIONAL:
         return body
     functional = Functionalize().run(body)
@@ -41,15 +48,17 @@ def functional_body(body: Trace) -> Trace | None:
 
 def in_checkpoints(trace: Trace, change: Callable[[Trace], Trace]) -> Trace:
     """The trace with ``change`` done to the functional bodies of its checkpoint regions; itself if nothing changes."""
-    return _with_bodies(trace, lambda body: change(body) if body.stage is Stage.FUNCTIONAL else body)
+    return _with_bodies(
+        trace, lambda line: change(line.args[0]) if line.args[0].stage is Stage.FUNCTIONAL else line.args[0]
+    )
 
 
-def _with_bodies(trace: Trace, change: Callable[[Trace], Trace]) -> Trace:
+def _with_bodies(trace: Trace, changed_body: Callable[[BoundSymbol], Trace]) -> Trace:
     def changed(line: BoundSymbol) -> BoundSymbol:
-        if line.symbol is not CHECKPOINT or "context_fn" in line.kwargs:
+        if line.symbol is not CHECKPOINT:
             return line
         body, *free = line.args
-        made = change(body)
+        made = changed_body(line)
         return line if made is body else replace(line, args=(made, *free))
 
     lines = [changed(line) for line in trace.symbols]

@@ -69,10 +69,11 @@ class _Pipeline:
         self, functional: Functionalized, executors: tuple[Executor, ...], *, inline: bool = True
     ) -> Program:
         keep = functional.donated
+        if inline:
+            inlined = self.manager.run(InlineCheckpoints(), functional.computation)
+            functional = replace(functional, computation=inlined)
         functional, constants, unclaimed = prepared(self.manager, self.transforms, functional, executors, keep)
         trace, static = functional.computation, static_inputs(self.acquired, constants)
-        if inline:
-            trace = self.manager.run(InlineCheckpoints(), trace)
         for place in (Place.AFTER_DIFFERENTIATION, Place.PARTITIONED):
             trace = self.transforms.run(place, trace, Phase.INFERENCE, functional.donated, static=static)
         assign = AssignExecutors(executors, self.states, unfused=functional.partial_writes)
