@@ -7,6 +7,7 @@ import itertools
 import statistics
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,7 @@ def compare(plan: Plan, after: Callable[[list[Run]], None]) -> list[Run]:
 def _run(round_: Iterator[tuple[Run, Path]], plan: Plan, keep: Callable[[Run], None]) -> None:
     """Each run up to where it gives way to others, if it does; then turns for all that wait."""
     with contextlib.ExitStack() as standing:
-        waiting: list[tuple[Run, FreshProcess]] = []
+        waiting: deque[tuple[Run, FreshProcess]] = deque()
         for run, caches in round_:
             turns = plan.turns if run.timed and not run.reference else 0
             print(f"{run.name} ...", flush=True, file=sys.stderr)
@@ -45,11 +46,11 @@ def _run(round_: Iterator[tuple[Run, Path]], plan: Plan, keep: Callable[[Run], N
             else:
                 keep(_ended(run, process))
         while waiting:
-            still = [(run, process) for run, process in waiting if process.turn()]
-            for run, process in waiting:
-                if (run, process) not in still:
-                    keep(_ended(run, process))
-            waiting = still
+            run, process = waiting.popleft()
+            if process.turn():
+                waiting.append((run, process))
+            else:
+                keep(_ended(run, process))
 
 
 def _process(run: Run, caches: Path, threads: int, turns: int) -> FreshProcess:

@@ -15,8 +15,6 @@ from benchmarks.workload import Workload
 HOST_STEPS = 5
 FIRST_STEPS = 2
 """Enough to compile everything, and to fill the caches."""
-
-
 TURN = 0.1
 """Seconds of steps in a turn: long beside what a change of processes costs, short beside how the machine drifts."""
 STEPS_OF_TURN = 3
@@ -74,9 +72,10 @@ def measure(
             del result
             marks.append(_mark(asked.device))
         _synchronize(asked.device)
-        times = [_seconds(before, after) for before, after in itertools.pairwise(marks)][-asked.timed :]
-        if turns and not first_only:
+        if turns:
             times = _in_turns(lambda: task.step(compiled, asked.steps), turns)
+        else:
+            times = [_seconds(before, after) for before, after in itertools.pairwise(marks)][-asked.timed :]
         return {
             "losses": [loss.item() for loss in losses],
             "first": first,

@@ -10,6 +10,7 @@ import pytest
 import thunder_plugin_cudagraphs
 from thunder_core.plugins import TransformOptions
 from thunder_core.testing import package_suite
+from thunder_core.testing.package.suite import package_cases
 from thunder_plugin_cudagraphs import CUDAGraphs, plugin
 from thunder_plugin_cudagraphs.options import CUDAGraphsOptions
 
@@ -33,3 +34,9 @@ def test_what_the_package_exports() -> None:
         assert getattr(thunder_plugin_cudagraphs, name).__name__ == name
     with pytest.raises(AttributeError, match="has no attribute 'Graphs'"):
         _ = thunder_plugin_cudagraphs.Graphs
+
+
+def test_what_the_examples_of_the_readme_print(capsys: pytest.CaptureFixture[str]) -> None:
+    (examples,) = [case for case in package_cases(__file__) if case.id == "readme-examples"]
+    examples.run()
+    assert "cudagraphs, inference" in capsys.readouterr().out

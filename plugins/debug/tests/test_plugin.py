@@ -12,6 +12,7 @@ import thunder_plugin_debug
 from thunder_core.passes.transform import Place, Transform
 from thunder_core.plugins import TransformSpec
 from thunder_core.testing import package_suite
+from thunder_core.testing.package.suite import package_cases
 from thunder_plugin_debug import plugin
 from thunder_plugin_debug.options import LineCallbacksOptions
 
@@ -47,3 +48,9 @@ def test_what_the_package_exports() -> None:
         assert getattr(thunder_plugin_debug, name).__name__ == name
     with pytest.raises(AttributeError, match="has no attribute 'Bisection'"):
         _ = thunder_plugin_debug.Bisection
+
+
+def test_what_the_examples_of_the_readme_print(capsys: pytest.CaptureFixture[str]) -> None:
+    (examples,) = [case for case in package_cases(__file__) if case.id == "readme-examples"]
+    examples.run()
+    assert "torch.nn.functional.gelu" in capsys.readouterr().out
