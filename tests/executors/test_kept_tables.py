@@ -260,6 +260,6 @@ def ends(*processes: subprocess.Popen[str]) -> list[list[str]]:
 
 def test_other_processes_trace_nothing(folder: Path) -> None:
     """Whether parts of the product are fused is asked in each."""
-    for traced in ends(start(folder, 1), start(folder, 2)):  # at the same time
-        assert "torch.matmul" in traced
+    first, second = ends(start(folder, 1), start(folder, 2))  # at the same time; either may find what the other kept
+    assert "torch.matmul" in first + second
     assert ends(start(folder, 3)) == [[]]
