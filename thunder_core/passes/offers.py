@@ -79,7 +79,7 @@ class Offers:
             lines = self._lines(bound, claim, depth)
         except LoweringError:  # said again, with its reason, when the line is assigned
             return [bound]
-        return [found for line in lines for found in self.rewritten(line, depth=depth + 1)]
+        return [found for line in lines for found in self.rewritten(line, producers, depth + 1)]
 
     def position(self, executor: str) -> int:
         """The place of an executor in the order."""

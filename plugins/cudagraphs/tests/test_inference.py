@@ -83,7 +83,7 @@ def test_cache_as_an_argument(device: str) -> None:
         same(caches, expected)
         assert caches[which]._version > before
     (found,) = statistics(compiled)
-    assert (found.graphs, found.replays) == (2, 7)
+    assert (found.graphs, found.replays) == (2, 7), found
 
 
 @torch.no_grad()

@@ -90,6 +90,25 @@ def test_constant_masks_are_taken_and_others_are_not() -> None:
     assert "flash: it has no gradient of attn_mask" in reasons(program)
 
 
+def test_a_bool_mask_is_converted_once_for_all_layers() -> None:
+    """Also where keys are repeated, which the kernel does not need."""
+
+    def layers(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            few = x[:, :2].repeat_interleave(2, 1)
+            x = x + F.scaled_dot_product_attention(x, few, few, mask)
+        return x
+
+    x, mask = torch.randn(2, 4, 8, 16), torch.ones(8, 8, dtype=torch.bool).tril()
+    program = compiled(layers)
+    mine, eager = outcome(program, [x, mask]), outcome(layers, [x, mask])
+    torch.testing.assert_close(mine, eager)
+    lines = [line.symbol.name for line in thunder.last_traces(program)[-1].symbols]
+    assert lines.count("torch.where") == 1
+    assert "torch.repeat_interleave" not in lines
+    assert choice(program) == ("sdpa", "flash")
+
+
 def test_what_the_user_switches_off_stays_off() -> None:
     tensors = CASES["plain"].tensors("cpu", torch.float32)
     program = compiled(attention(CASES["plain"]))

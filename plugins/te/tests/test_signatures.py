@@ -92,7 +92,7 @@ def written(root: Path) -> dict[str, Any]:
     (recipe,) = root.rglob("csrc/extensions/recipe.cpp")
     update = re.search(r"fused_amax_and_scale_update_after_reduction\((.*?)\) \{", recipe.read_text(), re.DOTALL)
     (header,) = root.rglob("include/transformer_engine/transformer_engine.h")
-    formats = dict(re.findall(r"kNVTE(Float8E\dM\d) = (\d+)", header.read_text()))
+    formats = dict(re.findall(r"kNVTE(Float8E(?:4M3|5M2)) = (\d+)", header.read_text()))
     assert call
     assert update
     extension = {"quantize": re.findall(r'py::arg\("(\w+)"\)', call[0]), EXTENSION[1]: len(update[1].split(","))}

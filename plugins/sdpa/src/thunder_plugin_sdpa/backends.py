@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +31,7 @@ class Backend:
         accepts: PyTorch's own answer for fake tensors, where it has a function for that. It is right for any version of
             PyTorch, and of ``needs`` only the words are taken.
         groups: whether keys and values may have fewer heads; otherwise they are repeated for it.
+        masked: what bool masks add where they are false.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Backend:
     pair: DerivativePair
     accepts: Callable[[Any], bool] | None = None
     groups: bool = True
+    masked: float = -math.inf
 
     def refusal(self, call: Call) -> str | None:
         """Why it does not take a call; None if it does."""
@@ -92,6 +95,7 @@ BACKENDS: Final = (
         cudnn.run,
         cudnn.PAIR,
         cuda.can_use_cudnn_attention,
+        masked=cudnn.MASKED,
     ),
     Backend(
         "flash",

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from thunder_core.executors import DerivativePair
-from thunder_plugin_sdpa.preparation import additive_mask, those_wanted
+from thunder_plugin_sdpa.preparation import those_wanted
 
-_MASKED: Final = -65504.0  # PyTorch's stand-in for minus infinity, which cuDNN does not always take
+MASKED: Final = -65504.0
+"""PyTorch's stand-in for minus infinity in masks, which cuDNN does not always take."""
 
 
 def run(
@@ -25,9 +26,8 @@ def run(
     enable_gqa: bool = False,
 ) -> Tensor:
     """Without what backward needs. cuDNN takes the numbers of heads from the shapes."""
-    bias = additive_mask(attn_mask, query, _MASKED)
     operator = torch.ops.aten._scaled_dot_product_cudnn_attention.default
-    found = operator(query, key, value, bias, False, dropout_p, is_causal, False, scale=scale)
+    found = operator(query, key, value, attn_mask, False, dropout_p, is_causal, False, scale=scale)
     return found[0]  # type: ignore[no-any-return]
 
 
@@ -43,10 +43,9 @@ def forward(
     enable_gqa: bool = False,
 ) -> tuple[Tensor, tuple[Any, ...]]:
     """The result, and what `backward` takes."""
-    bias = additive_mask(attn_mask, query, _MASKED)
     operator = torch.ops.aten._scaled_dot_product_cudnn_attention.default
     output, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, _ = operator(
-        query, key, value, bias, True, dropout_p, is_causal, False, scale=scale
+        query, key, value, attn_mask, True, dropout_p, is_causal, False, scale=scale
     )
     tensors = (query, key, value, output, logsumexp, seed, offset)
     return output, (*tensors, attn_mask, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, scale)
@@ -57,7 +56,6 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of query, key and value."""
     *given, scale = residuals
-    given[7] = additive_mask(given[7], given[0], _MASKED)
     operator = torch.ops.aten._scaled_dot_product_cudnn_attention_backward.default
     gradients = operator(cotangents[0], *given, scale=scale)
     return those_wanted((*gradients, None), wanted)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from thunder_core.executors import DerivativePair
-from thunder_plugin_sdpa.preparation import additive_mask, aligned_mask, repeated_heads, summed_heads, those_wanted
+from thunder_plugin_sdpa.preparation import aligned_mask, repeated_heads, summed_heads, those_wanted
 
 
 def run(
@@ -63,8 +63,7 @@ def backward(
 
 def _prepared(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     key, value = repeated_heads(key, query.shape[1]), repeated_heads(value, query.shape[1])
-    bias = additive_mask(mask, query)
-    return key, value, None if bias is None else aligned_mask(bias, query, key)
+    return key, value, None if mask is None else aligned_mask(mask, query, key)
 
 
 PAIR: Final = DerivativePair(forward, backward)

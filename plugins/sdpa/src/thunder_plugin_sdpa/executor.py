@@ -18,7 +18,7 @@ from thunder_plugin_sdpa.backends import Backend
 from thunder_plugin_sdpa.call import Call
 from thunder_plugin_sdpa.choice import MATH, Choice, choose
 from thunder_plugin_sdpa.fakes import own_strides
-from thunder_plugin_sdpa.formula import formula
+from thunder_plugin_sdpa.formula import formula, with_additive_mask
 from thunder_plugin_sdpa.options import SdpaOptions
 
 
@@ -45,6 +45,9 @@ class SdpaExecutor(OperatorExecutor):
         if choice.backend is None:
             rewrite = formula(bound.output.stride)
             return Claimed(self.name, rewrite=rewrite, variant=MATH, passed_over=choice.passed)
+        if _has_bool_mask(*bound.args, **bound.kwargs):
+            rewrite = with_additive_mask(choice.backend.masked)
+            return Claimed(self.name, rewrite=rewrite, variant=choice.name or "", passed_over=choice.passed)
         run: Callable[..., Any] = choice.backend.run
         if not _has_strides_of(choice.backend, bound):
             run = partial(_run_with_strides, run, bound.output.stride)
@@ -83,6 +86,11 @@ class SdpaExecutor(OperatorExecutor):
 def from_options(options: SdpaOptions) -> SdpaExecutor:
     """The executor for these options; the same one for equal ones."""
     return SdpaExecutor(options)
+
+
+def _has_bool_mask(*args: Any, **kwargs: Any) -> bool:
+    mask = Call.of(*args, **kwargs).mask
+    return mask is not None and mask.dtype is torch.bool
 
 
 def _has_strides_of(backend: Backend, bound: BoundSymbol) -> bool:

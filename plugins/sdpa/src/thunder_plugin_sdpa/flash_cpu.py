@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from thunder_core.executors import DerivativePair
-from thunder_plugin_sdpa.preparation import additive_mask, those_wanted
+from thunder_plugin_sdpa.preparation import those_wanted
 
 
 def run(
@@ -38,9 +38,8 @@ def forward(
     enable_gqa: bool = False,
 ) -> tuple[Tensor, tuple[Any, ...]]:
     """The result, and what `backward` takes. The kernel takes the numbers of heads from the shapes."""
-    bias = additive_mask(attn_mask, query)
     operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-    output, logsumexp = operator(query, key, value, dropout_p, is_causal, attn_mask=bias, scale=scale)
+    output, logsumexp = operator(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
     return output, (query, key, value, output, logsumexp, dropout_p, is_causal, attn_mask, scale)
 
 
@@ -49,9 +48,8 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of query, key and value."""
     *given, attn_mask, scale = residuals
-    bias = additive_mask(attn_mask, residuals[0])
     operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-    gradients = operator(cotangents[0], *given, attn_mask=bias, scale=scale)
+    gradients = operator(cotangents[0], *given, attn_mask=attn_mask, scale=scale)
     return those_wanted((*gradients, None), wanted)
 
 

@@ -1,4 +1,4 @@
-"""Attention in PyTorch operations, for executors that make something of the parts."""
+"""What calls of attention are rewritten to: PyTorch operations, for executors that make something of the parts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 
 
 @lru_cache(maxsize=256)
@@ -29,5 +30,26 @@ def formula(stride: tuple[int, ...]) -> Callable[..., torch.Tensor]:
         if found.stride() == stride:
             return found
         return torch.empty_strided(found.shape, stride, dtype=found.dtype, device=found.device).copy_(found)
+
+    return attention
+
+
+@lru_cache(maxsize=256)
+def with_additive_mask(masked: float) -> Callable[..., torch.Tensor]:
+    """The call with a bool mask as something that is added: 0 where it is true, and ``masked`` elsewhere.
+
+    PyTorch converts the mask in each call. As lines of the program, those of all layers are one, and can be fused.
+    """
+
+    def attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor,
+        *args: object,
+        **kwargs: object,
+    ) -> torch.Tensor:
+        added = torch.where(attn_mask, 0.0, masked).to(query.dtype)
+        return F.scaled_dot_product_attention(query, key, value, added, *args, **kwargs)  # type: ignore[arg-type]
 
     return attention

@@ -1,7 +1,7 @@
 """What PyTorch does to arguments before it calls a kernel, and to gradients after it.
 
-Backward does it again where PyTorch would save the result: a mask is the same for all layers, and its converted copies
-are not; and saving keys that were repeated takes as much memory as if the program had repeated them.
+Backward does it again where PyTorch would save the result: keys that were repeated take as much memory as if the program
+had repeated them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,6 @@ from torch import Tensor
 def default_scale(query: Tensor, scale: float | None) -> float:
     """``1 / sqrt(size)`` of the query as it is before padding."""
     return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-
-
-def additive_mask(mask: Tensor | None, query: Tensor, masked: float = -math.inf) -> Tensor | None:
-    """The mask as something that is added: a bool one as 0 where it is true, and ``masked`` elsewhere."""
-    if mask is None or mask.dtype is not torch.bool:
-        return mask
-    return torch.where(mask, 0.0, torch.full((), masked, dtype=query.dtype, device=query.device))
 
 
 def padded(tensor: Tensor, step: int = 8) -> Tensor:

@@ -57,6 +57,11 @@ def flatten(logits: Tensor) -> Tensor:
     return logits.flatten(0, 1)
 
 
+def flatten_rows(logits: Tensor) -> Tensor:
+    """``logits.flatten(0, -2)``, and ``logits.flatten(end_dim=-2)``."""
+    return logits.flatten(0, -2)
+
+
 _SAMPLE = {
     "weight": "bf16[7, 8]",
     "target": "i64[6]",
@@ -77,7 +82,11 @@ def _row(*steps: Step) -> Pattern:
 
 
 PATTERNS = [
-    *[_row(*steps) for flat in (view, reshape, flatten) for steps in ((flat,), (upcast, flat), (flat, upcast))],
+    *[
+        _row(*steps)
+        for flat in (view, reshape, flatten, flatten_rows)
+        for steps in ((flat,), (upcast, flat), (flat, upcast))
+    ],
     _row(),
     _row(upcast),
 ]
