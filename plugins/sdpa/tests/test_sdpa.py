@@ -99,7 +99,7 @@ def test_a_bool_mask_is_converted_once_for_all_layers() -> None:
             x = x + F.scaled_dot_product_attention(x, few, few, mask)
         return x
 
-    x, mask = torch.randn(2, 4, 8, 16), torch.ones(8, 8, dtype=torch.bool).tril()
+    x, mask = torch.randn(2, 4, 8, 16, dtype=torch.float64), torch.ones(8, 8, dtype=torch.bool).tril()
     program = compiled(layers)
     mine, eager = outcome(program, [x, mask]), outcome(layers, [x, mask])
     torch.testing.assert_close(mine, eager)

@@ -1,7 +1,7 @@
 """What PyTorch does to arguments before it calls a kernel, and to gradients after it.
 
-Backward does it again where PyTorch would save the result: keys that were repeated take as much memory as if the program
-had repeated them.
+Backward does it again where PyTorch would save the result: keys that were repeated take as much memory as if the
+program had repeated them.
 """
 
 from __future__ import annotations
