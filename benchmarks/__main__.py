@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import commands, options
+from benchmarks.asked import Refused
 from benchmarks.chart import NoChart
 from benchmarks.figures import FIGURES
 from benchmarks.implementations import UnknownImplementation
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         return chosen.run(chosen)
-    except (UnknownImplementation, NoChart, NotAResult, commands.Refused) as error:
+    except (UnknownImplementation, NoChart, NotAResult, Refused) as error:
         parser.error(str(error))
     except ChildFailed as error:
         print(error, file=sys.stderr)
@@ -56,14 +57,21 @@ def _parser() -> argparse.ArgumentParser:
         command = _command(found, name, help_)
         options.add_implementations(command)
         options.add_workload(command)
+        options.add_comparison(command)
         if name == "inference":
             command.add_argument("--phase", nargs="+", choices=defaults["tasks"], dest="tasks", help="default: both")
         command.set_defaults(run=commands.compare_models, **{"by_metric": False, "metrics": None} | defaults)
+    command = _command(found, "profile", "where the time of a training step goes: kernels by class")
+    options.add_implementations(command)
+    options.add_workload(command)
+    options.add_profile(command)
+    command.set_defaults(run=commands.profile, tasks=["training"])
     for name, figure in FIGURES.items():
         command = _command(found, name, figure.help)
         options.add_implementations(command)
         if figure.metrics:
             options.add_workload(command)
+            options.add_comparison(command)
             command.set_defaults(tasks=["training"], metrics=figure.metrics, by_metric=True, noise=0)
         command.set_defaults(run=commands.measure_figures, figures=[name])
     command = _command(found, "all", "everything from overhead to plugin-discovery")

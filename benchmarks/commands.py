@@ -3,69 +3,62 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks import chart, machine, options, stored, table
-from benchmarks.availability import required, unavailable
+from benchmarks.asked import Asked, Refused, asked_of, device_of
+from benchmarks.availability import required
 from benchmarks.comparison import compare
 from benchmarks.figures import FIGURES
-from benchmarks.implementations import COMPARED, checked
-from benchmarks.models.subject import UnknownModel
+from benchmarks.implementations import checked
 from benchmarks.operators import command as operators
 from benchmarks.plan import Plan, Run
-from benchmarks.process import ChildFailed, in_fresh_process
+from benchmarks.profiling.processes import profiled
+from benchmarks.profiling.rows import rows_of as profile_rows
 from benchmarks.row import Row
 from benchmarks.summary import ALL, rows_of
-
-
-class Refused(ValueError):
-    """The options do not go together, or ask for what is not there."""
 
 
 def compare_models(chosen: argparse.Namespace) -> int:
     """``train-step``, ``inference``, ``models``: implementations on models, each in its own process."""
     if chosen.list_models:
-        from benchmarks.models.catalogue import listing
-
-        print(listing())
-        return 0
-    if chosen.chart:
-        chart.check()
-    device = _device(chosen.device)
-    try:
-        workloads = options.workloads(chosen, chosen.tasks, device["type"])
-    except (UnknownModel, ModuleNotFoundError, ValueError) as error:
-        raise Refused(str(error)) from error
-    threads = chosen.threads or options.THREADS[device["type"]]
-    names = checked(chosen.impl or COMPARED)
-    absent = unavailable(names, device["type"])
-    names = [name for name in names if name not in absent]
-    if not names:
-        raise Refused("; ".join(f"{name}: {reason}" for name, reason in absent.items()))
-    if chosen.baseline and chosen.baseline not in names:
-        raise Refused(f"--baseline {chosen.baseline} is not among the implementations: {', '.join(names)}")
-    turns = options.TURNS[device["type"]] if chosen.turns is None else chosen.turns
-    if turns and device["type"] != "cpu":
+        return _list_models()
+    asked = asked_of(chosen)
+    type_ = asked.device["type"]
+    turns = options.TURNS[type_] if chosen.turns is None else chosen.turns
+    if turns and type_ != "cpu":
         raise Refused("--turns is for a CPU: on a GPU the processes run one after the other")
-    plan = Plan(workloads, names, chosen.rounds, chosen.cache, chosen.noise, threads, turns)
-    circumstances = _circumstances(threads) | {"device": device}
+    plan = Plan(asked.workloads, asked.names, chosen.rounds, chosen.cache, chosen.noise, asked.threads, turns)
     metrics = chosen.metrics or ALL
+    return _run(
+        chosen,
+        asked,
+        lambda after: compare(plan, after=after),
+        lambda runs: rows_of(runs, metrics, chosen.by_metric, asked.absent),
+    )
 
-    def found(runs: list[Run]) -> list[Row]:
-        return rows_of(runs, metrics, chosen.by_metric, {name: f"not available: {why}" for name, why in absent.items()})
 
-    def keep(runs: list[Run]) -> None:
-        rows = found(runs)
-        _write(chosen, circumstances, rows, baseline=chosen.baseline, runs=[run.as_json() for run in runs])
-
-    runs = compare(plan, after=keep)
-    _show(chosen, circumstances, found(runs))
-    failures = [run for run in runs if run.failure]
-    table.notes(f"FAILED: {run.name}: {run.failure.splitlines()[-1]}" for run in failures)
-    return 1 if failures else 0
+def profile(chosen: argparse.Namespace) -> int:
+    """``profile``: where the time of training steps goes, each implementation in its own process."""
+    if chosen.list_models:
+        return _list_models()
+    asked = asked_of(chosen)
+    if chosen.folder:
+        chosen.folder.mkdir(parents=True, exist_ok=True)
+    measured = functools.partial(
+        profiled, asked.workloads, asked.names, threads=asked.threads, together=chosen.together, folder=chosen.folder
+    )
+    return _run(
+        chosen,
+        asked,
+        lambda after: measured(after=after),
+        lambda runs: profile_rows(runs, asked.absent, chosen.kernels),
+    )
 
 
 def measure_figures(chosen: argparse.Namespace) -> int:
@@ -94,7 +87,7 @@ def measure_operators(chosen: argparse.Namespace) -> int:
         return 0
     if chosen.chart:
         chart.check()
-    device = _device(chosen.device)
+    device = device_of(chosen.device)
     threads = chosen.threads or options.THREADS[device["type"]]
     circumstances = _circumstances(threads) | {"device": device}
     rows, notes, failed = operators.rows(
@@ -121,13 +114,30 @@ def show_results(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _device(asked: str) -> dict[str, Any]:
-    if asked == "cpu":
-        return machine.device(asked)
-    try:
-        return in_fresh_process(machine.device, threads=1, asked=asked)
-    except ChildFailed as error:
-        raise Refused(str(error).splitlines()[-1]) from error
+def _run(
+    chosen: argparse.Namespace,
+    asked: Asked,
+    measure: Callable[[Callable[[list[Run]], None]], list[Run]],
+    found: Callable[[list[Run]], list[Row]],
+) -> int:
+    """Measure, writing the rows found so far after each run; show them; 1 if a run failed."""
+    circumstances = _circumstances(asked.threads) | {"device": asked.device}
+
+    def keep(runs: list[Run]) -> None:
+        _write(chosen, circumstances, found(runs), baseline=chosen.baseline, runs=[run.as_json() for run in runs])
+
+    runs = measure(keep)
+    _show(chosen, circumstances, found(runs))
+    failures = [run for run in runs if run.failure]
+    table.notes(f"FAILED: {run.name}: {run.failure.splitlines()[-1]}" for run in failures)
+    return 1 if failures else 0
+
+
+def _list_models() -> int:
+    from benchmarks.models.catalogue import listing
+
+    print(listing())
+    return 0
 
 
 def _circumstances(threads: int) -> dict[str, Any]:

@@ -44,13 +44,13 @@ def _run(round_: Iterator[tuple[Run, Path]], plan: Plan, keep: Callable[[Run], N
             if process.turn():
                 waiting.append((run, process))
             else:
-                keep(_ended(run, process))
+                keep(ended(run, process))
         while waiting:
             run, process = waiting.popleft()
             if process.turn():
                 waiting.append((run, process))
             else:
-                keep(_ended(run, process))
+                keep(ended(run, process))
 
 
 def _process(run: Run, caches: Path, threads: int, turns: int) -> FreshProcess:
@@ -66,12 +66,14 @@ def _process(run: Run, caches: Path, threads: int, turns: int) -> FreshProcess:
     )
 
 
-def _ended(run: Run, process: FreshProcess) -> Run:
+def ended(run: Run, process: FreshProcess) -> Run:
+    """The run with its result or its failure, which is told; the process runs to its end first."""
     try:
         result = process.result()
     except ChildFailed as failure:
         print(f"{run.name} failed\n{failure}", flush=True, file=sys.stderr)
         return replace(run, failure=str(failure))
-    later = f", then {statistics.median(result['steps']) * 1e3:.2f} ms" if result["steps"] else ""
-    print(f"{run.name}: {result['first']:.2f} s{later}", flush=True, file=sys.stderr)
+    times = [f"{result['first']:.2f} s"] if result["first"] else []
+    times += [f"{statistics.median(result['steps']) * 1e3:.2f} ms"] if result["steps"] else []
+    print(f"{run.name}: {', then '.join(times)}", flush=True, file=sys.stderr)
     return replace(run, result=result)

@@ -32,6 +32,8 @@ GROUPS = {
         "thunder[nvfuser]",
         "thunder[cudnn,triton,nvfuser]",
         "thunder[te,cudnn,triton,inductor]",
+        "thunder[sdpa,inductor+cudagraphs]",
+        "thunder[te,sdpa,inductor+cudagraphs]",
     )
 }
 """Names for several implementations: ``lists`` are lists of executors for a GPU, and what they are compared with."""

@@ -60,7 +60,7 @@ def measure(
         start = time.perf_counter()
         compiled = compile_with(implementation, task.program)
         result = task.step(compiled, 0)
-        _synchronize(asked.device)
+        synchronize(asked.device)
         first = time.perf_counter() - start
         losses = [task.loss(result, 0)]
         del result
@@ -71,7 +71,7 @@ def measure(
                 losses.append(task.loss(result, index))
             del result
             marks.append(_mark(asked.device))
-        _synchronize(asked.device)
+        synchronize(asked.device)
         if turns:
             times = _in_turns(lambda: task.step(compiled, asked.steps), turns)
         else:
@@ -82,7 +82,7 @@ def measure(
             "steps": times,
             "host": _host_seconds(task, compiled, asked.steps) if cuda and not first_only else [],
             "items": task.items,
-            "memory": _memory(cuda, lambda: task.step(compiled, asked.steps + HOST_STEPS)),
+            "memory": peak_memory(cuda, lambda: task.step(compiled, asked.steps + HOST_STEPS)),
         }
 
 
@@ -103,15 +103,15 @@ def _in_turns(step: Callable[[], Any], turns: int) -> list[float]:
 def _host_seconds(task: Any, compiled: Callable[..., Any], index: int) -> list[float]:
     found = []
     for number in range(HOST_STEPS):
-        _synchronize("cuda")
+        synchronize("cuda")
         start = time.perf_counter()
         task.step(compiled, index + number)
         found.append(time.perf_counter() - start)
     return found
 
 
-def _memory(cuda: bool, step: Callable[[], Any]) -> dict[str, int]:
-    """Peaks in bytes. On a GPU of the whole run; on a CPU of one more step, above what was there before it."""
+def peak_memory(cuda: bool, step: Callable[[], Any]) -> dict[str, int]:
+    """Peaks in bytes. On a GPU since they were reset; on a CPU of one more step, above what was there before it."""
     if cuda:
         import torch
 
@@ -122,7 +122,8 @@ def _memory(cuda: bool, step: Callable[[], Any]) -> dict[str, int]:
     return {"allocated": peak_of_call(step), "resident": resident_high_water()}
 
 
-def _synchronize(device: str) -> None:
+def synchronize(device: str) -> None:
+    """Wait for the device."""
     import torch
 
     if device == "cuda":

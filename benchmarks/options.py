@@ -75,16 +75,34 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw", help="of training (default: adamw, fused)")
     work.add_argument("--loss", choices=LOSSES, default="inside",
                       help="of training: in the program that is compiled, or by PyTorch (default: inside)")  # fmt: skip
-    work.add_argument(
+
+
+def add_comparison(parser: argparse.ArgumentParser) -> None:
+    """How often and in which order all is run."""
+    runs = parser.add_argument_group("runs")
+    runs.add_argument(
         "--steps", type=int, metavar="N", help="steps of each run, of which the last half, at most 20, are timed"
     )
-    work.add_argument("--rounds", type=int, metavar="N", default=1, help="run everything anew this often (default: 1)")
-    work.add_argument("--turns", type=int, metavar="N",
+    runs.add_argument("--rounds", type=int, metavar="N", default=1, help="run everything anew this often (default: 1)")
+    runs.add_argument("--turns", type=int, metavar="N",
                       help="on a CPU, all processes of a round take turns, this many each; 0: one after the other "
                       "(default: 40)")  # fmt: skip
-    work.add_argument("--cache", choices=CACHES, default="cold", help="caches of compiled code on disk (default: cold)")
-    work.add_argument("--noise", type=int, default=2, metavar="N",
+    runs.add_argument("--cache", choices=CACHES, default="cold", help="caches of compiled code on disk (default: cold)")
+    runs.add_argument("--noise", type=int, default=2, metavar="N",
                       help="eager runs with other kernels, to judge losses by (default: 2)")  # fmt: skip
+
+
+def add_profile(parser: argparse.ArgumentParser) -> None:
+    """What is profiled, and what is told of it."""
+    runs = parser.add_argument_group("profile")
+    runs.add_argument("--steps", type=int, metavar="N", default=16, help="steps that are timed (default: 16)")
+    runs.add_argument("--together", action="store_true",
+                      help="all compile at the same time, then one after the other is measured; first steps are not "
+                      "told (default: one process after the other)")  # fmt: skip
+    runs.add_argument("--kernels", type=int, metavar="N", default=12,
+                      help="list the N longest of each implementation (default: 12; 0: none)")  # fmt: skip
+    runs.add_argument("--folder", type=Path, metavar="DIR",
+                      help="write all kernels of each implementation there, and what thunder.explain says")  # fmt: skip
 
 
 def workloads(options: argparse.Namespace, tasks: list[str], device: str) -> list[Workload]:

@@ -72,8 +72,18 @@ class FreshProcess:
 
     def turn(self) -> bool:
         """Let it run until it gives way, True, or ends in whatever way, False."""
+        return self.go() and self.waits()
+
+    def go(self) -> bool:
+        """Let it run, and do not wait for it; whether it lives."""
         try:
-            self._peer.send(TURN)
+            return bool(self._peer.send(TURN))
+        except ConnectionError:  # it is dead
+            return False
+
+    def waits(self) -> bool:
+        """Wait until it gives way, True, or ends in whatever way, False."""
+        try:
             return bool(self._peer.recv(1))
         except ConnectionError:  # it is dead
             return False

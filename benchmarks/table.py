@@ -17,9 +17,10 @@ VERDICTS = {True: "reached", False: "NOT reached", None: ""}
 def show(rows: Sequence[Row], baseline: str | None = None, console: Console | None = None) -> None:
     """A table for each group, implementations as columns; ratios to the baseline; then what was skipped, and why."""
     console = console or _console()
+    order = dict.fromkeys(name for row in rows for name in row.values)
     for group, members in itertools.groupby(rows, key=lambda row: row.group):
         console.print()
-        console.print(_table(group, list(members), baseline))
+        console.print(_table(group, list(members), order, baseline))
     if baseline and not any(baseline in row.values for row in rows):
         console.print(Text(f"no ratios: nothing was measured of the baseline {baseline!r}"))
     for reason in dict.fromkeys(f"{name} skipped: {why}" for row in rows for name, why in row.skipped.items()):
@@ -32,8 +33,8 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=240)
 
 
-def _table(group: str, rows: list[Row], baseline: str | None) -> Table:
-    names = list(dict.fromkeys(name for row in rows for name in row.values))
+def _table(group: str, rows: list[Row], order: Iterable[str], baseline: str | None) -> Table:
+    names = [name for name in order if any(name in row.values for row in rows)]
     goals = any(row.goal for row in rows)
     table = Table(title=Text(group), title_justify="left", show_lines=any(row.spread for row in rows))
     table.add_column("")

@@ -9,7 +9,7 @@ import litgpt  # noqa: F401  # as a whole, before the benchmarks would take two 
 import pytest
 
 from benchmarks import __main__ as command_line
-from benchmarks import chart, commands, comparison
+from benchmarks import asked, chart, commands, comparison
 from benchmarks.figures import FIGURES, Figure
 from benchmarks.process import ChildFailed
 from benchmarks.row import Row
@@ -46,7 +46,7 @@ def here(monkeypatch):
     def call(function, *, threads, caches=None, **arguments):
         return function(**arguments)
 
-    monkeypatch.setattr(commands, "in_fresh_process", call)
+    monkeypatch.setattr(asked, "in_fresh_process", call)
     monkeypatch.setattr(comparison, "FreshProcess", Here)
 
 

@@ -83,4 +83,8 @@ def test_the_lists_of_executors_are_written_out():
     names = checked(["thunder[inductor]", "lists"])
     assert names[0] == "thunder[inductor]"
     assert sorted(names) == sorted(GROUPS["lists"])
-    assert [name for name in names if in_float8(name)] == ["torchao-float8", "thunder[te,cudnn,triton,inductor]"]
+    assert [name for name in names if in_float8(name)] == [
+        "torchao-float8",
+        "thunder[te,cudnn,triton,inductor]",
+        "thunder[te,sdpa,inductor+cudagraphs]",
+    ]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command_line
-from benchmarks import commands
+from benchmarks import asked
 from benchmarks.operators import accuracy, candidate, limits, measurement, processes, rows
 from benchmarks.operators.case import Problem
 from benchmarks.operators.catalogue import CASES
@@ -22,7 +22,7 @@ def here(monkeypatch):
     def call(function, *, threads, caches=None, **arguments):
         return function(**arguments)
 
-    for module in (processes, commands):
+    for module in (processes, asked):
         monkeypatch.setattr(module, "in_fresh_process", call)
     for module in (measurement, limits):
         monkeypatch.setattr(module, "medians", lambda calls, before: {name: 1e-3 for name, call in calls.items()})
