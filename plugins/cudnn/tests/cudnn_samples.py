@@ -10,6 +10,8 @@ import torch.nn.functional as F
 
 from thunder_core.symbols import composites
 
+OPERATIONS = ("sdpa", "layer_norm", "rms_norm")
+"""All that the option knows."""
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
 
 

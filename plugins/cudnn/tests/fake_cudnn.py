@@ -19,7 +19,7 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 
-from thunder_plugin_cudnn import library, plans
+from thunder_plugin_cudnn import handles, library, plans
 from thunder_plugin_cudnn.library import Hardware
 
 __version__ = "1.32.0"
@@ -47,7 +47,7 @@ def installed(hardware: Hardware | None = H200) -> Iterator[None]:
         mock.patch.object(library, "frontend", return_value=sys.modules[__name__]),
         mock.patch.object(library, "hardware", return_value=hardware),
         mock.patch.dict(plans._PLANS, clear=True),
-        mock.patch.dict(plans._IDLE, clear=True),
+        mock.patch.dict(handles.IDLE, clear=True),
     ):
         yield
 
@@ -146,11 +146,21 @@ class pygraph:
         assert self.steps == ["validate", "build_operation_graph", "create_execution_plans", "check_support"]
 
     def get_workspace_size(self) -> int:
-        return 64
+        """As of real graphs: some need one."""
+        return 64 * len(self.tensors) if len(self.tensors) % 2 else 0
 
-    def execute(self, pack: Mapping[int, int], workspace: int, handle: Any = None) -> None:
+    def execute(self, tensor_dict: Any, workspace: Any = None, handle: Any = None, tensor_uids: Any = None) -> None:
+        """With ``tensor_uids``, tensors in their order; else addresses by number, as older libraries want them."""
+        if tensor_uids is not None:
+            assert type(tensor_dict) is type(tensor_uids) is tuple
+            assert len(tensor_dict) == len(tensor_uids)
+            tensor_dict = {number: each.data_ptr() for number, each in zip(tensor_uids, tensor_dict)}
+            workspace = 0 if workspace is None else workspace.data_ptr()
+        self._execute(tensor_dict, workspace, handle)
+
+    def _execute(self, pack: Mapping[int, int], workspace: int, handle: Any) -> None:
         assert handle is not None
-        assert workspace
+        assert bool(workspace) == bool(self.get_workspace_size())
         found = {each.uid: each for each in self.tensors if not each.is_virtual}
         assert {type(number) for number in pack} == {int}
         assert set(pack) == set(found), (set(pack), set(found))

@@ -179,12 +179,16 @@ def test_the_result_lies_as_the_line_says() -> None:
     assert [line.symbol.name for line in thunder.last_traces(compiled)[-1].symbols].count("torch.clone") == 0
 
 
-def test_nothing_is_prepared_while_a_cuda_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    plans._refuse_capture(torch.device("cpu"))
-    with pytest.raises(ExecutorError, match="during the capture") as caught:
-        plans._refuse_capture(torch.device("cuda", 0))
-    assert caught.value.advice == ("call the program once with these shapes before it is captured",)
+@pytest.mark.parametrize("name", ["plain", "heads inside"])
+def test_older_frontends_take_addresses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fake_cudnn
+
+    def execute(self: Any, pack: dict[int, int], workspace: int, handle: Any = None) -> None:
+        assert {type(address) for address in (*pack.values(), workspace)} == {int}
+        self._execute(pack, workspace, handle)
+
+    monkeypatch.setattr(fake_cudnn.pygraph, "execute", execute)
+    compare(PROGRAMS[name], inputs())
 
 
 def test_a_refusal_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import torch
-from cudnn_samples import SAMPLES
+from cudnn_samples import OPERATIONS, SAMPLES
 from fake_cudnn import installed
 
 from thunder_core.testing import executor_suite
 from thunder_plugin_cudnn.executor import CudnnExecutor
+from thunder_plugin_cudnn.options import CudnnOptions
 
 ROUNDED = (2e-2, 2e-2)
 """Attention rounds its weights in other places than the formula does."""
 
 with installed():
     test_conformance = executor_suite(
-        CudnnExecutor(device="cpu"),
+        CudnnExecutor(CudnnOptions(operations=OPERATIONS), device="cpu"),
         dtypes=(torch.float32, torch.bfloat16),
         samples=SAMPLES,
         tolerances={("torch.nn.functional.scaled_dot_product_attention", torch.bfloat16): ROUNDED},

@@ -13,7 +13,7 @@ from thunder_core.plugins.host import host
 from thunder_core.plugins.states import PluginState
 from thunder_core.symbols import composites
 from thunder_core.testing import executor_suite
-from thunder_plugin_cudnn import attention, plans
+from thunder_plugin_cudnn import attention, handles
 
 RECORD = next(record for record in host().records if record.name == "cudnn")
 USABLE = RECORD.state in (PluginState.AVAILABLE, PluginState.LOADED)
@@ -21,10 +21,11 @@ WHY = "needs a GPU" if USABLE else RECORD.why
 pytestmark = pytest.mark.skipif(not USABLE or not torch.cuda.is_available(), reason=WHY)
 
 if USABLE and torch.cuda.is_available():
-    from cudnn_samples import SAMPLES
+    from cudnn_samples import OPERATIONS, SAMPLES
 
     test_conformance = executor_suite(
         "cudnn",
+        options={"operations": OPERATIONS},
         devices=("cuda",),
         samples=SAMPLES,
         skip={"*.composites.rms_norm-claims": "programs record its parts, and a pass finds it"},
@@ -203,7 +204,7 @@ def test_streams_and_threads() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(8)))
-    assert len(plans._IDLE[given[0].device]) <= 5
+    assert len(handles.IDLE[given[0].device]) <= 5
 
 
 NORMS: dict[str, Any] = {
@@ -221,7 +222,8 @@ NORMS: dict[str, Any] = {
 def test_norms(name: str, size: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     shapes = (3, 67, size), (size,), (size,)
-    compare(NORMS[name], [torch.randn(shape, dtype=dtype, device="cuda") for shape in shapes])
+    tensors = [torch.randn(shape, dtype=dtype, device="cuda") for shape in shapes]
+    compare(NORMS[name], tensors, operations=("layer_norm", "rms_norm"))
 
 
 @pytest.mark.parametrize("unit_offset", [False, True])

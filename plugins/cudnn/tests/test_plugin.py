@@ -66,8 +66,10 @@ def test_equal_options_are_one_executor() -> None:
 
 
 def test_operations_are_chosen() -> None:
-    names = {claim.symbol.__name__ for claim in from_options(CudnnOptions(operations=("sdpa",))).claims}  # type: ignore[union-attr]
+    names = {claim.symbol.__name__ for claim in from_options(CudnnOptions()).claims}  # type: ignore[union-attr]
     assert names == {"scaled_dot_product_attention"}
+    chosen = from_options(CudnnOptions(operations=("rms_norm", "layer_norm")))
+    assert {claim.symbol.__name__ for claim in chosen.claims} == {"rms_norm", "layer_norm"}  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("options", [{"operations": ["sdp"]}, {"operations": []}])

@@ -8,6 +8,7 @@ from typing import Final
 import torch
 
 from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.failure import NotApplicable
 from thunder_core.testing.conformance.running import Run, quietly, run
 from thunder_core.testing.conformance.tested import raised
 
@@ -34,6 +35,15 @@ def backward(made: Run, cotangents: Sequence[torch.Tensor], *, retain_graph: boo
     if not outputs or not inputs:
         return []
     return list(torch.autograd.grad(outputs, inputs, cotangents, retain_graph=retain_graph, allow_unused=True))
+
+
+def eager_backward(made: Run, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """`backward` of what eager PyTorch did. Raises NotApplicable for what it raises: gradients have no reference."""
+    try:
+        return backward(made, cotangents)
+    except Exception as error:
+        text = str(error).split("\n", 1)[0]
+        raise NotApplicable(f"backward of eager PyTorch raises {type(error).__name__}: {text}") from error
 
 
 def cotangents_for(outputs: Sequence[torch.Tensor], layout: str) -> list[torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from thunder_core.errors import ThunderError
@@ -43,6 +43,20 @@ class Breach(Exception):
         self.problem = problem
         self.call = call
         self.cotangents = tuple(cotangents)
+
+
+def check_applicable(checks: Iterable[Callable[[], None]]) -> None:
+    """Run checks, of which those that raise `NotApplicable` are left out. Raises it with the reasons if all are."""
+    __tracebackhide__ = True
+    reasons, made = [], 0
+    for check in checks:
+        try:
+            check()
+            made += 1
+        except NotApplicable as reason:
+            reasons.append(str(reason))
+    if not made:
+        raise NotApplicable("; ".join(dict.fromkeys(reasons)))
 
 
 def as_failure(title: str, check: Callable[[], None]) -> None:

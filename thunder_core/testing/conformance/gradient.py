@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,8 +20,9 @@ from thunder_core.testing.conformance.differentiation import (
     cotangents_for,
     differentiates,
     eager,
+    eager_backward,
 )
-from thunder_core.testing.conformance.failure import Breach, NotApplicable
+from thunder_core.testing.conformance.failure import Breach, NotApplicable, check_applicable
 from thunder_core.testing.conformance.results import ValueCheck, compare, compare_arguments, compare_metadata
 from thunder_core.testing.conformance.running import run, tensors_of
 from thunder_core.testing.conformance.subject import Subject
@@ -34,18 +36,20 @@ def check_gradient(tested: Tested, subject: Subject, call: Call, others: Sequenc
     if not differentiates(call):
         raise NotApplicable("eager PyTorch has no gradients for this call")
     alone = [(position,) for position in positions] if len(positions) > 1 else []
-    for number, wanted in enumerate([positions, *alone]):
-        for layout in LAYOUTS if number == 0 else LAYOUTS[:1]:
-            check_gradients_of(tested, subject, call, wanted, layout)
+    parts = [(positions, layout) for layout in LAYOUTS] + [(wanted, LAYOUTS[0]) for wanted in alone]
+    check_applicable([partial(check_gradients_of, tested, subject, call, *part) for part in parts])
 
 
 def check_gradients_of(
     tested: Tested, subject: Subject, call: Call, wanted: tuple[int, ...], layout: str = "dense"
 ) -> None:
-    """The same where only the tensors in those positions require grad."""
+    """The same where only the tensors in those positions require grad.
+
+    Raises NotApplicable where eager PyTorch refuses that, forward or backward.
+    """
     expected = eager(call.copy(wanted))
     if expected is None or not expected.differentiable():
-        return
+        raise NotApplicable("eager PyTorch has no gradients for these tensors")
     asked = ask(tested.executor, subject, call.copy(wanted))
     program = tested.compile(call)
     cotangents = cotangents_for(expected.differentiable(), layout)
@@ -54,7 +58,7 @@ def check_gradients_of(
         actual = tested.run(program, call.copy(wanted))
         compare(expected, actual, tested.value_check(subject, asked, call, tensors_of))
         _must_be_used(tested, program, asked)
-        theirs = backward(expected, cotangents)
+        theirs = eager_backward(expected, cotangents)
         ours = compiled_backward(actual, cotangents)
         check_values = _value_check(tested, subject, asked, call.copy(wanted), cotangents, layout)
         _compare(call.copy(wanted), ours, theirs, check_values)

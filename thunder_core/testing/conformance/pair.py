@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -15,7 +16,7 @@ from thunder_core.passes.proxies import tensor_inputs_of
 from thunder_core.testing.conformance.asking import ask, watched
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.differentiation import LAYOUTS, differentiates
-from thunder_core.testing.conformance.failure import Breach, NotApplicable
+from thunder_core.testing.conformance.failure import Breach, NotApplicable, check_applicable
 from thunder_core.testing.conformance.pair_backward import PairBackward
 from thunder_core.testing.conformance.pair_forward import PairForward, compare_with_fake
 from thunder_core.testing.conformance.subject import Subject
@@ -63,9 +64,11 @@ def _check(tested: Tested, subject: Subject, call: Call, forward: PairForward, i
     compare_with_fake(real, arguments, fake, fakes)
     possible = call.differentiable()
     alone = [tuple([index == one for index in inputs]) for one in possible]
-    for wanted in dict.fromkeys([tuple([index in possible for index in inputs]), *alone]):
-        for layout in LAYOUTS:
-            backward = PairBackward(tested, subject, call, forward, inputs, wanted, layout)
-            backward.check(arguments, real, fake, mode)
+    ways = [
+        PairBackward(tested, subject, call, forward, inputs, wanted, layout)
+        for wanted in dict.fromkeys([tuple([index in possible for index in inputs]), *alone])
+        for layout in LAYOUTS
+    ]
+    check_applicable([partial(way.check, arguments, real, fake, mode) for way in ways])
     if not all(map(same_bits, arguments, originals)):
         raise Breach("arguments unchanged", "forward or backward of the pair writes to an argument")

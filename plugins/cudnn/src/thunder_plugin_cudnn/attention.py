@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from thunder_core.executors import DerivativePair
 from thunder_core.passes.operations import with_strides
 from thunder_plugin_cudnn.attention_graphs import Slot, attention_backward, attention_forward
-from thunder_plugin_cudnn.layouts import aligned, layout_of, made_layout, ordered_strides, unfit_strides
+from thunder_plugin_cudnn.layouts import Layout, aligned, layout_of, made_layout, ordered_strides, unfit_strides
 from thunder_plugin_cudnn.masks import as_bias
 from thunder_plugin_cudnn.plans import execute
 
@@ -63,12 +64,9 @@ def _forward(
     enable_gqa: bool = False,
 ) -> tuple[Tensor, tuple[Any, ...]]:
     """cuDNN takes the numbers of heads from the shapes, and writes to any strides that `stride` may say."""
-    shape = (*query.shape[:3], value.shape[3])
-    own = ordered_strides(shape, query.stride())
-    if stride is not None and unfit_strides("", made_layout(query.dtype, shape, stride)) is None:
-        own = stride
-    output = torch.empty_strided(shape, own, dtype=query.dtype, device=query.device)
-    statistics = query.new_empty((*query.shape[:3], 1), dtype=torch.float32) if differentiated else None
+    shape, own, rows = _results(query.dtype, query.shape, value.shape, query.stride(), stride)
+    output = query.new_empty_strided(shape, own)
+    statistics = query.new_empty(rows, dtype=torch.float32) if differentiated else None
     philox = torch.randint(SEEDS, (2,), device=query.device) if dropout_p else None
     scale = 1 / math.sqrt(query.shape[3]) if scale is None else scale
     if compute:
@@ -81,11 +79,24 @@ def _forward(
         }
         layouts = [None if tensor is None else layout_of(tensor) for tensor in tensors.values()]
         description = (*layouts, is_causal, scale, dropout_p, differentiated)
-        tensors |= {Slot.STATISTICS: statistics, **_seeds(philox)}
+        tensors[Slot.STATISTICS] = statistics
+        if philox is not None:
+            tensors |= _seeds(philox)
         execute(attention_forward, query.device, description, tensors)
     if stride is not None:
         output = with_strides(output, stride)
     return output, (query, key, value, attn_mask, output, statistics, philox, dropout_p, is_causal, scale)
+
+
+@lru_cache(maxsize=4096)
+def _results(
+    dtype: torch.dtype, query: torch.Size, value: torch.Size, of_query: tuple[int, ...], wanted: tuple[int, ...] | None
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides of the output, those that are wanted if cuDNN can write to them; shape of the statistics."""
+    shape, rows = (*query[:3], value[3]), (*query[:3], 1)
+    if wanted is not None and unfit_strides("", made_layout(dtype, shape, wanted)) is None:
+        return shape, wanted, rows
+    return shape, ordered_strides(shape, of_query), rows
 
 
 def backward(
@@ -107,12 +118,12 @@ def _backward(
 ) -> tuple[Tensor | None, ...]:
     """The mask is made a bias again: it is the same for all layers, and its converted copies are not."""
     query, key, value, mask, output, statistics, philox, dropout, causal, scale = residuals
-    if unfit_strides("", layout_of(output)) is not None:
+    if not _fits(output):
         output = output.contiguous()
     given = [aligned(tensor) for tensor in (query, key, value)]
     gradients = [torch.empty_like(tensor) for tensor in (query, key, value)]
     (cotangent,) = cotangents
-    if unfit_strides("", layout_of(cotangent)) is not None:
+    if not _fits(cotangent):
         cotangent = with_strides(cotangent, output.stride())
     cotangent, bias = aligned(cotangent), as_bias(mask, query)
     of_bias = torch.empty_like(bias) if bias is not None and wanted[3:] == (True,) else None
@@ -125,19 +136,30 @@ def _backward(
         Slot.STATISTICS: statistics,
         Slot.COTANGENT: cotangent,
         Slot.BIAS_GRADIENT: of_bias,
-        **_seeds(philox),
         **dict(zip((Slot.QUERY, Slot.KEY, Slot.VALUE), given)),
         **dict(zip((Slot.QUERY_GRADIENT, Slot.KEY_GRADIENT, Slot.VALUE_GRADIENT), gradients)),
     }
+    if philox is not None:
+        tensors |= _seeds(philox)
     description = (*layouts, of_inputs, *of_mask, causal, scale, dropout, deterministic)
     execute(attention_backward, query.device, description, tensors)
     found = (*gradients, None if of_bias is None else of_bias.view(mask.shape))
     return tuple([gradient if want else None for gradient, want in zip(found, wanted)])
 
 
-def _seeds(philox: Tensor | None) -> dict[int, Tensor | None]:
+def _fits(tensor: Tensor) -> bool:
+    """Whether cuDNN reads it in place."""
+    return _fits_layout(layout_of(tensor))
+
+
+@lru_cache(maxsize=4096)
+def _fits_layout(layout: Layout) -> bool:
+    return unfit_strides("", layout) is None
+
+
+def _seeds(philox: Tensor) -> dict[int, Tensor]:
     """Of the random generator: backward makes the numbers of forward again."""
-    return {} if philox is None else {Slot.SEED: philox[:1], Slot.OFFSET: philox[1:]}
+    return {Slot.SEED: philox[:1], Slot.OFFSET: philox[1:]}
 
 
 PAIR: Final = DerivativePair(forward, backward, fake)

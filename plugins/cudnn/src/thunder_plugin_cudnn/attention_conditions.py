@@ -10,7 +10,7 @@ import torch
 from torch.backends import cuda
 
 from thunder_core.executors.attention_call import AttentionCall
-from thunder_plugin_cudnn.layouts import layout_of, unfit_strides
+from thunder_plugin_cudnn.layouts import layout_of_proxy, unfit_strides
 from thunder_plugin_cudnn.library import Hardware
 
 HALF = (torch.float16, torch.bfloat16)
@@ -69,7 +69,7 @@ def _sizes(call: AttentionCall) -> str | None:
 
 
 def _layouts(call: AttentionCall) -> str | None:
-    reasons = (unfit_strides(name, layout_of(tensor)) for name, tensor in call.inputs.items())
+    reasons = (unfit_strides(name, layout_of_proxy(tensor)) for name, tensor in call.inputs.items())
     return next((reason for reason in reasons if reason is not None), None)
 
 

@@ -12,7 +12,7 @@ from thunder_core.executors.attention_call import AttentionCall
 from thunder_plugin_cudnn import library, plans
 from thunder_plugin_cudnn.attention_conditions import unfit_call, unfit_dropout, unfit_gradient, unfit_size
 from thunder_plugin_cudnn.attention_graphs import attention_backward, attention_forward
-from thunder_plugin_cudnn.layouts import Layout, layout_of, made_layout, ordered_strides
+from thunder_plugin_cudnn.layouts import Layout, layout_of_proxy, made_layout, ordered_strides
 from thunder_plugin_cudnn.mask_conditions import unfit_mask
 from thunder_plugin_cudnn.masks import bias_layout
 
@@ -50,7 +50,7 @@ class Support:
 
 def _refusal(call: AttentionCall, deterministic: bool) -> str | None:
     """cuDNN's answer for forward, and for backward where gradients may be asked for."""
-    query, key, value = (layout_of(tensor) for tensor in call.inputs.values())
+    query, key, value = (layout_of_proxy(tensor) for tensor in call.inputs.values())
     output = _dense(query[0], (*query[1][:3], value[1][3]), call.query.stride)
     bias = None if call.mask is None else bias_layout(call.mask, call.query.dtype)
     scale = 1 / math.sqrt(query[1][3]) if call.scale is None else call.scale

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
@@ -16,10 +17,14 @@ ALIGNMENT: Final = 16
 """Bytes: the kernels read rows in vectors, and cuDNN before the frontend 1.32 does not check that they can."""
 
 
-def layout_of(tensor: torch.Tensor | TensorProxy) -> Layout:
-    """The layout of a tensor, or of its proxy."""
-    stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
-    return made_layout(tensor.dtype, tuple(tensor.shape), stride)
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """The layout of a tensor: for tensors alike the same object, so that descriptions are compared and hashed fast."""
+    return _known_layout(tensor.dtype, tensor.shape, tensor.stride())
+
+
+def layout_of_proxy(tensor: TensorProxy) -> Layout:
+    """The layout that a tensor of a program will have."""
+    return made_layout(tensor.dtype, tuple(tensor.shape), tensor.stride)
 
 
 def made_layout(dtype: torch.dtype, shape: tuple[Any, ...], stride: Sequence[Any]) -> Layout:
@@ -30,6 +35,11 @@ def made_layout(dtype: torch.dtype, shape: tuple[Any, ...], stride: Sequence[Any
     if shape[-1] == 1:
         stride = [*stride[:-1], 1]
     return dtype, shape, tuple(stride)
+
+
+@lru_cache(maxsize=4096)
+def _known_layout(dtype: torch.dtype, shape: torch.Size, stride: tuple[int, ...]) -> Layout:
+    return made_layout(dtype, tuple(shape), stride)
 
 
 def unfit_strides(name: str, layout: Layout) -> str | None:

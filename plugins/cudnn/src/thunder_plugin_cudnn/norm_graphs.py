@@ -11,7 +11,7 @@ import torch
 from thunder_plugin_cudnn import library
 from thunder_plugin_cudnn.describing import data_type, input_tensor, set_output
 from thunder_plugin_cudnn.layouts import Layout
-from thunder_plugin_cudnn.plans import Constant
+from thunder_plugin_cudnn.plan import Constant
 
 Kind = Literal["layernorm", "rmsnorm"]
 """As the frontend calls them."""

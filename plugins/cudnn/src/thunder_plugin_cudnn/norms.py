@@ -30,12 +30,11 @@ def normalized(
         compute: otherwise the results have no values.
     """
     output, rows = torch.empty_like(input), input.numel() // size
-    mean, inverse = (
-        input.new_empty(rows, dtype=torch.float32) if wanted else None
-        for wanted in (statistics and kind == "layernorm", statistics)
-    )
+    mean = input.new_empty(rows, dtype=torch.float32) if statistics and kind == "layernorm" else None
+    inverse = input.new_empty(rows, dtype=torch.float32) if statistics else None
     if compute:
-        of_weight, of_bias = (None if tensor is None else tensor.dtype for tensor in (weight, bias))
+        of_weight = None if weight is None else weight.dtype
+        of_bias = None if bias is None else bias.dtype
         description = (kind, rows, size, input.dtype, of_weight, of_bias, eps, statistics)
         tensors: dict[int, Tensor | None] = {
             Slot.INPUT: aligned(input),
@@ -73,4 +72,4 @@ def gradients(
 
 def row_size(shape: Any) -> int:
     """How many elements are normalized together."""
-    return prod(int(size) for size in shape)
+    return prod(map(int, shape))

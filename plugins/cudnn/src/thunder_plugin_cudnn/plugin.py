@@ -8,13 +8,13 @@ from thunder_plugin_cudnn.options import CudnnOptions
 
 @hookimpl
 def thunder_executors() -> list[ExecutorSpec]:
-    """One executor, of attention and normalizations."""
+    """One executor, of attention and, on demand, normalizations."""
     return [
         ExecutorSpec(
             "cudnn",
             "thunder_plugin_cudnn.executor:from_options",
             CudnnOptions,
-            "attention, layer_norm and rms_norm by cuDNN's graphs, forward and backward",
+            "attention by cuDNN's graphs, forward and backward; layer_norm and rms_norm on demand",
         )
     ]
 
