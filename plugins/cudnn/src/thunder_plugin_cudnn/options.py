@@ -16,7 +16,7 @@ class CudnnOptions(ExecutorOptions):
 
     operations: tuple[Operation, ...] = Field(default=("sdpa",), min_length=1)
     """What is claimed: attention, `F.layer_norm`, and `F.rms_norm` with what models spell out in its place.
-    Normalizations are not, unless they are named: a compiler that fuses them with their neighbours makes faster ones."""
+    Normalizations are opt-in: a compiler that fuses them with their neighbours makes faster ones."""
     grouped: bool = True
     """Give keys and values that the program repeats for groups of query heads to the kernel as they were before.
     Neither the copies nor the sums over them in backward are made then."""
