@@ -21,6 +21,7 @@ from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
+from thunder_core.passes.reinplace_parts import ReinplaceParts
 from thunder_core.passes.transform import Phase, TransformContext
 
 steps = st.lists(
@@ -46,6 +47,9 @@ def stages(trace: Trace) -> Iterator[tuple[str, Run]]:
     restored = PassManager(verify=True).run(Reinplace(functional), computation)
     verify(restored.computation)
     yield "reinplaced", lambda inputs: run_functionalized(restored, inputs)
+    parts = PassManager(verify=True).run(ReinplaceParts(functional), computation)
+    both = PassManager(verify=True).run(Reinplace(parts), parts.computation)
+    yield "parts first", lambda inputs: run_functionalized(both, inputs)
 
 
 def check(kind: int, program_steps: list[Step], results: list[int], grad: bool) -> None:

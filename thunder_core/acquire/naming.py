@@ -11,8 +11,8 @@ from thunder_core.ir.literals import RESERVED_NAMES
 class Names:
     """Hands out Python identifiers, each once."""
 
-    # names that a printed program needs for itself
-    RESERVED = RESERVED_NAMES
+    # names that a printed program and its prologue need for themselves
+    RESERVED = RESERVED_NAMES | {"args", "kwargs", "len"}
 
     def __init__(self) -> None:
         self._count = 0

@@ -73,19 +73,25 @@ class FusionExecutor(Executor):
     def can_fuse(self, bound: BoundSymbol) -> bool | str:
         """True, or why this line cannot be in a region. A pure query."""
 
+    def can_write(self, bound: BoundSymbol) -> bool | str:
+        """`can_fuse` for a line that writes an argument in place. Regions with such lines are not functional: they
+        write memory of their inputs, which no other line of the region reads or writes, though views of it are made.
+        """
+        return "it writes memory in place"
+
     @abstractmethod
     def fuse(self, region: Trace) -> Callable[..., Sequence[Any]] | str:
         """Compile a region, or say why not.
 
         Args:
-            region: a functional trace. Its inputs are what the region reads; its output is the tuple of what others
-                read of it: tensors that share memory neither with its inputs nor with each other. Its parts say of each
-                line what it may be lowered to.
+            region: a trace, functional but for lines that `can_write` took. Its inputs are what the region reads; its
+                output is the tuple of what others read of it: tensors that share memory neither with its inputs nor
+                with each other. Its parts say of each line what it may be lowered to.
 
         Returns:
             What is called with the inputs, in order, and returns those values in a tuple or a list, with the shapes,
-            strides, dtypes and devices that the region says. Or a reason; the lines are then offered to the executors
-            after this one.
+            strides, dtypes and devices that the region says. What it writes it writes as PyTorch does: version counters
+            grow. Or a reason; the lines are then offered to the executors after this one.
         """
 
     def fuse_all(self, regions: Sequence[Trace]) -> Sequence[Callable[..., Sequence[Any]] | str]:
@@ -116,8 +122,8 @@ class FusionExecutor(Executor):
         raise NotImplementedError(f"{self.name} saves no artifacts")
 
     def claim(self, bound: BoundSymbol) -> Decision:
-        """`can_fuse` as a decision."""
-        answer = self.can_fuse(bound)
+        """`can_fuse` or `can_write` as a decision."""
+        answer = self.can_write(bound) if bound.effects.mutates else self.can_fuse(bound)
         return Claimed(self.name) if answer is True else Declined(self.name, answer or "it is not fused here")
 
     @property

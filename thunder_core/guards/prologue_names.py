@@ -21,7 +21,7 @@ from thunder_core.guards.steps import (
 )
 
 _DICTIONARY_PREFIXES = {"__dict__": "d", "_parameters": "p", "_buffers": "b", "_modules": "s"}
-_RESERVED = frozenset({"args", "kwargs", "prologue", "d", "v"})
+_RESERVED = frozenset({"args", "kwargs", "prologue"})
 
 
 class PrologueNames:

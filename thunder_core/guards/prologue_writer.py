@@ -44,6 +44,8 @@ class PrologueWriter:
         self.names = PrologueNames(_INDENTATION)
         for name, _, _ in inputs:
             self.names.reserve(name)
+        # inputs have the names of the program's parameters, which may be any
+        self._value, self._dictionary = self.names.fresh("v"), self.names.fresh("d")
 
     def write(
         self,
@@ -176,7 +178,7 @@ class PrologueWriter:
         if text.count(_MARK) == 1:
             return text.replace(_MARK, path)
         first, _, rest = text.partition(_MARK)
-        return f"{first}(v := {path}){rest.replace(_MARK, 'v')}"
+        return f"{first}({self._value} := {path}){rest.replace(_MARK, self._value)}"
 
     def _write_hooks(self, unhooked: Sequence[Source]) -> None:
         """All modules that were called have the same condition: one loop."""
@@ -184,8 +186,9 @@ class PrologueWriter:
             return
         own = [self.names.dictionary(self._bind(source), "__dict__") for source in unhooked]
         self.names.line("# modules that were called: no hooks, and the forward of their class")
-        self.names.line(f"for d in ({', '.join(own)},):")
-        conditions = ["'forward' in d", *(f"d[{name!r}]" for name in NoHooksGuard.dictionaries)]
+        one = self._dictionary
+        self.names.line(f"for {one} in ({', '.join(own)},):")
+        conditions = [f"'forward' in {one}", *(f"{one}[{name!r}]" for name in NoHooksGuard.dictionaries)]
         self._check([" or ".join(conditions)], indentation="    ")
 
     def _check(self, conditions: Sequence[str], indentation: str = "") -> None:

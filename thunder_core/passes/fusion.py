@@ -10,7 +10,7 @@ from thunder_core.executors.decision import Declined
 from thunder_core.executors.executor import Executor, FusionExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.effects import PURE
+from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
@@ -19,6 +19,7 @@ from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.compiled_regions import Compiled
 from thunder_core.passes.fuse_together import Fusing
 from thunder_core.passes.offers import Offers
+from thunder_core.passes.proxies import written_inputs
 from thunder_core.passes.region_program import RegionProgram
 from thunder_core.passes.regions import Region, find_regions
 
@@ -64,8 +65,9 @@ class Fusion:
 
     def run(self, leaves: Sequence[Assignment], implement: Callable[[Assignment], BoundSymbol]) -> Fusing:
         """The lines in an order in which they can run, with calls of regions."""
-        items = [item for leaf in leaves for item in self._without_unfused(_Item(leaf.bound, leaf))]
         returned = {proxy.name for proxy in iterate_proxies(self.trace.output)}
+        read = returned.union([proxy.name for leaf in leaves for proxy in leaf.bound.inputs()])
+        items = [item for leaf in leaves for item in self._without_unfused(_Item(leaf.bound, leaf), read)]
         while True:
             labels = self._labels(items)
             if all(label is None for label in labels):
@@ -82,14 +84,17 @@ class Fusion:
             for item in found:
                 items += self._fused(item, next(answers)) if isinstance(item, _Candidate) else item
 
-    def _without_unfused(self, item: _Item) -> list[_Item]:
-        """The line; offered to others if it may be written in place and its executor would fuse it."""
+    def _without_unfused(self, item: _Item, read: set[str]) -> list[_Item]:
+        """The line; offered to others if its executor would fuse it, and it may be written in place or is and is read
+        by the name of its result.
+        """
         assert item.assignment is not None
         fusion = self._fusion(item.assignment.executor)
-        if fusion is None or self.unfused.isdisjoint([proxy.name for proxy in item.line.outputs()]):
+        unfused = self.unfused if item.line.effects.pure else read
+        if fusion is None or unfused.isdisjoint([proxy.name for proxy in item.line.outputs()]):
             return [item]
         others = self._refused([item], fusion.name, "it writes a part of memory in place")
-        return [left for other in others for left in self._without_unfused(other)]
+        return [left for other in others for left in self._without_unfused(other, read)]
 
     def _labels(self, items: Sequence[_Item]) -> list[int | None]:
         known: dict[tuple[str, Context | None], int] = {}
@@ -157,8 +162,10 @@ class Fusion:
         modes = context or self.trace.context
         if modes.grad_enabled and any(isinstance(p, TensorProxy) and p.requires_grad for p in region.inputs):
             context = replace(modes, grad_enabled=False)  # compiled code writes to its results, which autograd refuses
+        written = tuple([region.inputs[index].name for index in written_inputs(region)])
+        effects = Effects(mutates=written) if written else PURE
         parts = region.symbols
-        return BoundSymbol(symbol, region.inputs, {}, region.output, PURE, context, first.location, parts)
+        return BoundSymbol(symbol, region.inputs, {}, region.output, effects, context, first.location, parts)
 
 
 def _as_they_are(lines: Sequence[BoundSymbol]) -> list[_Item]:

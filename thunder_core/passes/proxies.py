@@ -55,6 +55,13 @@ def is_view(line: BoundSymbol) -> bool:
     return all(isinstance(proxy, TensorProxy) and proxy.storage in memories for proxy in outputs_of(line))
 
 
+def written_inputs(trace: Trace) -> tuple[int, ...]:
+    """Positions of the inputs whose storage the trace writes."""
+    written = written_storages(trace)
+    inputs = enumerate(trace.inputs)
+    return tuple([index for index, proxy in inputs if isinstance(proxy, TensorProxy) and proxy.storage in written])
+
+
 def written_storages(trace: Trace) -> frozenset[int]:
     """Numbers of the storages that the trace writes."""
     return frozenset(proxy.storage for bound in trace.symbols for proxy in tensors_written_by(bound))

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
@@ -21,33 +22,46 @@ from thunder_core.passes.proxies import tensor_inputs_of
 
 Lines = Sequence[Sequence[int]]
 """For each line other lines, by their positions in the trace."""
+Pairs = frozenset[tuple[int, int]]
+"""Of an earlier and a later line."""
+Step = Callable[[int, int], int]
+"""How much higher than its first argument its second one must be."""
 
 
-def levels_of(symbols: Sequence[BoundSymbol], before: Lines, labels: Sequence[int | None]) -> list[int]:
-    """The level of each line. ``before`` has the lines that it depends on. Linear in their number."""
-    levels = _latest(before, labels, _earliest(before, labels, {}))
+def levels_of(
+    symbols: Sequence[BoundSymbol], before: Lines, labels: Sequence[int | None], apart: Pairs = frozenset()
+) -> list[int]:
+    """The level of each line, linear in their number.
+
+    Args:
+        before: for each line those that it depends on.
+        apart: dependencies between lines that must not have the same level.
+    """
+    step = partial(_step, labels, apart)
+    levels = _latest(before, step, _earliest(before, step, {}))
     floors = _floors(symbols, before, labels, levels)
-    return _latest(before, labels, _earliest(before, labels, floors)) if floors else levels
+    return _latest(before, step, _earliest(before, step, floors)) if floors else levels
 
 
-def _step(labels: Sequence[int | None], earlier: int, later: int) -> int:
-    return 0 if labels[later] is not None and labels[earlier] == labels[later] else 1
+def _step(labels: Sequence[int | None], apart: Pairs, earlier: int, later: int) -> int:
+    joined = labels[later] is not None and labels[earlier] == labels[later]
+    return 0 if joined and (earlier, later) not in apart else 1
 
 
-def _earliest(before: Lines, labels: Sequence[int | None], floors: dict[int, int]) -> list[int]:
-    levels = [0] * len(labels)
+def _earliest(before: Lines, step: Step, floors: dict[int, int]) -> list[int]:
+    levels = [0] * len(before)
     for index, earlier in enumerate(before):
         lowest = floors.get(index, 0)
-        levels[index] = max([lowest, *[levels[other] + _step(labels, other, index) for other in earlier]])
+        levels[index] = max([lowest, *[levels[other] + step(other, index) for other in earlier]])
     return levels
 
 
-def _latest(before: Lines, labels: Sequence[int | None], levels: list[int]) -> list[int]:
+def _latest(before: Lines, step: Step, levels: list[int]) -> list[int]:
     highest: dict[int, int] = {}  # that the readers of a line allow
-    for index in range(len(labels) - 1, -1, -1):
+    for index in range(len(before) - 1, -1, -1):
         levels[index] = highest.get(index, levels[index])
         for other in before[index]:
-            bound = levels[index] - _step(labels, other, index)
+            bound = levels[index] - step(other, index)
             highest[other] = min(highest.get(other, bound), bound)
     return levels
 

@@ -16,7 +16,8 @@ class RegionProgram:
     """A region that can be compiled.
 
     Attributes:
-        trace: functional. Its outputs share memory neither with its inputs nor with each other.
+        trace: functional but for lines that write into inputs. Its outputs share memory neither with its inputs nor
+            with each other.
         outside: views of inputs or results of the region, to be made after it.
     """
 
@@ -63,7 +64,7 @@ def _views(lines: Sequence[BoundSymbol], needed: set[str], definer: dict[str, in
 def _trace(lines: Sequence[BoundSymbol], needed: set[str], ambient: Trace) -> Trace:
     live, kept = set(needed), []
     for line in reversed(lines):
-        if not live.isdisjoint([proxy.name for proxy in outputs_of(line)]):
+        if line.effects.mutates or not live.isdisjoint([proxy.name for proxy in outputs_of(line)]):
             kept.append(line)
             live.update([proxy.name for proxy in inputs_of(line)])
     kept.reverse()
@@ -71,4 +72,5 @@ def _trace(lines: Sequence[BoundSymbol], needed: set[str], ambient: Trace) -> Tr
     inputs = {proxy.name: proxy for line in kept for proxy in inputs_of(line) if proxy.name not in made}
     output = tuple([proxy for name, proxy in made.items() if name in needed])
     context = ambient.context if not kept or kept[0].context is None else kept[0].context
-    return Trace("region", tuple(inputs.values()), tuple(kept), output, Stage.FUNCTIONAL, "fusion", context)
+    stage = Stage.EXECUTABLE if any(line.effects.mutates for line in kept) else Stage.FUNCTIONAL
+    return Trace("region", tuple(inputs.values()), tuple(kept), output, stage, "fusion", context)

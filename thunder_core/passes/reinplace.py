@@ -32,18 +32,20 @@ class Reinplace(Pass[Functionalized]):
     Attributes:
         functionalized: what functionalization made. The pass runs on its computation, or on what further passes made
             of it.
+        by_argument: later lines read what a call returned by the name of the argument that it wrote and returned.
     """
 
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL, Stage.EXECUTABLE})
 
     functionalized: Functionalized
+    by_argument: bool = False
 
     def run(self, trace: Trace) -> Functionalized:
         """The program with fewer copies; its computation is of the executable stage if it writes memory again."""
         functionalized = replace(self.functionalized, computation=trace)
         if not functionalized.mutations:
             return functionalized
-        rewriting = _Rewriting(functionalized)
+        rewriting = _Rewriting(functionalized, self.by_argument)
         for mutation in functionalized.mutations:
             rewriting.restore(mutation)
         return rewriting.result(self.name)
@@ -53,8 +55,9 @@ class Reinplace(Pass[Functionalized]):
 
 
 class _Rewriting:
-    def __init__(self, functionalized: Functionalized) -> None:
+    def __init__(self, functionalized: Functionalized, by_argument: bool) -> None:
         self.functionalized = functionalized
+        self.by_argument = by_argument
         self.trace = functionalized.computation
         self.memory = MemoryMap(self.trace)
         self.restored: dict[int, BoundSymbol] = {}
@@ -86,6 +89,8 @@ class _Rewriting:
                 memory.rename(whole_after, whole_before)
         for name, index in mutation.objects.items():
             memory.adopt(name, mutation.written[index][0], original)
+            if self.by_argument:
+                memory.rename(name, mutation.written[index][0])
 
     def _dead_after(self, written: tuple[str, str, str, str], position: int, lines: set[int]) -> bool:
         old, _, whole, _ = written

@@ -28,6 +28,7 @@ from thunder_core.passes.explicit_autocast import ExplicitAutocast, leaves_among
 from thunder_core.passes.functionalize import Functionalize, Functionalized
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
+from thunder_core.passes.reinplace_parts import ReinplaceParts
 from thunder_core.passes.transform import Phase, Place
 from thunder_core.runtime.configured_transforms import ConfiguredTransforms
 from thunder_core.runtime.differentiated import DifferentiatedProgram
@@ -76,6 +77,9 @@ class _Pipeline:
         trace, static = functional.computation, static_inputs(self.acquired, constants)
         for place in (Place.AFTER_DIFFERENTIATION, Place.PARTITIONED):
             trace = self.transforms.run(place, trace, Phase.INFERENCE, functional.donated, static=static)
+        if fusing(executors) and functional.partial_writes:
+            functional = self.manager.run(ReinplaceParts(functional), trace)
+            trace = functional.computation
         assign = AssignExecutors(executors, self.states, unfused=functional.partial_writes)
         assigned = self.manager.run(assign, trace)
         functional = self.manager.run(Reinplace(functional), assigned.trace)

@@ -114,12 +114,10 @@ def test_a_cotangent_that_is_expanded() -> None:
 
 MASKS: dict[str, Any] = {
     "truth": lambda: torch.rand(256, 256, device="cuda") > 0.3,
-    "rows of truth": lambda: torch.rand(2, 1, 1, 256, device="cuda") > 0.3,
     "expanded truth": lambda: (torch.rand(2, 1, 256, 256, device="cuda") > 0.3).expand(2, 8, 256, 256),
     "window": lambda: torch.ones(256, 256, device="cuda", dtype=torch.bool).tril().triu(-64),
     "of all": lambda: torch.randn(2, 8, 256, 256, device="cuda"),
     "of heads": lambda: torch.randn(8, 256, 256, device="cuda"),
-    "of keys": lambda: torch.randn(2, 1, 1, 256, device="cuda"),
 }
 
 

@@ -57,7 +57,7 @@ def sized(
         sized(32, 32, 192, 128),
         {"query": proxy(2, 8, 32, 64, stride=(3 * 8 * 32 * 64, 64, 3 * 8 * 64, 1))},
         {"attn_mask": proxy(32, 32, dtype=torch.bool)},
-        {"attn_mask": proxy(2, 1, 1, 32, dtype=torch.float32)},
+        {"attn_mask": proxy(2, 1, 32, 32, dtype=torch.float32)},
         {"attn_mask": proxy(1, 8, 32, 32, requires_grad=True)},
     ],
     ids=range(12),
@@ -90,6 +90,11 @@ DECLINED: dict[str, tuple[dict[str, Any], str]] = {
     "mask's dtype": ({"attn_mask": proxy(32, 32, dtype=torch.float16)}, "attn_mask is torch.float16"),
     "mask's shape": ({"attn_mask": proxy(2, 32, 32)}, "attn_mask has the shape (2, 32, 32)"),
     "mask's keys": ({"attn_mask": proxy(32, 1)}, "attn_mask has the shape (32, 1)"),
+    "mask's queries": ({"attn_mask": proxy(2, 1, 1, 32)}, "attn_mask is the same for all queries"),
+    "mask's repeated queries": (
+        {"attn_mask": proxy(2, 1, 32, 32, stride=(32, 32, 0, 1))},
+        "attn_mask is the same for all queries",
+    ),
     "mask's stride": ({"attn_mask": proxy(32, 32, stride=(1, 32))}, "the last stride of attn_mask is 32"),
     "mask's gradient": (
         {"attn_mask": proxy(32, 32, dtype=torch.float32, requires_grad=True)},

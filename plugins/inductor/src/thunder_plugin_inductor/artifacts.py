@@ -61,8 +61,8 @@ def artifact(compiled: Any, scope: dict[str, Any], checked: tuple[int, ...], bun
     return pickle.dumps(_Stored(compiled.source_code, code, tuple(bundles), constants, checked))
 
 
-def load(data: bytes, expected: list[tuple[int, ...]]) -> CompiledRegion:
-    """The region from the bytes. ``expected`` are the strides of its results. Raises for anything else."""
+def load(data: bytes, expected: list[tuple[int, ...]], written: tuple[int, ...] = ()) -> CompiledRegion:
+    """The region from the bytes; the rest is as in `CompiledRegion`. Raises for anything else."""
     stored = pickle.loads(data)
     if not isinstance(stored, _Stored):
         raise TypeError(f"the file holds {type(stored).__name__}")
@@ -72,7 +72,7 @@ def load(data: bytes, expected: list[tuple[int, ...]]) -> CompiledRegion:
     names["__builtins__"] = {**vars(builtins), "__import__": partial(_import, partial(_Loading, stored.libraries))}
     exec(compile(stored.source, "<region compiled by Inductor>", "exec", dont_inherit=True), names)
     names.update(stored.constants)
-    region = CompiledRegion(names["call"], stored.checked, expected)
+    region = CompiledRegion(names["call"], stored.checked, expected, written)
     region.artifact = lambda: data
     return region
 

@@ -28,6 +28,7 @@ from thunder_core.acquire.fake import make_fake
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.proxies import written_inputs
 from thunder_plugin_inductor.artifacts import artifact
 from thunder_plugin_inductor.compiled_region import CompiledRegion
 from thunder_plugin_inductor.concatenation import parts_by_themselves
@@ -35,6 +36,7 @@ from thunder_plugin_inductor.index_strides import coefficients_as_strides
 from thunder_plugin_inductor.kernels import Kernels, bundled, without_waiting
 from thunder_plugin_inductor.options import InductorOptions
 from thunder_plugin_inductor.vector_instructions import find_vector_instructions
+from thunder_plugin_inductor.writes import index_copy_
 
 
 def compile_regions(regions: Sequence[Trace], options: InductorOptions) -> list[CompiledRegion | str]:
@@ -105,18 +107,19 @@ class _Started:
             for kernels in self.kernels:
                 kernels.wait()
         expected = [tuple(map(int, proxy.stride)) for proxy in self.region.output]
-        compiled = self.compiled
+        compiled, written = self.compiled, written_inputs(self.region)
         if not isinstance(compiled, CompiledFxGraph) or len(self.kernels) != 1 or inductor_config.triton.cudagraphs:
-            return CompiledRegion(compiled, (), expected)
+            return CompiledRegion(compiled, (), expected, written)
         checked = () if getattr(compiled, "_defers_input_alignment", False) else tuple(compiled.inputs_to_check)
         (kernels,) = self.kernels
-        found = CompiledRegion(kernels.scope["call"], checked, expected)
+        found = CompiledRegion(kernels.scope["call"], checked, expected, written)
         found.artifact = partial(artifact, compiled, kernels.scope, checked, self.bundle + bundle)
         return found
 
 
 def _graph(region: Trace, fakes: list[Any], mode: FakeTensorMode) -> torch.fx.GraphModule:
-    graph = make_fx(compile_trace(region), decomposition_table=select_decomp_table(), tracing_mode="real")(*fakes)
+    table = {**select_decomp_table(), torch.ops.aten.index_copy_.default: index_copy_}
+    graph = make_fx(compile_trace(region), decomposition_table=table, tracing_mode="real")(*fakes)
     (output,) = graph.graph.find_nodes(op="output")
     # Others take the strides of the results for granted. Those of a decomposition can differ from the operator's.
     output.meta["user_visible_output_idxs"] = list(range(len(region.output)))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import torch
 from torch._prims_common import clone_preserve_strides
+from torch.autograd.graph import increment_version
 
 from thunder_core.passes.operations import with_strides
 
@@ -22,32 +24,54 @@ class CompiledRegion:
         call: the function.
         checked: positions of inputs whose data must start at a multiple of 16 bytes.
         expected: strides of the results.
+        written: positions of inputs that are written.
         artifact: returns what other processes can load; None where there is nothing.
     """
 
-    __slots__ = ("artifact", "call", "checked", "expected", "wrong")
+    __slots__ = ("artifact", "call", "checked", "expected", "written", "wrong")
 
     def __init__(
-        self, call: Callable[[list[Any]], Any], checked: tuple[int, ...], expected: list[tuple[int, ...]]
+        self,
+        call: Callable[[list[Any]], Any],
+        checked: tuple[int, ...],
+        expected: list[tuple[int, ...]],
+        written: tuple[int, ...] = (),
     ) -> None:
         self.call = call
         self.checked = checked
         self.expected = expected
+        self.written = written
         self.wrong: list[int] | None = None
         self.artifact: Callable[[], bytes | None] | None = None
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         arguments = [*inputs]
+        results: Sequence[Any]
         for index in self.checked:
             if arguments[index].data_ptr() % _ALIGNMENT:
                 arguments[index] = clone_preserve_strides(arguments[index])
-        results: Sequence[Any] = self.call(arguments)
+        if self.written:
+            results = self._writing(inputs, arguments)
+        else:
+            results = self.call(arguments)
         if self.wrong is None:
             self.wrong = _wrong(results, inputs, self.expected)
         if self.wrong:
             results = [*results]
             for index in self.wrong:
                 results[index] = with_strides(results[index].clone(), self.expected[index])
+        return results
+
+    def _writing(self, inputs: Sequence[Any], arguments: list[Any]) -> Sequence[Any]:
+        """The call, and what PyTorch does besides where it writes in place."""
+        written = [(inputs[index], arguments[index]) for index in self.written]
+        if not torch.is_inference_mode_enabled() and any(tensor.is_inference() for tensor, _ in written):
+            raise RuntimeError("an inference tensor is written in place outside of inference mode: clone it before")
+        results: Sequence[Any] = self.call(arguments)
+        increment_version([tensor for tensor, aligned in written if aligned is tensor])
+        for tensor, aligned in written:
+            if aligned is not tensor:
+                tensor.copy_(aligned)
         return results
 
 

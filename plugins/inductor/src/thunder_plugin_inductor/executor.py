@@ -10,8 +10,10 @@ from thunder_core.executors import FusionExecutor
 from thunder_core.executors.hardware import source_hash
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.proxies import written_inputs
 from thunder_plugin_inductor.fusible import can_fuse
 from thunder_plugin_inductor.options import InductorOptions
+from thunder_plugin_inductor.writes import can_write
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ class InductorExecutor(FusionExecutor):
         """Whether Inductor makes a kernel of the line. Asked of its core-ATen operators."""
         return can_fuse(bound, self.options.matmul == "inside")
 
+    def can_write(self, bound: BoundSymbol) -> bool | str:
+        """Whether Inductor makes a store of the line that does not copy the rest of the memory."""
+        return can_write(bound)
+
     def fuse(self, region: Trace) -> Callable[..., Sequence[Any]] | str:
         """Compile the region; what Inductor refuses is refused here, with its words."""
         return self.fuse_all([region])[0]
@@ -66,7 +72,8 @@ class InductorExecutor(FusionExecutor):
         """The module, run again."""
         from thunder_plugin_inductor.artifacts import load
 
-        return load(artifact, [tuple(map(int, proxy.stride)) for proxy in region.output])
+        strides = [tuple(map(int, proxy.stride)) for proxy in region.output]
+        return load(artifact, strides, written_inputs(region))
 
 
 def from_options(options: InductorOptions) -> InductorExecutor:

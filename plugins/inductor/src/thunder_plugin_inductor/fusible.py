@@ -25,7 +25,7 @@ _PLAIN = Context(grad_enabled=False, inference=False)
 def can_fuse(bound: BoundSymbol, matmul_inside: bool) -> bool | str:
     """True, or why the line cannot be in a region."""
     tensors = [proxy for proxy in (*bound.inputs(), *bound.outputs()) if isinstance(proxy, TensorProxy)]
-    reason = _unsuitable(tensors)
+    reason = unsuitable(tensors)
     if reason is not None:
         return reason
     if Tag.OPAQUE not in bound.symbol.tags and (Tag.ELEMENTWISE in bound.symbol.tags or is_view(bound)):
@@ -41,7 +41,8 @@ def can_fuse(bound: BoundSymbol, matmul_inside: bool) -> bool | str:
     return True
 
 
-def _unsuitable(tensors: list[TensorProxy]) -> str | None:
+def unsuitable(tensors: list[TensorProxy]) -> str | None:
+    """Why no line that works on these tensors can be in a region; None if there is no reason."""
     devices = {proxy.device for proxy in tensors}
     if len(devices) != 1:
         return f"it works on {len(devices)} devices" if devices else "it works on no tensors"

@@ -1,0 +1,69 @@
+"""Which in-place calls Inductor makes stores into an argument of, for the same values as PyTorch's.
+
+Both calls below become `aten.index_put_`, which Inductor fuses with what computes the values: the kernel stores
+these where they belong, and nothing else of the written tensor is read or copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_plugin_inductor.fusible import unsuitable
+
+
+def can_write(bound: BoundSymbol) -> bool | str:
+    """True, or why the line, which writes in place, cannot be in a region."""
+    arguments = _arguments(bound)
+    if arguments is None:
+        return f"no region writes in place as {bound.symbol.name} does"
+    written, indices, values = arguments
+    reason = unsuitable([written, values, *indices])
+    if reason is not None:
+        return reason
+    if values.dtype != written.dtype:
+        return f"it writes {values.dtype} into {written.dtype}"
+    if any(proxy.storage == written.storage for proxy in (values, *indices)):
+        return "it reads the memory that it writes"
+    if any(stride == 0 and size != 1 for size, stride in zip(written.shape, written.stride, strict=True)):
+        return "it writes memory of which elements overlap"
+    if not all(index.dtype is torch.int64 and all(map(_is_one, index.shape)) for index in indices):
+        return "it writes at several places, of which some may be the same"  # the last one wins, but not in parallel
+    return True
+
+
+def index_copy_(written: torch.Tensor, dim: int, index: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """`torch.Tensor.index_copy_` by `index_put_`. That counts negative indices from the end; here they are errors."""
+    dim = dim % written.ndim
+    checked = torch.where(index < 0, written.shape[dim], index)
+    indices: list[torch.Tensor | None] = [*[None] * dim, checked]
+    return torch.ops.aten.index_put_.default(written, indices, values)  # type: ignore[no-any-return]
+
+
+def _arguments(bound: BoundSymbol) -> tuple[TensorProxy, tuple[TensorProxy, ...], TensorProxy] | None:
+    """What is written, the indices, and the values; None for calls that are not known."""
+    target, args = bound.symbol.target, (*bound.args, *bound.kwargs.values())
+    if target is torch.Tensor.index_copy_ and not bound.kwargs:
+        written, _, index, values = args
+        if len(index.shape) != 1:
+            return None
+        indices: Any = (index,)
+    elif target is torch.Tensor.index_put_ and not bound.kwargs and len(args) == 3:  # not accumulate
+        written, indices, values = args
+    else:
+        return None
+    tensors = (written, *_tensors(indices), values)
+    fits = len(tensors) > 2 and all(isinstance(value, TensorProxy) for value in tensors)
+    return (written, tensors[1:-1], values) if fits and bound.effects.mutates == (written.name,) else None
+
+
+def _is_one(size: Any) -> bool:
+    return type(size) is int and size == 1
+
+
+def _tensors(indices: Any) -> Iterator[Any]:
+    return (index for index in indices if index is not None)
