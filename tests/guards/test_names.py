@@ -28,7 +28,7 @@ def call(args: torch.Tensor, kwargs: torch.Tensor, prologue: torch.Tensor) -> to
     return args - kwargs * prologue
 
 
-def builtin(len: torch.Tensor, tuple: torch.Tensor, type: torch.Tensor) -> torch.Tensor:  # noqa: A002
+def builtin(len: torch.Tensor, tuple: torch.Tensor, type: torch.Tensor) -> torch.Tensor:
     return len - tuple * type
 
 
