@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.passes.compare_runs import assert_same, observe
@@ -75,6 +75,7 @@ def check(kind: int, program_steps: list[Step], results: list[int], grad: bool) 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 11), steps, st.lists(st.integers(0, 20), min_size=1, max_size=3), st.booleans())
+@example(0, [(32, 3, 0, 0), (32, 3, 0, 0), (43, 0, 6, 0)], [0], False)  # the second detached tensor is detached too
 @pytest.mark.filterwarnings("ignore")
 def test_random_program(kind: int, program_steps: list[Step], results: list[int], grad: bool) -> None:
     torch.manual_seed(0)

@@ -94,10 +94,13 @@ def infer(
             cacheable = False
         same_as = arguments.get(id(leaf), -1)
         address = storage_address(leaf)
+        shared = storages.get(address, -1)
+        if shared >= 0 and fakes[shared].requires_grad and leaf._base is None and not leaf.requires_grad:
+            cacheable = False  # detached: a fake that is made later would be a view, whose writes autograd looks at
         results.append(
             Result(
                 same_as,
-                storages.get(address, -1),
+                shared,
                 result_storages.get(address, -1),
                 tuple(leaf.shape),
                 leaf.stride() if leaf.layout is torch.strided else (),
