@@ -19,7 +19,7 @@ def unfit_mask(call: AttentionCall) -> str | None:
     broadcast = all(size in (1, whole) for size, whole in zip(reversed(mask.shape[:-1]), reversed(full[:-1])))
     if not 2 <= mask.ndim <= 4 or mask.shape[-1] != full[3] or not broadcast:
         return f"attn_mask has the shape {tuple(mask.shape)}, and {tuple(full)} is needed"
-    if mask.ndim > 1 and full[2] != 1 and (mask.shape[-2] == 1 or mask.stride[-2] == 0):
+    if full[2] != 1 and (mask.shape[-2] == 1 or mask.stride[-2] == 0):
         return "attn_mask is the same for all queries, for which cuDNN's results were wrong (9.19 on an H200)"
     if mask.stride[-1] != 1 and mask.dtype is not torch.bool:
         return f"the last stride of attn_mask is {mask.stride[-1]}, not 1"
