@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from thunder_core.autodiff import kept_derivatives
 from thunder_core.autodiff.by_autograd import derive_by_autograd
 from thunder_core.autodiff.by_eager import derive_by_eager
 from thunder_core.autodiff.by_executor import derive_by_executor
@@ -62,6 +63,18 @@ def _find(query: Query, executors: Sequence[Executor]) -> Derivative:
     if isinstance(pair, Declined):
         answers = (*answers[:-1], pair)
         failures += [pair.reason] if pair.failed else []
+    formula = _formula(query)
+    reason = "; ".join([*failures, *([formula.reason] if formula.reason else [])])
+    return replace(formula, reason=reason, answers=answers)
+
+
+def _formula(query: Query) -> Derivative:
+    """What depends on no executor: known to other processes, or found now."""
+    key = _key(query, ())
+    known = kept_derivatives.read(key, query)
+    if known is not None:
+        return known
+    failures: list[str] = []
     for way in (derive_by_rule, derive_by_autograd):
         try:
             derivative = way(query)
@@ -69,8 +82,10 @@ def _find(query: Query, executors: Sequence[Executor]) -> Derivative:
             failures.append(str(error))
             continue
         if derivative is not None:
-            return replace(derivative, reason="; ".join(failures), answers=answers)
-    return replace(derive_by_eager(query, "; ".join(failures)), answers=answers)
+            derivative = replace(derivative, reason="; ".join(failures))
+            kept_derivatives.write(key, query, derivative)
+            return derivative
+    return derive_by_eager(query, "; ".join(failures))
 
 
 def _key(query: Query, executors: Sequence[Executor]) -> Any:

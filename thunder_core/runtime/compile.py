@@ -25,6 +25,7 @@ from thunder_core.runtime.bridge import join
 from thunder_core.runtime.chosen_executors import with_executors
 from thunder_core.runtime.decisions import executed_lines
 from thunder_core.runtime.entry import Entry, build_run
+from thunder_core.runtime.frozen_heap import frozen_heap
 from thunder_core.runtime.program import Program
 from thunder_core.runtime.region_contents import region_contents
 from thunder_core.runtime.transform import transform
@@ -43,7 +44,7 @@ def compile_program(
     ``reason`` says why, for the report.
     """
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    with _own_saved_tensors(), progress.compiling(name):
+    with frozen_heap(), _own_saved_tensors(), progress.compiling(name):
         return _compile(function, args, kwargs, settings, states, reason)
 
 

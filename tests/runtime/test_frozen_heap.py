@@ -1,0 +1,55 @@
+"""The garbage collector while programs are compiled."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+import thunder
+from thunder_core.runtime.frozen_heap import frozen_heap
+
+
+class Circle:
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_what_is_there_is_left_alone_while_a_program_is_compiled() -> None:
+    counts: list[int] = []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        counts.append(gc.get_freeze_count())
+        return x + 1
+
+    thunder.jit(program)(torch.ones(2))
+    assert counts[0] > 10_000
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_is_made_meanwhile_is_collected() -> None:
+    with frozen_heap():
+        circle = weakref.ref(Circle())
+        gc.collect()
+        assert circle() is None
+
+
+def test_after_an_error() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("the program's own")
+
+    with pytest.raises(RuntimeError, match="the program's own"):
+        thunder.jit(program)(torch.ones(2))
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_the_user_has_frozen_stays_so() -> None:
+    gc.freeze()
+    try:
+        count = gc.get_freeze_count()
+        thunder.jit(lambda x: x + 1)(torch.ones(2))
+        assert gc.get_freeze_count() >= count
+    finally:
+        gc.unfreeze()

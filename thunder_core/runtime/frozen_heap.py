@@ -1,0 +1,25 @@
+"""Python's garbage collector while a program is compiled."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def frozen_heap() -> Iterator[None]:
+    """What is there already is not looked at by the garbage collector; what is made from here on is.
+
+    Compiling makes many objects that live on, and so has the collector walk through everything, again and again: the
+    million objects of PyTorch and of the user took a sixth of the first step of a model whose regions are on disk.
+    Objects that the user has frozen stay so.
+    """
+    if gc.get_freeze_count():  # by the user, or by a compilation around this one
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
