@@ -80,7 +80,7 @@ class Kernels(Executor):
     def claim(self, bound: BoundSymbol) -> Decision:
         if bound.symbol.name not in self.pairs:
             return Declined(self.name, "there is no kernel for it")
-        if math.prod(next(bound.inputs()).shape) < self.limit:
+        if math.prod(bound.inputs()[0].shape) < self.limit:
             return Declined(self.name, "it is too small")
         return Claimed(self.name)
 

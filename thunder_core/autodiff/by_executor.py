@@ -17,6 +17,7 @@ from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.executor_symbol import executor_symbol
+from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
@@ -38,7 +39,8 @@ def derive_by_executor(
     if not answers or not isinstance(answers[-1], Claimed):
         return None
     executor = next(one for one in executors if one.name == answers[-1].executor)
-    pair = executor.derivative(query.bound)
+    with only_kernels(None if query.bound.context is None else query.bound.context.attention):
+        pair = executor.derivative(query.bound)
     if pair is None:
         return Declined(executor.name, "it has no derivative of its own for this call", executor.fusion is None)
     try:

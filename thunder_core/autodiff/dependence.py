@@ -35,8 +35,8 @@ class Dependence:
     """
 
     joint: Joint
-    inputs: tuple[list[Proxy], ...]
-    outputs: tuple[list[Proxy], ...]
+    inputs: tuple[tuple[Proxy, ...], ...]
+    outputs: tuple[tuple[Proxy, ...], ...]
     definitions: dict[str, int]
     backward: tuple[int, ...]
     needed: tuple[Proxy, ...]
@@ -88,7 +88,9 @@ class Dependence:
         return sorted(ancestors(roots, self.inputs, self.definitions).union(effects))
 
 
-def ancestors(values: Iterable[Proxy], inputs: tuple[list[Proxy], ...], definitions: dict[str, int]) -> frozenset[int]:
+def ancestors(
+    values: Iterable[Proxy], inputs: tuple[tuple[Proxy, ...], ...], definitions: dict[str, int]
+) -> frozenset[int]:
     """The lines that ``values`` are computed by."""
     found: set[int] = set()
     waiting = [proxy.name for proxy in values]
@@ -101,7 +103,7 @@ def ancestors(values: Iterable[Proxy], inputs: tuple[list[Proxy], ...], definiti
 
 
 def _tainted(
-    joint: Joint, inputs: tuple[list[Proxy], ...], outputs: tuple[list[Proxy], ...]
+    joint: Joint, inputs: tuple[tuple[Proxy, ...], ...], outputs: tuple[tuple[Proxy, ...], ...]
 ) -> tuple[set[int], set[str]]:
     """The lines that depend on a cotangent, or on an effect after the program's own lines; and those values' names."""
     names = {proxy.name for proxy in joint.cotangents}
@@ -115,7 +117,7 @@ def _tainted(
 
 
 def _live(
-    joint: Joint, tainted: set[int], inputs: tuple[list[Proxy], ...], outputs: tuple[list[Proxy], ...]
+    joint: Joint, tainted: set[int], inputs: tuple[tuple[Proxy, ...], ...], outputs: tuple[tuple[Proxy, ...], ...]
 ) -> tuple[int, ...]:
     """Those of the tainted lines that have effects or that a gradient needs, in order."""
     names = {proxy.name for proxy in iterate_proxies(joint.gradients)}

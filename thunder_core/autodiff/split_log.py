@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,7 +113,7 @@ class _Split:
 class _Renaming:
     """From the log's values to those of a derivative."""
 
-    def __init__(self, log: Log, bound: BoundSymbol, own_outputs: list[Proxy]) -> None:
+    def __init__(self, log: Log, bound: BoundSymbol, own_outputs: Sequence[Proxy]) -> None:
         self.bound = bound
         self.values: dict[str, Proxy] = {}
         self.storages: dict[int, int] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import Symbol
-from thunder_core.ir.tree import iterate_proxies, list_proxies, map_leaves
+from thunder_core.ir.tree import list_proxies, map_leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,25 @@ class BoundSymbol:
     location: SourceLocation | None = None
     parts: tuple[BoundSymbol, ...] = field(default=(), compare=False)
 
-    def inputs(self) -> Iterator[Proxy]:
-        """Proxies among the arguments, in order."""
-        return iter(list_proxies((*self.args, self.kwargs) if self.kwargs else self.args))
+    # passes ask for them a dozen times for each line
+    _inputs: tuple[Proxy, ...] | None = field(default=None, init=False, repr=False, compare=False)
+    _outputs: tuple[Proxy, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
-    def outputs(self) -> Iterator[Proxy]:
+    def inputs(self) -> tuple[Proxy, ...]:
+        """Proxies among the arguments, in order."""
+        found = self._inputs
+        if found is None:
+            found = tuple(list_proxies((*self.args, self.kwargs) if self.kwargs else self.args))
+            object.__setattr__(self, "_inputs", found)
+        return found
+
+    def outputs(self) -> tuple[Proxy, ...]:
         """Proxies that this line defines, in order."""
-        return iterate_proxies(self.output)
+        found = self._outputs
+        if found is None:
+            found = tuple(list_proxies((self.output,)))
+            object.__setattr__(self, "_outputs", found)
+        return found
 
     def map_arguments(self, function: Callable[[Any], Any]) -> BoundSymbol:
         """The same line with each argument leaf replaced by ``function(leaf)``."""

@@ -58,10 +58,15 @@ def _autocast(
     return replace(context, autocast=autocast, autocast_cache=cache)
 
 
+def _attention(context: Context, backends: list[Any]) -> Context:
+    return replace(context, attention=tuple([backend.name for backend in backends]))
+
+
 _CHANGES: dict[str, Any] = {
     "torch.no_grad": lambda context: _grad(context, False),
     "torch.enable_grad": lambda context: _grad(context, True),
     "torch.set_grad_enabled": _grad,
     "torch.inference_mode": _inference,
     "torch.autocast": _autocast,
+    "torch.nn.attention.sdpa_kernel": _attention,
 }

@@ -15,6 +15,9 @@ def with_items(context: Context, ambient: Context) -> list[str]:
     if context.grad_enabled != grad:
         items.append("torch.enable_grad()" if context.grad_enabled else "torch.no_grad()")
     items += _autocast_items(context, ambient)
+    if context.attention is not None:
+        kernels = ", ".join([f"torch.nn.attention.SDPBackend.{name}" for name in context.attention])
+        items.append(f"torch.nn.attention.sdpa_kernel([{kernels}])")
     return items or [f"torch.set_grad_enabled({context.grad_enabled})"]
 
 

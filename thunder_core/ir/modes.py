@@ -7,12 +7,13 @@ from contextlib import contextmanager
 
 import torch
 
+from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 
 
 @contextmanager
 def modes_for_fakes(context: Context, *, grad: bool = True) -> Iterator[None]:
-    """The grad mode and autocast of ``context``. Inference mode, in which fake tensors are no use, means no grad.
+    """The grad mode, autocast and attention kernels of ``context``. Inference mode, in which fake tensors are no use, means no grad.
 
     Autocast is set without `torch.autocast`, which leaves it off for kinds of devices that the machine lacks.
 
@@ -22,7 +23,12 @@ def modes_for_fakes(context: Context, *, grad: bool = True) -> Iterator[None]:
     enabled = dict(context.autocast)
     before = {kind: (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in AUTOCAST_DEVICE_TYPES}
     grad = grad and context.grad_enabled and not context.inference
-    with torch.inference_mode(False), torch.set_grad_enabled(grad), torch.autocast("cpu", enabled=False):
+    with (
+        torch.inference_mode(False),
+        torch.set_grad_enabled(grad),
+        torch.autocast("cpu", enabled=False),
+        only_kernels(context.attention),
+    ):
         try:
             for kind, (_, dtype) in before.items():
                 torch.set_autocast_enabled(kind, kind in enabled)

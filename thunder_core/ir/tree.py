@@ -1,7 +1,8 @@
 """Walk the nested arguments and outputs of bound symbols.
 
 Containers are exactly tuple, list, dict, torch.Size, slice and namedtuple; everything else is a leaf. Much faster than
-a registry-based pytree, and enough: acquisition turns anything richer into these.
+a registry-based pytree, and enough: acquisition turns anything richer into these. Passes walk line by line: lists are
+filled instead of nested generators, which take several times as long.
 """
 
 from __future__ import annotations
@@ -40,16 +41,24 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
 
 def iterate_leaves(value: Any) -> Iterator[Any]:
     """The leaves of ``value``, left to right."""
-    if isinstance(value, tuple | list):
-        for item in value:
-            yield from iterate_leaves(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from iterate_leaves(item)
-    elif isinstance(value, slice):
-        yield from iterate_leaves((value.start, value.stop, value.step))
-    else:
-        yield value
+    found: list[Any] = []
+    _collect_leaves((value,), found)
+    return iter(found)
+
+
+def _collect_leaves(values: Iterable[Any], found: list[Any]) -> None:
+    for item in values:
+        kind = type(item)
+        if kind is TensorProxy or kind in _LITERALS:
+            found.append(item)
+        elif isinstance(item, tuple | list):
+            _collect_leaves(item, found)
+        elif isinstance(item, dict):
+            _collect_leaves(item.values(), found)
+        elif isinstance(item, slice):
+            _collect_leaves((item.start, item.stop, item.step), found)
+        else:
+            found.append(item)
 
 
 def iterate_proxies(value: Any) -> Iterator[Proxy]:
@@ -58,7 +67,7 @@ def iterate_proxies(value: Any) -> Iterator[Proxy]:
 
 
 def list_proxies(values: Iterable[Any]) -> list[Proxy]:
-    """The proxies in the values. Passes ask for them line by line, and generators would take several times as long."""
+    """The proxies in the values."""
     found: list[Proxy] = []
     _collect(values, found)
     return found

@@ -9,20 +9,16 @@ import torch
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import list_proxies
 
 
-def inputs_of(bound: BoundSymbol) -> list[Proxy]:
-    """`BoundSymbol.inputs` as a list."""
-    return list_proxies((*bound.args, bound.kwargs) if bound.kwargs else bound.args)
+def inputs_of(bound: BoundSymbol) -> tuple[Proxy, ...]:
+    """`BoundSymbol.inputs`."""
+    return bound.inputs()
 
 
-def outputs_of(bound: BoundSymbol) -> list[Proxy]:
-    """`BoundSymbol.outputs` as a list."""
-    output = bound.output
-    if type(output) is TensorProxy:
-        return [output]
-    return list_proxies((output,))
+def outputs_of(bound: BoundSymbol) -> tuple[Proxy, ...]:
+    """`BoundSymbol.outputs`."""
+    return bound.outputs()
 
 
 def tensor_inputs_of(bound: BoundSymbol) -> list[TensorProxy]:

@@ -137,7 +137,7 @@ class _Rewriting:
         memory = self.memory
         if bound.symbol.target is operations.with_data:
             tensor, data = bound.args
-            output = next(bound.outputs())
+            output = bound.outputs()[0]
             if memory.same(tensor.name, data.name):
                 memory.rename(output.name, tensor.name)
                 return True

@@ -53,7 +53,7 @@ def without_the_last_write(lines: tuple[BoundSymbol, ...], phase: Phase) -> tupl
     if not writes:
         return lines
     dropped = lines[writes[-1]]
-    old, new = next(dropped.outputs()), next(dropped.inputs())
+    old, new = dropped.outputs()[0], dropped.inputs()[0]
 
     def value(leaf: Any) -> Any:
         return new if leaf == old else leaf

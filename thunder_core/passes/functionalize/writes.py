@@ -129,7 +129,7 @@ class Writes:
         families: list[Family],
         objects: dict[str, int],
     ) -> None:
-        lines = tuple(next(bound.outputs()).name for bound in self.emitter.lines[start:])
+        lines = tuple(bound.outputs()[0].name for bound in self.emitter.lines[start:])
         written = tuple(
             (old.name, new.name, whole.name, family.value.name)  # type: ignore[union-attr]
             for old, new, whole, family in zip(before, after, wholes, families, strict=True)
