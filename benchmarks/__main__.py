@@ -33,10 +33,12 @@ COMPARISONS = {
     ),
 }
 """The commands that compare implementations on models: their help, and their defaults."""
+INTERRUPTED = 130
+"""What shells make of a program that ctrl-c ends."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; the exit code: 0, or 1 if a run failed. A command that is not understood exits with 2."""
+    """Run a command; the exit code: 0, 1 if a run failed, 130 after ctrl-c; with 2 it exits if it is not understood."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
     try:
@@ -46,6 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
     except ChildFailed as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted; --json and --keep have the runs that ended", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -105,6 +105,9 @@ def measure_operators(chosen: argparse.Namespace) -> int:
 def show_results(chosen: argparse.Namespace) -> int:
     """``show``: tables and charts of results that were written before."""
     results = [stored.read(path) for path in chosen.files]
+    names = dict.fromkeys(name for _, rows in results for row in rows for name in row.values)
+    if chosen.baseline and chosen.baseline not in names:
+        raise Refused(f"--baseline {chosen.baseline} is in none of the results; there are {', '.join(names)}")
     every: list[Row] = []
     for path, (circumstances, rows) in zip(chosen.files, results, strict=True):
         table.show(rows, chosen.baseline or circumstances.get("baseline"))

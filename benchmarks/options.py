@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks.counts import natural, positive
 from benchmarks.implementations import FORMS
 from benchmarks.plan import CACHES
 from benchmarks.workload import LOSSES, OPTIMIZERS, PRECISIONS, Workload
@@ -44,7 +45,7 @@ def add_implementations(parser: argparse.ArgumentParser) -> None:
     help_ = f"implementations: eager, thunder, {', '.join(FORMS)}"
     parser.add_argument("--impl", nargs="+", metavar="IMPL", help=help_)
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="CPU threads of each process (default: 1; for a GPU 8)"
+        "--threads", type=positive, metavar="N", help="CPU threads of each process (default: 1; for a GPU 8)"
     )
 
 
@@ -53,16 +54,24 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
     model.add_argument("--model", nargs="+", metavar="NAME", help="names of models (default: small-llama)")
     model.add_argument("--list-models", action="store_true", help="list the names and stop")
-    model.add_argument("--layers", type=int, nargs="+", metavar="N", help="number of layers; several are measured each")
+    model.add_argument(
+        "--layers", type=positive, nargs="+", metavar="N", help="number of layers; several are measured each"
+    )
     for name, help_ in COMMON.items():
-        model.add_argument(f"--{name}", type=int, metavar="N", help=help_)
+        model.add_argument(f"--{name}", type=positive, metavar="N", help=help_)
     model.add_argument("--override", nargs="+", default=[], metavar="NAME=VALUE", help="settings of the model's config")
     work = parser.add_argument_group("work")
     work.add_argument(
-        "--batch", type=int, metavar="N", help="sequences or images of a step (default: 4 on a GPU, 2; inference: 1)"
+        "--batch",
+        type=positive,
+        metavar="N",
+        help="sequences or images of a step (default: 4 on a GPU, 2; inference: 1)",
     )
     work.add_argument(
-        "--sequence", type=int, metavar="N", help="tokens of each (default: 2048 on a GPU, inference 1024; 64 on a CPU)"
+        "--sequence",
+        type=positive,
+        metavar="N",
+        help="tokens of each (default: 2048 on a GPU, inference 1024; 64 on a CPU)",
     )
     work.add_argument(
         "--precision",
@@ -81,25 +90,27 @@ def add_comparison(parser: argparse.ArgumentParser) -> None:
     """How often and in which order all is run."""
     runs = parser.add_argument_group("runs")
     runs.add_argument(
-        "--steps", type=int, metavar="N", help="steps of each run, of which the last half, at most 20, are timed"
+        "--steps", type=positive, metavar="N", help="steps of each run, of which the last half, at most 20, are timed"
     )
-    runs.add_argument("--rounds", type=int, metavar="N", default=1, help="run everything anew this often (default: 1)")
-    runs.add_argument("--turns", type=int, metavar="N",
+    runs.add_argument(
+        "--rounds", type=positive, metavar="N", default=1, help="run everything anew this often (default: 1)"
+    )
+    runs.add_argument("--turns", type=natural, metavar="N",
                       help="on a CPU, all processes of a round take turns, this many each; 0: one after the other "
                       "(default: 40)")  # fmt: skip
     runs.add_argument("--cache", choices=CACHES, default="cold", help="caches of compiled code on disk (default: cold)")
-    runs.add_argument("--noise", type=int, default=2, metavar="N",
+    runs.add_argument("--noise", type=natural, default=2, metavar="N",
                       help="eager runs with other kernels, to judge losses by (default: 2)")  # fmt: skip
 
 
 def add_profile(parser: argparse.ArgumentParser) -> None:
     """What is profiled, and what is told of it."""
     runs = parser.add_argument_group("profile")
-    runs.add_argument("--steps", type=int, metavar="N", default=16, help="steps that are timed (default: 16)")
+    runs.add_argument("--steps", type=positive, metavar="N", default=16, help="steps that are timed (default: 16)")
     runs.add_argument("--together", action="store_true",
                       help="all compile at the same time, then one after the other is measured; first steps are not "
                       "told (default: one process after the other)")  # fmt: skip
-    runs.add_argument("--kernels", type=int, metavar="N", default=12,
+    runs.add_argument("--kernels", type=natural, metavar="N", default=12,
                       help="list the N longest of each implementation (default: 12; 0: none)")  # fmt: skip
     runs.add_argument("--folder", type=Path, metavar="DIR",
                       help="write all kernels of each implementation there, and what thunder.explain says")  # fmt: skip

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.availability import not_available
+from benchmarks.counts import positive
 from benchmarks.implementations import UnknownImplementation, checked
 from benchmarks.operators.processes import measured
 from benchmarks.operators.rows import claim_lines, rows_of
@@ -29,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--impl", nargs="+", metavar="IMPL", help=help_)
     parser.add_argument("--dtype", choices=("bf16", "fp16", "float32"), help="default: bf16 on a GPU, else float32")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: auto")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: 1; for a GPU 8)")
+    parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: 1; for a GPU 8)")
 
 
 def rows(

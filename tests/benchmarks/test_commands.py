@@ -162,6 +162,15 @@ def test_results_in_the_repository_are_shown(capsys):
     assert "torch.compile" in capsys.readouterr().out
 
 
+def test_ctrl_c_ends_without_a_traceback(here, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "compare", interrupted)
+    assert _run("train-step", "--model", "mlp", *QUICK, "--impl", "eager") == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
 def test_list_models(capsys):
     assert _run("train-step", "--list-models") == 0
     output = capsys.readouterr().out
@@ -177,6 +186,15 @@ def test_list_models(capsys):
         (["train-step", "--model", "mlp", "--impl", "eager", "--baseline", "thunder"], "--baseline thunder"),
         (["overhead", "--impl", "compiel"], "did you mean 'compile'"),
         (["show", "nowhere.json"], "nowhere.json is no result"),
+        (
+            ["show", ROOT / "benchmarks/results/2026-11-22-d738d7d-h200-lists.json", "--baseline", "egaer"],
+            "egaer is in none",
+        ),
+        (["train-step", "--steps", "0"], "--steps: must be a whole number of at least 1, not '0'"),
+        (["train-step", "--rounds", "0"], "--rounds: must be a whole number of at least 1"),
+        (["train-step", "--turns", "-1"], "--turns: must be a whole number of at least 0"),
+        (["inference", "--layers", "2", "x"], "--layers: must be a whole number of at least 1, not 'x'"),
+        (["operators", "--threads", "0"], "--threads: must be"),
     ],
 )
 def test_what_is_unknown_is_refused(here, capsys, arguments, message):

@@ -67,6 +67,10 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
             "2: recompute.budgt: unknown option; did you mean 'budget'?",
         ],
     ),
+    "infinite budget": (
+        "recompute:\n  budget: .inf\n",
+        ["2: recompute.budget: must be a finite number, not the number inf"],
+    ),
     "negative budget": (
         "recompute:\n  budget: -1\n",
         ["2: recompute.budget: must be at least 0, not -1"],

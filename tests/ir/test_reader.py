@@ -49,6 +49,21 @@ CONTEXTS = [
 ]
 
 
+def test_kernels_of_attention():
+    x = build.tensor("x", (2,), 0)
+    contexts = [
+        Context(grad, False, autocast, True, kernels)
+        for grad in (True, False)
+        for autocast in ((), (("cpu", torch.bfloat16),))
+        for kernels in ((), ("MATH",), ("FLASH_ATTENTION", "CUDNN_ATTENTION"), None)
+    ]
+    lines = [
+        build.bound(build.RELU, (x,), build.tensor(f"t{index}", (2,), index + 1), context=context)
+        for index, context in enumerate(contexts)
+    ]
+    check_round_trip(build.trace((x,), lines, x, context=Context(True, False)))
+
+
 @pytest.mark.parametrize("ambient", CONTEXTS, ids=str)
 def test_contexts(ambient):
     x = build.tensor("x", (2,), 0)

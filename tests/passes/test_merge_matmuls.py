@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import thunder
-from thunder_core.passes.merge_matmuls import MergeMatmuls, in_one
+from thunder_core.executors import Claim, OperatorExecutor
+from thunder_core.passes.linear_of_each import in_one
+from thunder_core.passes.merge_matmuls import MergeMatmuls
 
 
 class Projections(nn.Module):
@@ -148,3 +150,43 @@ def test_in_one() -> None:
     assert in_one([whole[:2], whole[3:]]) is None
     assert in_one([whole[:2].t(), whole[2:]]) is None
     assert in_one([whole[2:], whole[:2]]) is None
+
+
+def products(module: Projections) -> Any:
+    """The program where somebody runs products of matrices, which merged layers consist of."""
+    mm = OperatorExecutor("mm", (Claim(torch.ops.aten.addmm.default, torch.addmm),))
+    return thunder.jit(module, executors=[mm], transforms=[MergeMatmuls()])
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda item: item.__name__)
+def test_products_are_not_taken_apart(write: Callable[[Any], None]) -> None:
+    """In parts they would be the product with the memory that the weights had while compiling."""
+    module, x = Projections(), torch.randn(1, 6)
+    program = products(module)
+    found = check(program, module, x)
+    assert found.count("linear_of_each") == 1
+    with torch.no_grad():
+        write(module)
+    check(program, module, x)
+
+
+class Between(Projections):
+    """Of three layers, the one in the middle is not merged; the last is called first."""
+
+    returned: bool
+
+    def forward(self, x: Tensor) -> Any:
+        value = self.value(x)
+        key = self.key(x)
+        if self.returned:
+            return value + self.query(x)[..., :4], key
+        return value * key + self.query(x)[..., :4]
+
+
+@pytest.mark.parametrize(("returned", "merged"), [(True, 0), (False, 1)])
+def test_only_weights_that_follow_each_other(returned: bool, merged: int) -> None:
+    """Others would be computed one by one and joined, which is more work than before."""
+    module = Between()
+    module.returned = returned
+    found = check(compiled(module), module, torch.randn(1, 6))
+    assert (found.count("linear_of_each"), found.count("cat")) == (merged, 0)

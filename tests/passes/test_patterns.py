@@ -111,3 +111,28 @@ def test_options_of_the_loss() -> None:
     call = str(thunder.last_backward_traces(compiled)[0])
     assert "3, 'none', 0.125" in call
     check(lambda x, w: F.cross_entropy(F.linear(x[0], w), target[:T]), (x, weight), {"linear_cross_entropy": 1})
+
+
+def test_norms_of_other_models() -> None:
+    def normalized(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)
+
+    def meta(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return normalized(x.float()).type_as(x) * weight
+
+    def t5(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        n = x * torch.rsqrt(x.to(torch.float32).pow(2).mean(-1, keepdim=True) + 1e-5)
+        return weight * (n.to(weight.dtype) if weight.dtype is torch.bfloat16 else n)
+
+    def by_power(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return (normalized(x.float()) * weight.float()).to(x.dtype)
+
+    def by_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        n = x.float()
+        return weight * (n * torch.rsqrt((n * n).mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
+
+    for dtype, limit in ((torch.bfloat16, 3e-2), (torch.float32, 1e-5)):  # T5 rounds each part of the gradient
+        for norm in (meta, t5, by_power, by_product):
+            args = normal(B, T, K, dtype=dtype), normal(K, dtype=dtype)
+            check(norm, args, {"rms_norm": 1}, rtol=limit, atol=limit)
+    check(t5, (normal(B, K, dtype=torch.bfloat16), normal(K)), {})  # its sum is not rounded before the weight

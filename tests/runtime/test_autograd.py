@@ -161,6 +161,12 @@ def test_under_inference_mode(check: Callable[..., None]) -> None:
         check(nn.Linear(4, 4), lambda: (t(),))
 
 
+def test_calls_that_look_at_values_under_inference_mode(check: Callable[..., None]) -> None:
+    """They are tried on samples, whose versions are compared; inference tensors have none."""
+    with torch.inference_mode():
+        check(lambda x: torch.cov(x) + 1, lambda: (t(),))
+
+
 def test_module_checkpoint(check_gradients: Callable[..., None]) -> None:
     class Block(nn.Module):
         def __init__(self) -> None:

@@ -220,6 +220,23 @@ def test_aliased_inputs(check: Callable[..., None]) -> None:
     check(program, arguments)
 
 
+@pytest.mark.parametrize("needs_grad", [False, True])
+def test_inputs_in_one_memory_that_are_no_views(check: Callable[..., None], needs_grad: bool) -> None:
+    """What autograd knows of one of them is not so for the other, nor for what was detached."""
+
+    def program(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+        detached = y.detach()
+        x.add_(1)
+        return detached * z[:2], x + 1, detached * 2, y * z[:2]
+
+    def arguments() -> Any:
+        whole = t(8, 16)
+        first, second = whole.as_strided((3, 4), (16, 1), 1).detach(), whole.as_strided((2, 4), (16, 1), 17).detach()
+        return first, second.requires_grad_(needs_grad), t().requires_grad_()
+
+    check(program, arguments)
+
+
 def test_aliasing_changes_the_entry(jit: Callable[..., Any]) -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x.add_(1)

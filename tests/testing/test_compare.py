@@ -130,6 +130,15 @@ def test_gradients_are_compared_by_value_within_a_tolerance_of_their_scale() -> 
         check(1e-4)
 
 
+def test_scale_of_gradients_that_are_not_finite() -> None:
+    comparison = Comparison(gradients=True, gradient_scale_rtol=1e-3)
+    make = lambda: (torch.tensor([0.0, 1.0], requires_grad=True),)  # noqa: E731
+    unit = lambda x: torch.sqrt(x[0] * 0) + x  # noqa: E731 - the first gradient is not a number
+    assert_same_behaviour(unit, make, lambda function: function, comparison=comparison)
+    with pytest.raises(BehaviourMismatch, match=r"args\[0\].grad"):
+        assert_same_behaviour(unit, make, lambda _: lambda x: unit(x) + x - x.detach(), comparison=comparison)
+
+
 def test_missed_cache_is_noticed() -> None:
     with pytest.raises(BehaviourMismatch, match="missed the cache"):
         assert_same_behaviour(original, arguments, lambda function: function, cache_hits=lambda _: 0)

@@ -168,9 +168,30 @@ def write_then_return_view(x: torch.Tensor) -> Any:
     return x[1:], x
 
 
+def write_input_by_autograd(x: torch.Tensor) -> Any:
+    """Calls whose derivative is PyTorch's autograd's, recorded while the program runs."""
+    return x.sin_().clamp_(min=-0.9).sigmoid_() * 2
+
+
+class Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return gradient * 3
+
+
+def write_input_after_own_function(x: torch.Tensor) -> Any:
+    y = Tripled.apply(x)
+    x.add_(1)
+    return y
+
+
 WRITERS = [
     write_input, write_view_of_input, write_input_only, write_input_from_detached, write_input_twice,
-    write_then_return_view,
+    write_then_return_view, write_input_by_autograd, write_input_after_own_function,
 ]  # fmt: skip
 
 

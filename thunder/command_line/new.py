@@ -23,16 +23,17 @@ def new(
     It is a distribution of its own, thunder-plugin-NAME: a kernel, an executor with options that claims an operation
     for it, tests, and a README. The tests pass as they are; put your kernel in the place of the example.
     """
-    from thunder.command_line.new_plugin import NewPlugin, name_problem, write_plugin
+    from thunder.command_line.new_plugin import NewPlugin, name_problem, taken, write_plugin
 
     name = name.replace("-", "_")
+    folder = directory / name
     problem = name_problem(name)
+    if problem is None and folder.exists():
+        problem = f"{folder} exists; choose another name, or another --directory"
+    problem = problem or taken(name)
     if problem is not None:
         raise typer.BadParameter(problem, param_hint="NAME")
     plugin = NewPlugin(name)
-    folder = directory / name
-    if folder.exists():
-        raise typer.BadParameter(f"{folder} exists; choose another name, or another --directory", param_hint="NAME")
     written = write_plugin(plugin, folder)
     print_lines(
         [

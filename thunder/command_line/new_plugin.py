@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.resources
+import importlib.util
 import keyword
 import re
 import sys
@@ -46,10 +47,23 @@ def name_problem(name: str) -> str | None:
         return f"{name!r} has {len(name)} characters; {_LONGEST} are the most"
     if name in sys.stdlib_module_names:
         return f"Python has a module {name!r}; choose another name"
+    return None
+
+
+def taken(name: str) -> str | None:
+    """Whose package or plugin one called ``name`` would clash with; None if nobody's."""
     others = set(importlib.metadata.packages_distributions().get(name, ())) - {NewPlugin(name).distribution}
     if others or name in ("thunder", "thunder_core"):
         return f"{', '.join(sorted(others)) or 'thunder-core'} installs a package {name!r}; choose another name"
-    return None
+    found_plugins = importlib.metadata.entry_points(group="thunder.plugins", name=name)
+    owners = [entry.dist.name for entry in found_plugins if entry.dist is not None]
+    if owners or name == "core":
+        owner = ", ".join(owners) or "thunder-core"
+        return f"{owner} has a plugin {name!r}; choose another name, or uninstall it first"
+    found = importlib.util.find_spec(name)  # also packages that are installed as editable
+    if found is None or found.origin is None:
+        return None
+    return f"Python finds a module {name!r}, {found.origin}; choose another name"
 
 
 def write_plugin(plugin: NewPlugin, folder: Path) -> Sequence[Path]:

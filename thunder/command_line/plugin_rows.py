@@ -51,7 +51,7 @@ def plugin_table(plugins: Host) -> tuple[list[Column], list[list[str]]]:
             plugin["version"],
             plugin["state"],
             "; ".join(f"{kind}: {', '.join(map(_named, items))}" for kind, items in plugin["provides"].items()),
-            " ".join(filter(None, (plugin["why"], plugin["advice"]))),
+            "; ".join(filter(None, (plugin["why"], plugin["advice"]))),
         ]
         for plugin in described(plugins)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,8 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import DataDependentError, UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.source import Source
-from thunder_core.ir.context import Context, current_context
+from thunder_core.ir.attention_kernels import attention_kernels, only_kernels
+from thunder_core.ir.context import current_context
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.trace import Stage, Trace
 
@@ -120,10 +121,15 @@ def _run(
     previous = set_active_recorder(recorder)
     grad_enabled = torch.is_grad_enabled()
     try:
-        with intercepting(), recorder.mode, AcquisitionMode(recorder, observer.pause, observer.resume):
+        with (
+            only_kernels(recorder.kernels),
+            intercepting(),
+            recorder.mode,
+            AcquisitionMode(recorder, observer.pause, observer.resume),
+        ):
             with observer:
                 result = function(*args, **kwargs)
-            _check_context(recorder.ambient, current_context())
+            _check_modes(recorder)
         writes = observer.writes()
         leaks.refuse([write for write in writes if write.leak])
         return Rebuilder(recorder, observer, outputs).recipe(result, writes)
@@ -132,9 +138,13 @@ def _run(
         set_active_recorder(previous)
 
 
-def _check_context(before: Context, after: Context) -> None:
+def _check_modes(recorder: Recorder) -> None:
+    before, after = recorder.ambient, current_context()
+    kernels = attention_kernels()
+    if kernels != recorder.kernels:
+        before, after = replace(before, attention=recorder.kernels), replace(after, attention=kernels)
     if before != after:
         raise UnsupportedError(
             f"the program leaves PyTorch's modes changed: {before} became {after}",
-            advice=("use torch.no_grad(), torch.set_grad_enabled and torch.autocast as context managers",),
+            advice=("use torch.no_grad(), torch.autocast, torch.nn.attention.sdpa_kernel and the like in `with`",),
         )

@@ -144,7 +144,8 @@ def make_fake(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | N
 def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False) -> FakeTensor:
     """A fake with the metadata of ``proxy`` that shares the storage of ``base``."""
     with torch.inference_mode(False), torch.set_grad_enabled(proxy.requires_grad and not leaf):
-        source = base if base.dtype == proxy.dtype else base.view(proxy.dtype)
+        source = base.detach() if leaf else base  # autograd looks at writes to views
+        source = source if base.dtype == proxy.dtype else source.view(proxy.dtype)
         fake: FakeTensor = source.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[assignment]
         if leaf and proxy.requires_grad:
             fake.requires_grad_()

@@ -9,6 +9,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,13 @@ def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
         return None
     fills = (_random, _random) if target in _GENERIC else (_zeros, _ones, _random, _random)
     results: list[Probed] = []
-    with _disable_current_modes(), torch._C.DisableTorchFunction(), temporarily_clear_interpreter_stack():
+    grad_enabled = torch.is_grad_enabled()  # leaving inference mode, where tensors have no versions, switches it on
+    with ExitStack() as stack:
+        stack.enter_context(_disable_current_modes())
+        stack.enter_context(torch._C.DisableTorchFunction())
+        stack.enter_context(temporarily_clear_interpreter_stack())
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.set_grad_enabled(grad_enabled))
         state = torch.random.get_rng_state()
         try:
             results = [found for fill in fills if (found := _attempt(target, args, kwargs, fill)) is not None]

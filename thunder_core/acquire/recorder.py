@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -18,16 +18,19 @@ from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable, metadata_key
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir.attention_kernels import attention_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context, current_context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import map_leaves
 from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
 from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.registry import registry
+
+_MAY_ATTEND: Final = frozenset({Tag.ATTENTION, Tag.OPAQUE})
 
 
 class Recorder(Tensors):
@@ -36,6 +39,7 @@ class Recorder(Tensors):
     Attributes:
         lines: the bound symbols so far (of the innermost region while a higher-order call is recorded).
         ambient: the modes that the whole program runs under.
+        kernels: of attention, that the caller of the program allows.
         saw_strides: whether the program asked for strides.
         eager_modules: modules whose calls are recorded as one line.
         written: memories that a call wrote.
@@ -47,12 +51,20 @@ class Recorder(Tensors):
         super().__init__(source_of, self._record_escaped)
         self.lines: list[BoundSymbol] = []
         self.ambient = current_context()
+        self.kernels = attention_kernels()
         self.saw_strides = False
         self.eager_modules = eager_modules
         self.entangled: set[int] = set()
         self.written: set[int] = set()
         self.renamed: list[tuple[Variable, str]] = []
         self._outcomes: dict[Any, Outcome] = {}
+
+    def context_of(self, symbol: Symbol) -> Context:
+        """The modes of a call that is made now, with the kernels of attention if the program chose these for it."""
+        context = current_context()
+        if symbol.tags & _MAY_ATTEND and (kernels := attention_kernels()) != self.kernels:
+            return replace(context, attention=kernels)
+        return context
 
     def own_context(self, context: Context) -> Context | None:
         """The modes of a line as it keeps them: None for those of the whole program."""
@@ -74,7 +86,7 @@ class Recorder(Tensors):
     def _call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = Call(self)
         recorded_args, recorded_kwargs = convert(args, call), convert(kwargs, call)
-        context = current_context()
+        context = self.context_of(symbol)
         key = (symbol, context, torch.get_default_dtype(), torch._C._len_torch_function_stack(), tuple(call.key))
         fakes: list[Any] | None = None
         outcome = self._outcomes.get(key) if call.hashable else None

@@ -142,7 +142,7 @@ def probe_or_raise(
         marked = [replace(result, requires_grad=recorded) for result, recorded in pairs]
         outcome, fakes = replace(outcome, results=tuple(marked)), []
     recorded = convert(args, Call(recorder)), convert(kwargs, Call(recorder))
-    result = recorder.record(symbol, *recorded, call, outcome, fakes or None, current_context())
+    result = recorder.record(symbol, *recorded, call, outcome, fakes or None, recorder.context_of(symbol))
     line = recorder.lines[-1]
     for proxy in line.outputs():
         assert isinstance(proxy, TensorProxy)

@@ -7,22 +7,32 @@ values. Forward records the call's own autograd graph; backward goes through it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.operations import with_strides
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class EagerGraph:
-    """What one call left behind for its backward: what stands at both ends of its autograd graph."""
+    """What one call left behind for its backward: both ends of its autograd graph.
 
-    __slots__ = ("inputs", "outputs")
+    They are edges and not tensors: autograd gives a view another edge once its memory is written, which a program may
+    do afterwards.
 
-    def __init__(self, inputs: tuple[torch.Tensor, ...], outputs: tuple[Any, ...]) -> None:
-        self.inputs = inputs
-        self.outputs = outputs
+    Attributes:
+        sources: the tensors whose gradient is wanted, without history.
+        inputs: where they enter the graph.
+        outputs: where the items of the result leave it; None for what has no gradient.
+    """
+
+    sources: tuple[torch.Tensor, ...]
+    inputs: tuple[GradientEdge, ...]
+    outputs: tuple[GradientEdge | None, ...]
 
 
 def record_graph(
@@ -42,12 +52,17 @@ def record_graph(
         sources = {id(leaves[position]): leaves[position].detach().requires_grad_() for position in wanted}
         # computed tensors, as in the program: a user's function may write them
         inputs = {key: _computed(source) for key, source in sources.items()}
+        entries = tuple([get_gradient_edge(tensor) for tensor in inputs.values()])
         args, kwargs = map_leaves(lambda leaf: inputs.get(id(leaf), leaf), (args, kwargs))
         result = function(*args, **kwargs)
-        graph = EagerGraph(tuple(inputs.values()), tuple(iterate_leaves(result)))
+        graph = EagerGraph(tuple(sources.values()), entries, tuple(map(_edge, iterate_leaves(result))))
     with torch.no_grad():
         detached = map_leaves(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, result)
     return detached, graph
+
+
+def _edge(leaf: Any) -> GradientEdge | None:
+    return get_gradient_edge(leaf) if isinstance(leaf, torch.Tensor) and leaf.requires_grad else None
 
 
 def _as_expected(gradient: torch.Tensor | None, source: torch.Tensor) -> torch.Tensor:
@@ -75,7 +90,7 @@ def gradients_of(
     pairs = [
         (output, cotangent)
         for output, cotangent in zip(graph.outputs, cotangents, strict=True)
-        if cotangent is not None and isinstance(output, torch.Tensor) and output.requires_grad
+        if cotangent is not None and output is not None
     ]
     gradients: tuple[torch.Tensor | None, ...] = (None,) * len(graph.inputs)
     if pairs:
@@ -85,6 +100,6 @@ def gradients_of(
     return tuple(
         [
             _as_expected(gradient, source) if must else gradient
-            for source, gradient, must in zip(graph.inputs, gradients, required, strict=True)
+            for source, gradient, must in zip(graph.sources, gradients, required, strict=True)
         ]
     )

@@ -6,13 +6,10 @@ Symbolic sizes count with the values that they had when the program was recorded
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from itertools import chain
 
 import torch
 
 from thunder_core.ir.proxy import Dimension, Proxy, TensorProxy
-from thunder_core.ir.trace import Trace
-from thunder_core.passes.proxies import tensor_outputs_of
 
 
 def extent_bytes(tensor: TensorProxy) -> int:
@@ -49,11 +46,6 @@ def storage_bytes(proxies: Iterable[Proxy]) -> dict[int, int]:
             if extent > sizes.get(proxy.storage, -1):
                 sizes[proxy.storage] = extent
     return sizes
-
-
-def storage_bytes_of(trace: Trace) -> dict[int, int]:
-    """`storage_bytes` of everything that a trace defines."""
-    return storage_bytes(chain(trace.inputs, chain.from_iterable(map(tensor_outputs_of, trace.symbols))))
 
 
 def bytes_of(

@@ -93,7 +93,7 @@ def parse_policy(value: str | Mapping[str, float], fused: bool = False) -> Polic
         return FUSED.get(value, POLICIES[value]) if fused else POLICIES[value]
     if isinstance(value, Mapping) and value.keys() == {"budget"}:
         fraction = value["budget"]
-        if isinstance(fraction, int | float) and fraction >= 0:
+        if isinstance(fraction, int | float) and 0 <= fraction < math.inf:
             return Budget(float(fraction))
     names = ", ".join(repr(name) for name in POLICIES)
     raise OptionError(

@@ -39,6 +39,7 @@ class Budget(BaseModel):
     budget: float = Field(
         ge=0,
         strict=True,
+        allow_inf_nan=False,
         description="Save at most this share of the bytes that the default saves, if any choice does.",
     )
 

@@ -15,6 +15,7 @@ _EXPECTED: Final = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
+    "finite_number": "a finite number",
     "bool_type": "true or false",
     "string_type": "text",
     "list_type": "a list",
@@ -71,6 +72,9 @@ def _sentence(item: Any, model: type[BaseModel], trail: Trail) -> str:
     if kind in _BOUNDS:
         bound = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in context.items()}
         return f"must be {_BOUNDS[kind].format(**bound)}, not {value}"
+    if kind in ("too_short", "too_long"):
+        length = f"at least {context['min_length']}" if kind == "too_short" else f"at most {context['max_length']}"
+        return f"must have {length}, not {context['actual_length']}"
     if kind == "value_error":
         return str(context["error"])
     message: str = item["msg"]

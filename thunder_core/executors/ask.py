@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.executor import Executor, FusionExecutor
+from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 
@@ -17,18 +18,21 @@ def ask(executors: Iterable[Executor], bound: BoundSymbol) -> tuple[Decision, ..
     Raises:
         ExecutorError: one declined whose configuration forbids that.
     """
-    answers: list[Decision] = []
+    with only_kernels(None if bound.context is None else bound.context.attention):
+        return tuple(_answers(executors, bound))
+
+
+def _answers(executors: Iterable[Executor], bound: BoundSymbol) -> Iterator[Decision]:
     for executor in executors:
         answer = executor.claim(bound)
         if executor.fusion is not None and isinstance(answer, Claimed):
             reason = unfusible(bound, executor.fusion)
             answer = answer if reason is None else Declined(executor.name, reason)
-        answers.append(answer)
+        yield answer
         if isinstance(answer, Claimed):
-            break
+            return
         if isinstance(executor, ConfiguredExecutor):
             executor.report(bound, answer)
-    return tuple(answers)
 
 
 def unfusible(bound: BoundSymbol, fusion: FusionExecutor) -> str | None:

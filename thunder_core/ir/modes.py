@@ -13,8 +13,9 @@ from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 
 @contextmanager
 def modes_for_fakes(context: Context, *, grad: bool = True) -> Iterator[None]:
-    """The grad mode, autocast and attention kernels of ``context``. Inference mode, in which fake tensors are no use, means no grad.
+    """The grad mode, autocast and attention kernels of ``context``.
 
+    Inference mode, in which fake tensors are no use, means no grad.
     Autocast is set without `torch.autocast`, which leaves it off for kinds of devices that the machine lacks.
 
     Args:

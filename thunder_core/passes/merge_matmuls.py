@@ -4,52 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.fresh_values import FreshValues
+from thunder_core.passes.linear_of_each import linear_of_each
 from thunder_core.passes.moved_memories import MovedMemories
 from thunder_core.passes.substitution import is_recorded
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
 
-
-def linear_of_each(input: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
-    """The results of linear layers, one after the other in the last dimension; ``biases`` may be empty.
-
-    One product where the weights follow each other in memory; that is looked up in each call, so that no call sees
-    weights of the past.
-    """
-    weight, bias = in_one(weights), in_one(biases) if biases else None
-    if weight is not None and (bias is not None or not biases):
-        return nn.functional.linear(input, weight, bias)
-    none: list[Tensor | None] = [None] * len(weights)
-    each = zip(weights, biases or none, strict=True)
-    return torch.cat([nn.functional.linear(input, one, other) for one, other in each], -1)
-
-
-def in_one(tensors: Sequence[Tensor]) -> Tensor | None:
-    """Tensors that follow each other in one memory as one, joined in the first dimension; None where they do not."""
-    first, rows = tensors[0], 0
-    address: int = first.data_ptr()
-    for tensor in tensors:
-        if tensor.data_ptr() != address or not tensor.is_contiguous() or tensor.dtype is not first.dtype:
-            return None
-        address, rows = address + tensor.nbytes, rows + tensor.shape[0]
-    storage = first.untyped_storage()
-    if address > storage.data_ptr() + storage.nbytes():
-        return None
-    return first.as_strided((rows, *first.shape[1:]), first.stride())
-
-
-_LINEAR_OF_EACH = Symbol(f"{__name__}.{linear_of_each.__name__}", linear_of_each, tags=frozenset({Tag.MATMUL}))
+_LINEAR_OF_EACH = Symbol(
+    f"{linear_of_each.__module__}.{linear_of_each.__name__}", linear_of_each, tags=frozenset({Tag.MATMUL})
+)
 
 
 @dataclass(frozen=True)
@@ -89,7 +65,7 @@ class MergeMatmuls(Transform):
         replaced: dict[int, list[BoundSymbol]] = {}
         for group in groups:
             replaced |= {index: [] for index in group}
-            replaced[group[0]] = _merged([trace.symbols[index] for index in group], fresh, memories)
+            replaced[min(group)] = _merged([trace.symbols[index] for index in group], fresh, memories)
         lines = [part for index, line in enumerate(trace.symbols) for part in replaced.get(index, [line])]
         moved = trace.with_symbols(map(memories.line, lines), self.name)
         return replace(moved, output=map_leaves(memories.value, trace.output))
@@ -134,7 +110,7 @@ def _move_together(parameters: Sequence[Tensor]) -> None:
 
 
 def _groups(trace: Trace, keep: frozenset[str]) -> list[list[int]]:
-    """Positions of linear layers of the program's inputs that can be merged."""
+    """Positions of linear layers of the program's inputs that can be merged, in the order of their weights."""
     sets = AliasSets.of(trace)
     fixed = sets.pinned | sets.escaping
     inputs = {proxy.name for proxy in trace.inputs}
@@ -150,7 +126,24 @@ def _groups(trace: Trace, keep: frozenset[str]) -> list[list[int]]:
         if not vector or line.output.storage in fixed or line.output.name in keep or is_recorded(line, trace.context):
             continue
         groups.setdefault((x.name, weight.dtype, len(own), line.context), []).append(index)
-    return list(groups.values())
+    return [run for group in groups.values() for run in _runs(group, trace)]
+
+
+def _runs(group: list[int], trace: Trace) -> Iterator[list[int]]:
+    """The layers again, apart where weights or biases do not follow each other in memory: they are no product."""
+    own = {index: [item for item in trace.symbols[index].args[1:] if item is not None] for index in group}
+    group = sorted(group, key=lambda index: (own[index][0].storage, own[index][0].offset))
+    run = group[:1]
+    for before, index in pairwise(group):
+        if not all(map(_follows, own[index], own[before])):
+            yield run
+            run = []
+        run.append(index)
+    yield run
+
+
+def _follows(proxy: TensorProxy, before: TensorProxy) -> bool:
+    return proxy.storage == before.storage and proxy.offset == before.offset + before.numel
 
 
 def _merged(lines: list[BoundSymbol], fresh: FreshValues, memories: MovedMemories) -> list[BoundSymbol]:

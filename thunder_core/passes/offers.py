@@ -12,6 +12,7 @@ from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.lowered_forms import lowered_form
 from thunder_core.executors.reference import REFERENCE
+from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.passes.assignment import Assignment
@@ -74,7 +75,8 @@ class Offers:
         if not isinstance(claim, Claimed):
             return [bound]
         if claim.rewrite is None:
-            return [self.executors[self.position(claim.executor)].rewritten(bound, producers) or bound]
+            with only_kernels(None if bound.context is None else bound.context.attention):
+                return [self.executors[self.position(claim.executor)].rewritten(bound, producers) or bound]
         try:
             lines = self._lines(bound, claim, depth)
         except LoweringError:  # said again, with its reason, when the line is assigned
@@ -112,6 +114,8 @@ class Offers:
         except LoweringError:
             return Assignment(bound, answers)
         if len(lines) == 1 and lines[0].symbol is bound.symbol:
+            return Assignment(bound, answers)
+        if not all(line.effects.pure for line in lines):  # those that write belong together
             return Assignment(bound, answers)
         said = [ask(self.executors[start:], line) for line in lines]
         if all(is_view(line) or one[-1].executor == REFERENCE.name for line, one in zip(lines, said, strict=True)):

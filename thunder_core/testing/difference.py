@@ -41,7 +41,8 @@ class Comparison:
             return self
         rtol, atol = max(self.rtol, self.gradient_rtol), max(self.atol, self.gradient_atol)
         if self.gradient_scale_rtol and expected.numel():
-            atol += self.gradient_scale_rtol * float(expected.detach().to_dense().abs().max())
+            magnitudes = expected.detach().to_dense().abs().nan_to_num(0.0, posinf=0.0)
+            atol += self.gradient_scale_rtol * float(magnitudes.max())
         return replace(self, rtol=rtol, atol=atol, layout=False)
 
 

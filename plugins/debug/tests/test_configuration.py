@@ -43,12 +43,16 @@ def test_in_a_file(tmp_path: Path) -> None:
 
 def test_mistakes_are_shown_where_they_are(tmp_path: Path) -> None:
     path = tmp_path / "debug.yaml"
-    path.write_text("transforms:\n  - nan_finder:\n      action: stop\n  - bisect:\n      rtl: 1\n")
+    path.write_text(
+        "transforms:\n  - nan_finder:\n      action: stop\n  - bisect:\n      rtl: 1\n"
+        "  - line_callbacks:\n      before_line: nowhere\n"
+    )
     with pytest.raises(thunder.ThunderError) as raised:
         thunder.jit(program, config=path)
     text = str(raised.value)
     assert "debug.yaml:3: transforms[0].nan_finder.action" in text
     assert "debug.yaml:5: transforms[1].bisect.rtl: unknown option; did you mean 'rtol'?" in text
+    assert "line_callbacks.before_line: must be package.module:function, not the text 'nowhere'" in text
 
 
 @pytest.fixture

@@ -20,7 +20,10 @@ def test_equal_options_are_one_executor() -> None:
     assert from_options(SdpaOptions()) is not from_options(SdpaOptions(grouped=False))
 
 
-@pytest.mark.parametrize("options", [{"backends": ["flsh"]}, {"backends": []}])
-def test_wrong_options(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"backends": ["flsh"]}, "did you mean 'flash'"), ({"backends": []}, "backends: must have at least 1, not 0")],
+)
+def test_wrong_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         thunder.jit(lambda x: x, executors=[{"sdpa": options}])

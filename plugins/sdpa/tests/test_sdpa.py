@@ -88,6 +88,8 @@ def test_constant_masks_are_taken_and_others_are_not() -> None:
     assert choice(program) == ("sdpa", "flash")
     program(*leaves, mask.clone().requires_grad_())
     assert "flash: it has no gradient of attn_mask" in reasons(program)
+    program(*leaves, torch.zeros((), requires_grad=True))  # a number, which eager takes
+    assert "flash: it has no gradient of attn_mask" in reasons(program)
 
 
 def test_a_bool_mask_is_converted_once_for_all_layers() -> None:
@@ -137,6 +139,39 @@ def test_the_formula_can_be_preferred(backends: list[str]) -> None:
         torch.testing.assert_close(program(*tensors), expected[0])
     (line,) = thunder.last_traces(program)[-1].symbols
     assert line.symbol.name == "torch._scaled_dot_product_attention_math"
+
+
+@pytest.mark.parametrize("case", ["truth", "grouped with a mask"])
+def test_the_formula_with_a_bool_mask(case: str) -> None:
+    query, key, value, mask = CASES[case].tensors("cpu", torch.float64)
+    mask[..., 3, :] = False
+    program = compiled(attention(CASES[case]), backends=["math"])
+    actual, expected = (outcome(one, [query, key, value, mask]) for one in (program, attention(CASES[case])))
+    torch.testing.assert_close(actual[:2], expected[:2])
+    assert "torch.bmm" in {line.symbol.name for line in thunder.last_traces(program)[-1].symbols}
+
+
+def test_what_the_program_switches_off_stays_off() -> None:
+    """Each layer is claimed under its own switches, forward and backward."""
+
+    def layers(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        few = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
+        x = F.scaled_dot_product_attention(query, *few)
+        with sdpa_kernel(SDPBackend.MATH):
+            x = F.scaled_dot_product_attention(x, *few)
+        return F.scaled_dot_product_attention(x, *few)
+
+    tensors = [torch.randn(2, heads, 8, 16) for heads in (4, 2, 2)]
+    program = compiled(layers)
+    check(outcome(program, tensors), outcome(layers, tensors), TOLERANCES[torch.float32])
+    lines = [line for line in thunder.explain(program).decisions if line.phase == "joint"]
+    calls = [line for line in lines if "scaled_dot_product" in line.symbol]
+    assert [(line.executor, line.variant) for line in calls] == [
+        ("sdpa", "flash"),
+        ("reference", ""),
+        ("sdpa", "flash"),
+    ]
+    assert "switched off, by sdpa_kernel" in reasons(program)
 
 
 def test_the_formula_is_left_to_pytorch_where_it_takes_it_anyway() -> None:

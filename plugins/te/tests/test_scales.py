@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -179,6 +180,24 @@ def test_what_strict_loading_says() -> None:
     other.load_state_dict(state)
     with pytest.raises(ValueError, match="has 4 steps of history, and amax_history is 7: set it to 4"):
         other(values(2, 16, 32, grad=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda name, value: None if name.endswith(".forward_scale") else value, "has no scale; it has amax_history"),
+        (lambda name, value: None if name.endswith("amax_history") else value, "has no amax_history; it has scale"),
+        (lambda name, value: value[:, :1] if value.shape == (4, 2) else value, r"has the shape \(4, 1\), not \(4, 2\)"),
+        (lambda name, value: value[:1] if value.shape == (2,) else value, r"has the shape \(1,\), not \(2,\)"),
+    ],
+)
+def test_parts_of_a_state_are_not_taken(change: Callable[[str, Any], Any], message: str) -> None:
+    module = Gated()
+    program = delayed(module)
+    step(program, module, values(2, 16, 32, grad=True))
+    entries = {name: change(name, value) for name, value in program.state_dict().items()}
+    with pytest.raises(ValueError, match=message):
+        program.load_state_dict({name: value for name, value in entries.items() if value is not None})
 
 
 def test_states_go_to_the_device_of_their_layer() -> None:

@@ -44,6 +44,35 @@ def test_accuracy(dtype: torch.dtype, weighted: bool, options: dict[str, Any]) -
         assert_as_accurate_as_eager(loss, x, name="cross_entropy")
 
 
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+def test_logits_are_not_converted_before(dtype: torch.dtype, options: dict[str, Any]) -> None:
+    target, weight = targets(6, 37), torch.rand(37, device=DEVICE)
+    if "ignore_index" in options:
+        target = target.where(target >= 0, 2)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        return F.cross_entropy(wide.view(-1, 37), target, weight.to(wide.dtype), **options)
+
+    wide = torch.randn(2, 3, 50, device=DEVICE).to(dtype)
+    for x in (wide[..., :37].contiguous(), wide[..., 8:45]):
+        compiled = assert_as_accurate_as_eager(loss, x, name="upcast_cross_entropy")
+        assert "f32[2, 3, 37]" not in str(thunder.last_traces(compiled)[-1])
+
+
+def test_logits_of_float32_that_others_read_are_made() -> None:
+    def program(x: torch.Tensor) -> Any:
+        wide = x.float()
+        return F.cross_entropy(wide, torch.tensor([1, 2], device=DEVICE)), wide
+
+    compiled = thunder.jit(program, executors=["triton"])
+    x = torch.randn(2, 5, device=DEVICE).bfloat16()
+    torch.testing.assert_close(compiled(x), program(x))
+    assert "is read by others" in table(compiled)
+    assert "torch.nn.functional.cross_entropy  " in table(compiled)
+
+
 def results(program: Any, x: torch.Tensor, target: torch.Tensor) -> list[torch.Tensor]:
     leaf = x.detach().requires_grad_()
     loss = program(leaf, target)

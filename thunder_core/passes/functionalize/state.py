@@ -45,11 +45,11 @@ class State:
         if view.shows_all:
             return whole
         if view.parent is None:
-            return self._strided(view, whole)
+            return self._strided(view, whole, family)
         parent = self.current(view.parent) if view.parent.family is family else self.value_in(view.parent, family)
         if view.shows_parent:
             return parent
-        return self._replay(view, parent)
+        return self._replay(view, parent, family)
 
     def refresh(self, memory: Memory, family: Family) -> TensorProxy:
         """The value of the whole memory for ``family``, with the data that the latest write left."""
@@ -105,7 +105,7 @@ class State:
         assert isinstance(shown, TensorProxy)
         return self._written(view.parent, write_back(self.emitter, base, shown, value, step), family)
 
-    def _replay(self, view: View, parent: TensorProxy) -> TensorProxy:
+    def _replay(self, view: View, parent: TensorProxy, family: Family) -> TensorProxy:
         step = view.rebased(parent)
         names: dict[str, str] = {}
 
@@ -117,12 +117,13 @@ class State:
 
         fresh = replace(step, output=map_leaves(rename, step.output))
         self.emitter.lines.append(fresh)
-        self.replays.update({new: old for old, new in names.items()})
+        if view.family is family:  # to autograd it is another view otherwise
+            self.replays.update({new: old for old, new in names.items()})
         value = list(fresh.outputs())[view.position]
         assert isinstance(value, TensorProxy)
         return value
 
-    def _strided(self, view: View, whole: TensorProxy) -> TensorProxy:
+    def _strided(self, view: View, whole: TensorProxy, family: Family) -> TensorProxy:
         """A view that is only known by its place in memory."""
         self._check_reachable(view)
         value = replace(
@@ -135,7 +136,7 @@ class State:
         arguments = (tuple(view.proxy.shape), tuple(view.proxy.stride), view.relative_offset)
         with self.emitter.modes_of(view.step):
             self.emitter.call(operations.strided_view, (whole, *arguments), value)
-        if view.value is None:
+        if view.value is None or view.family is not family:  # to autograd it is not the same view
             return value
         self.replays[value.name] = view.value.name
         if view.value.requires_grad and not value.requires_grad:  # an input that autograd knows by itself

@@ -12,7 +12,15 @@ like any others. The tables give them their symbols (`thunder_core/symbols/table
 
 from thunder_core.symbols.composites.attention import rotary_embedding, scaled_softmax
 from thunder_core.symbols.composites.gating import geglu, swiglu
-from thunder_core.symbols.composites.loss import linear_cross_entropy
+from thunder_core.symbols.composites.loss import linear_cross_entropy, upcast_cross_entropy
 from thunder_core.symbols.composites.normalization import rms_norm
 
-__all__ = ["geglu", "linear_cross_entropy", "rms_norm", "rotary_embedding", "scaled_softmax", "swiglu"]
+__all__ = [
+    "geglu",
+    "linear_cross_entropy",
+    "rms_norm",
+    "rotary_embedding",
+    "scaled_softmax",
+    "swiglu",
+    "upcast_cross_entropy",
+]

@@ -19,9 +19,13 @@ ROWS: list[Row] = [
     _composite("scaled_softmax(input, scale, mask=None, dtype=None)"),
     _composite(
         "linear_cross_entropy(input, weight, target, bias=None, class_weight=None, ignore_index=-100, "
-        "reduction='mean', label_smoothing=0.0, upcast=False)",
+        "reduction='mean', label_smoothing=0.0, upcast=False, start=None, stop=None)",
         Tag.LOSS,
         Tag.MATMUL,
-        Tag.MATMUL,
+    ),
+    _composite(
+        "upcast_cross_entropy(input, target, class_weight=None, ignore_index=-100, reduction='mean', "
+        "label_smoothing=0.0)",
+        Tag.LOSS,
     ),
 ]

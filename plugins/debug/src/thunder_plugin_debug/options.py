@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import AfterValidator, Field, PositiveInt
 
 from thunder_core.plugins import TransformOptions
 
-_CALLABLE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$"
+_CALLABLE: Final = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$"
+
+
+def _callable(text: str) -> str:
+    if re.fullmatch(_CALLABLE, text) is None:
+        raise ValueError(f"must be package.module:function, not the text {text!r}")
+    return text
+
+
+Callable = Annotated[str, AfterValidator(_callable), Field(json_schema_extra={"pattern": _CALLABLE})]
+"""Where a function is."""
 
 
 class LineOptions(TransformOptions):
@@ -23,9 +34,9 @@ class LineOptions(TransformOptions):
 class LineCallbacksOptions(LineOptions):
     """Of the transform ``line_callbacks``. One of the two must be there."""
 
-    before_line: str | None = Field(default=None, pattern=_CALLABLE)
+    before_line: Callable | None = None
     """What is called with `(line, args, kwargs)` before each line: `package.module:function`."""
-    after_line: str | None = Field(default=None, pattern=_CALLABLE)
+    after_line: Callable | None = None
     """What is called with `(line, args, kwargs, result)` after each line."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -15,11 +15,14 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.passes.operations import restride, strided_view, strided_write
 from thunder_core.passes.proxies import is_view
 from thunder_plugin_inductor.compilers import missing_compiler
 from thunder_plugin_inductor.settings import settings_text
 
 _PLAIN = Context(grad_enabled=False, inference=False)
+BY_STRIDES: Final = "it goes to memory by strides, and Inductor chooses other ones for values inside of its regions"
+_BY_STRIDES: Final = (torch.as_strided, torch.Tensor.as_strided, strided_view, strided_write)
 
 
 def can_fuse(bound: BoundSymbol, matmul_inside: bool) -> bool | str:
@@ -28,6 +31,10 @@ def can_fuse(bound: BoundSymbol, matmul_inside: bool) -> bool | str:
     reason = unsuitable(tensors)
     if reason is not None:
         return reason
+    if bound.symbol.target in _BY_STRIDES:
+        return BY_STRIDES
+    if bound.symbol.target is restride:
+        return True
     if Tag.OPAQUE not in bound.symbol.tags and (Tag.ELEMENTWISE in bound.symbol.tags or is_view(bound)):
         return True
     try:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+import torch
 from torch._inductor import lowering
 from torch._inductor.decomposition import select_decomp_table
 from torch.utils.flop_counter import flop_registry
+
+from thunder_plugin_inductor.fusible import BY_STRIDES
+
+_BY_STRIDES: Final = (torch.ops.aten.as_strided, torch.ops.aten.as_strided_copy, torch.ops.aten.as_strided_scatter)
 
 
 def refusal(operator: Any, matmul_inside: bool) -> str | None:
@@ -14,6 +19,8 @@ def refusal(operator: Any, matmul_inside: bool) -> str | None:
     packet = getattr(operator, "overloadpacket", operator)
     if packet in flop_registry:
         return None if matmul_inside else f"{packet} is left to PyTorch's libraries (matmul: outside)"
+    if packet in _BY_STRIDES:
+        return BY_STRIDES
     if operator in lowering.fallbacks:
         return f"Inductor has no kernel of its own for {operator}"
     if operator in select_decomp_table() or operator in lowering.lowerings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -24,8 +25,11 @@ def formula(stride: tuple[int, ...]) -> Callable[..., torch.Tensor]:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> torch.Tensor:
+        mask = attn_mask
+        if mask is not None and mask.dtype is torch.bool:  # the operator would add its zeros and ones
+            mask = _added(mask, query, -math.inf)
         found, _ = torch._scaled_dot_product_attention_math(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
         if found.stride() == stride:
             return found
@@ -49,7 +53,12 @@ def with_additive_mask(masked: float) -> Callable[..., torch.Tensor]:
         *args: object,
         **kwargs: object,
     ) -> torch.Tensor:
-        added = torch.where(attn_mask, 0.0, masked).to(query.dtype)
+        added = _added(attn_mask, query, masked)
         return F.scaled_dot_product_attention(query, key, value, added, *args, **kwargs)  # type: ignore[arg-type]
 
     return attention
+
+
+def _added(mask: torch.Tensor, query: torch.Tensor, masked: float) -> torch.Tensor:
+    """What a bool mask adds to the products."""
+    return torch.where(mask, 0.0, masked).to(query.dtype)

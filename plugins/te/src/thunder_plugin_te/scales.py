@@ -51,12 +51,24 @@ class Scales:
         return {"scale": self.scale, "amax_history": self.history}
 
     def load_state_dict(self, state: Mapping[str, Tensor], what: str) -> None:
-        """Take both tensors over, into the memory that is in use."""
+        """Take both tensors over, into the memory that is in use.
+
+        Raises:
+            ValueError: one of them is missing, or they are not of as many tensors and steps.
+        """
         if not state:
             return
-        steps, own = state["amax_history"].shape[0], self.options.amax_history
+        count, own = len(self._known), self.options.amax_history
+        shapes = {"scale": (count,), "amax_history": (own, count)}
+        for name in shapes:
+            if name not in state:
+                raise ValueError(f"{what} has no {name}; it has {', '.join(state)}")
+        steps = len(state["amax_history"])
         if steps != own:
             raise ValueError(f"{what} has {steps} steps of history, and amax_history is {own}: set it to {steps}")
+        for name, shape in shapes.items():
+            if state[name].shape != shape:
+                raise ValueError(f"{what}: {name} has the shape {tuple(state[name].shape)}, not {shape}")
         if self.scale is None or self.history is None:
             self._allocate(state["scale"].device)
         assert self.scale is not None
@@ -140,7 +152,7 @@ class LayerScales:
         """
         for way, own in (("forward", self.forward), ("backward", self.backward)):
             part = {name.removeprefix(f"{way}_"): value for name, value in state.items() if name.startswith(way)}
-            own.load_state_dict(part, f"the state of {self.site}")
+            own.load_state_dict(part, f"the {way} state of {self.site}")
 
 
 def update(layers: Iterable[LayerScales]) -> None:

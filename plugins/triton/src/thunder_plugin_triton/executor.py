@@ -21,11 +21,21 @@ from thunder_plugin_triton import (
     rms_norm,
     rotary,
     softmax,
+    upcast_cross_entropy,
 )
 from thunder_plugin_triton.options import TritonOptions
 from thunder_plugin_triton.tuning import fixed_choice
 
-FAMILIES: Final = (rms_norm, layer_norm, softmax, cross_entropy, linear_cross_entropy_claims, rotary, gated)
+FAMILIES: Final = (
+    rms_norm,
+    layer_norm,
+    softmax,
+    cross_entropy,
+    upcast_cross_entropy,
+    linear_cross_entropy_claims,
+    rotary,
+    gated,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def normalize(
 
     def launch(chosen: Configuration) -> None:
         kernels.normalize_rows[(-(-rows // chosen["ROWS"]),)](
-            input, weight, bias, output, statistics, rows, width, row_stride, eps, **chosen
+            input, weight, bias, output, statistics, rows, width, row_stride, float(eps), **chosen
         )  # fmt: skip
 
     _FORWARD.run(input.device, (width, rows_bucket(rows), input.dtype, weight is None), launch)

@@ -27,9 +27,11 @@ def run(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     upcast: bool = False,
+    start: int | None = None,
+    stop: int | None = None,
 ) -> Tensor:
     """The composite without gradients."""
-    rows, weights = input.reshape(-1, input.shape[-1]), weights_of(class_weight)
+    rows, weights = _rows(input, start, stop), weights_of(class_weight)
     sums = new_sums(rows, weight, bias)
     pass_over_chunks(rows, weight, target, bias, weights, ignore_index, label_smoothing, None, sums)
     dtype = torch.float32 if upcast else input.dtype
@@ -48,24 +50,26 @@ def _forward(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     upcast: bool = False,
+    start: int | None = None,
+    stop: int | None = None,
 ) -> tuple[Tensor, tuple[Any, ...]]:
     """The loss, and what `backward` takes: the gradients for a cotangent of 1, and a factor of float32.
 
     Gradients of float16 are those of the sum of losses, as divided by many tokens they would be too small for it: the
     factor divides them. It is None for other dtypes.
     """
-    rows, weights = input.reshape(-1, input.shape[-1]), weights_of(class_weight)
+    rows, weights = _rows(input, start, stop), weights_of(class_weight)
     classes, dtype = weight.shape[0], torch.float32 if upcast else input.dtype
     scale = factor = torch.ones((), dtype=torch.float32, device=input.device)
     if reduction == "mean":
         total = total_weight(target, weights, classes, ignore_index)
-        scale = torch.where(total == 0, 0.0, 1 / total)  # without any target gradients are zeros, as in eager PyTorch
-    if input.dtype is torch.float16:
-        scale, factor = factor, scale
+        scale = 1 / total  # infinity without any target: kernels multiply rows by it that have one
+        if input.dtype is torch.float16:
+            scale, factor = (torch.where(total == 0, *pair) for pair in ((scale, factor), (factor, scale)))
     sums = new_sums(rows, weight, bias, *wanted)
     pass_over_chunks(rows, weight, target, bias, weights, ignore_index, label_smoothing, scale, sums)
     loss, _ = reduced(sums.losses, target, weights, classes, dtype, ignore_index, reduction)
-    return loss, _residuals(sums, input, factor)
+    return loss, _residuals(sums, input, factor, start, stop)
 
 
 def _fake(
@@ -74,32 +78,55 @@ def _fake(
     weight: Tensor,
     target: Tensor,
     bias: Tensor | None = None,
-    *others: Any,
+    class_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
     upcast: bool = False,
-    **more: Any,
+    start: int | None = None,
+    stop: int | None = None,
 ) -> tuple[Tensor, tuple[Any, ...]]:
     """`_forward` without computing."""
-    wide = upcast or (len(others) > 4 and others[4])
     factor, loss = input.new_empty((), dtype=torch.float32), input.new_empty((), dtype=torch.float32)
-    sums = new_sums(input.reshape(-1, input.shape[-1]), weight, bias, *wanted)
-    return loss if wide else loss.to(input.dtype), _residuals(sums, input, factor)
+    sums = new_sums(_rows(input, start, stop), weight, bias, *wanted)
+    return loss if upcast else loss.to(input.dtype), _residuals(sums, input, factor, start, stop)
 
 
-def _residuals(sums: Sums, input: Tensor, factor: Tensor) -> tuple[Any, ...]:
-    of_input = None if sums.of_input is None else sums.of_input.view(input.shape)
-    return of_input, sums.of_weight, sums.of_bias, factor if input.dtype is torch.float16 else None, input.dtype
+def _rows(input: Tensor, start: int | None, stop: int | None) -> Tensor:
+    """``[N, K]``: those that have logits."""
+    chosen = input if start is None and stop is None else input[..., start:stop, :]
+    return chosen.reshape(-1, input.shape[-1])
+
+
+def _residuals(sums: Sums, input: Tensor, factor: Tensor, start: int | None, stop: int | None) -> tuple[Any, ...]:
+    place = tuple(input.shape), start, stop
+    return (
+        *(sums.of_input, sums.of_weight, sums.of_bias),
+        *(factor if input.dtype is torch.float16 else None, input.dtype, place),
+    )
 
 
 def backward(
     residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """The gradients for this cotangent. Those kept stay as they are, for another backward."""
-    of_input, of_weight, of_bias, factor, dtype = residuals
+    of_input, of_weight, of_bias, factor, dtype, place = residuals
     found: list[Tensor | None] = [None] * len(wanted)
     for position, gradient in ((0, of_input), (1, of_weight), (3, of_bias)):
         if position < len(wanted) and wanted[position]:
-            found[position] = _scaled(gradient, cotangents[0], factor, dtype)
+            scaled = _scaled(gradient, cotangents[0], factor, dtype)
+            found[position] = scaled if position else _placed(scaled, *place)
     return tuple(found)
+
+
+def _placed(rows: Tensor, shape: tuple[int, ...], start: int | None, stop: int | None) -> Tensor:
+    """The gradient of the whole input; zeros where it has no logits."""
+    if start is None and stop is None:
+        return rows.view(shape)
+    whole = rows.new_zeros(shape)
+    chosen = whole[..., start:stop, :]
+    chosen.copy_(rows.view(chosen.shape))
+    return whole
 
 
 def _scaled(gradient: Tensor, cotangent: Tensor, factor: Tensor | None, dtype: torch.dtype) -> Tensor:

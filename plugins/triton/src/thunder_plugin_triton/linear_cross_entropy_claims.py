@@ -28,18 +28,24 @@ def check(
     reduction: Any = "mean",
     label_smoothing: Any = 0.0,
     upcast: Any = False,
+    start: Any = None,
+    stop: Any = None,
 ) -> bool | str:
     """What the kernels take."""
     reason = need.tensors(input=input, weight=weight, bias=bias, class_weight=class_weight)
     if reason is not None:
         return reason
-    return _refusal(input, weight, target, bias, class_weight, ignore_index, reduction, label_smoothing) or True
+    return (
+        _refusal(input, weight, bias, class_weight, ignore_index, reduction, label_smoothing)
+        or ("there are no elements" if _rows(input, start, stop) == 0 else None)
+        or loss_needs.targets(target, (_rows(input, start, stop),), input.device)
+        or True
+    )
 
 
 def _refusal(
     input: TensorProxy,
     weight: TensorProxy,
-    target: TensorProxy,
     bias: TensorProxy | None,
     class_weight: TensorProxy | None,
     ignore_index: Any,
@@ -54,12 +60,20 @@ def _refusal(
         return "reduction 'none' with gradients: they are computed before the cotangent of each row is known"
     return (
         loss_needs.known_sizes(input, weight)
-        or (None if input.contiguous and weight.contiguous else "input or weight is not contiguous")
-        or loss_needs.targets(target, (input.numel // input.shape[-1],), input.device)
+        or (None if weight.contiguous else "weight is not contiguous")
         or need.parameter("bias", bias, weight.shape[:1])
         or loss_needs.class_weights(class_weight, weight.shape[0])
         or loss_needs.numbers(ignore_index, reduction, label_smoothing)
     )
+
+
+def _rows(input: TensorProxy, start: int | None, stop: int | None) -> int:
+    """How many have logits."""
+    rows: int = input.numel // input.shape[-1]
+    if input.ndim < 2:
+        return rows
+    tokens = input.shape[-2]
+    return rows // tokens * len(range(tokens)[start:stop])
 
 
 def pair(input: TensorProxy, weight: TensorProxy, target: TensorProxy, *others: Any, **more: Any) -> DerivativePair:

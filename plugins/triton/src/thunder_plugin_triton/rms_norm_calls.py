@@ -36,7 +36,7 @@ def normalize(
 
     def launch(chosen: Configuration) -> None:
         kernels.normalize_rows[(-(-rows // chosen["ROWS"]),)](
-            input, weight, output, scales, rows, width, row_stride, eps,
+            input, weight, output, scales, rows, width, row_stride, float(eps),
             UNIT_OFFSET=unit_offset, ROUNDED=rounded, **chosen,
         )  # fmt: skip
 

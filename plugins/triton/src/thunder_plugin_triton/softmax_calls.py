@@ -24,7 +24,7 @@ def softmax_into(input: Tensor, scale: float, mask: Tensor | None, output: Tenso
     rows = input.numel() // width
     if rows == 0:
         return
-    masking = _mask_layout(input, mask)
+    masking, scale = _mask_layout(input, mask), float(scale)
     key = (width, rows_bucket(rows), input.dtype, output.dtype, mask is None)
     input, row_stride = with_row_stride(input, width)
 
@@ -50,6 +50,7 @@ def gradient_of(result: Tensor, cotangent: Tensor, scale: float, dtype: torch.dt
     if rows == 0:
         return gradient
     cotangent, stride = with_row_stride(cotangent, width)
+    scale = float(scale)
 
     def launch(chosen: Configuration) -> None:
         kernels.gradients_of_rows[(-(-rows // chosen["ROWS"]),)](

@@ -1,6 +1,7 @@
-"""The loss of a language model: linear layer, conversion, flattening, cross entropy; the latter two in any order.
+"""The loss of a language model: linear layer, a choice of positions, conversion, flattening, cross entropy.
 
-A program whose result has the logits as well needs them in memory, so it has no match.
+A program whose result has the logits as well needs them in memory, so it has no match with the linear layer; converted
+logits that nobody else reads then need not exist.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import torch
 import torch.nn.functional as F
 
 from thunder_core.passes.patterns.pattern import Pattern
-from thunder_core.symbols.composites import linear_cross_entropy
+from thunder_core.symbols.composites import linear_cross_entropy, upcast_cross_entropy
 
 Tensor = torch.Tensor
 Step = Callable[[Tensor], Tensor]
+Part = Callable[[Tensor, int | None, int | None], Tensor]
 
 
-def _loss(
+def _linear_loss(
     steps: tuple[Step, ...],
     input: Tensor,
     weight: Tensor,
@@ -31,15 +33,56 @@ def _loss(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     logits = F.linear(input, weight, bias)
+    return _loss(steps, logits, target, class_weight, ignore_index, reduction, label_smoothing)
+
+
+def _linear_loss_of_part(
+    before: tuple[Step, ...],
+    part: Part,
+    after: tuple[Step, ...],
+    input: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    start: int | None,
+    stop: int | None,
+    bias: Tensor | None = None,
+    class_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    def cut(logits: Tensor) -> Tensor:
+        return part(logits, start, stop)
+
+    steps = (*before, cut, *after)
+    return _linear_loss(steps, input, weight, target, bias, class_weight, ignore_index, reduction, label_smoothing)
+
+
+def _loss(
+    steps: tuple[Step, ...],
+    input: Tensor,
+    target: Tensor,
+    class_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
     for step in steps:
-        logits = step(logits)
+        input = step(input)
     options: dict[str, Any] = {"reduction": reduction, "label_smoothing": label_smoothing}
-    return F.cross_entropy(logits, target, class_weight, ignore_index=ignore_index, **options)
+    return F.cross_entropy(input, target, class_weight, ignore_index=ignore_index, **options)
 
 
 def upcast(logits: Tensor) -> Tensor:
     """``logits.float()``, except for float64."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def narrow_upcast(logits: Tensor) -> Tensor:
+    """``logits.float()`` of those for which it is a conversion."""
+    if logits.dtype.itemsize >= torch.float32.itemsize:
+        raise TypeError(f"{logits.dtype} is not converted")
+    return logits.to(torch.float32)
 
 
 def view(logits: Tensor) -> Tensor:
@@ -53,8 +96,8 @@ def reshape(logits: Tensor) -> Tensor:
 
 
 def flatten(logits: Tensor) -> Tensor:
-    """``logits.flatten(0, 1)``."""
-    return logits.flatten(0, 1)
+    """``logits.flatten(0, 1)``, of more dimensions ``logits.flatten(0, 2)`` and so on."""
+    return logits.flatten(0, logits.ndim - 2)
 
 
 def flatten_rows(logits: Tensor) -> Tensor:
@@ -62,31 +105,70 @@ def flatten_rows(logits: Tensor) -> Tensor:
     return logits.flatten(0, -2)
 
 
-_SAMPLE = {
-    "weight": "bf16[7, 8]",
-    "target": "i64[6]",
-    "bias": "bf16[7]",
-    "ignore_index": -371,
-    "reduction": "sum",
-    "label_smoothing": 0.0371,
-}
+def contiguous(logits: Tensor) -> Tensor:
+    """``logits.contiguous()``, before ``view``."""
+    return logits.contiguous()
+
+
+def columns(logits: Tensor, start: int | None, stop: int | None) -> Tensor:
+    """``logits[:, :-1]``."""
+    return logits[:, start:stop]
+
+
+def whole_columns(logits: Tensor, start: int | None, stop: int | None) -> Tensor:
+    """``logits[:, :-1, :]``."""
+    return logits[:, start:stop, :]
+
+
+def last_but_one(logits: Tensor, start: int | None, stop: int | None) -> Tensor:
+    """``logits[..., :-1, :]``, as in Transformers until 4.45."""
+    return logits[..., start:stop, :]
+
+
+_OPTIONS = {"ignore_index": -371, "reduction": "sum", "label_smoothing": 0.0371}
+_SAMPLE = {"weight": "bf16[7, 8]", "target": "i64[6]", "bias": "bf16[7]", **_OPTIONS}
+_SAMPLE_OF_PART = {**_SAMPLE, "input": "bf16[2, 9, 8]", "start": 3, "stop": 6}
+_FLAT = (view, reshape, flatten, flatten_rows)
+
+
+def _weights(*steps: Step) -> dict[str, str]:
+    return {"class_weight": "bf16[7]" if upcast not in steps else "f32[7]"}
 
 
 def _row(*steps: Step) -> Pattern:
-    sample = {
-        **_SAMPLE,
-        "input": "bf16[6, 8]" if steps in ((), (upcast,)) else "bf16[2, 3, 8]",
-        "class_weight": "f32[7]" if upcast in steps else "bf16[7]",
-    }
-    return Pattern(linear_cross_entropy, partial(_loss, steps), sample, {"upcast": True} if upcast in steps else {})
+    sample = {**_SAMPLE, **_weights(*steps), "input": "bf16[6, 8]" if steps in ((), (upcast,)) else "bf16[2, 3, 8]"}
+    return Pattern(
+        linear_cross_entropy, partial(_linear_loss, steps), sample, {"upcast": True} if upcast in steps else {}
+    )
+
+
+def _row_of_part(part: Part, *after: Step, before: tuple[Step, ...] = ()) -> Pattern:
+    sample = {**_SAMPLE_OF_PART, **_weights(*before, *after)}
+    arguments = {"upcast": True} if upcast in (*before, *after) else {}
+    return Pattern(linear_cross_entropy, partial(_linear_loss_of_part, before, part, after), sample, arguments)
+
+
+def _upcast_row(*steps: Step) -> Pattern:
+    shape = "bf16[6, 7]" if len(steps) == 1 else "bf16[2, 3, 7]"
+    sample = {"input": shape, "target": "i64[6]", "class_weight": "f32[7]", **_OPTIONS}
+    return Pattern(upcast_cross_entropy, partial(_loss, steps), sample)
 
 
 PATTERNS = [
-    *[
-        _row(*steps)
-        for flat in (view, reshape, flatten, flatten_rows)
-        for steps in ((flat,), (upcast, flat), (flat, upcast))
-    ],
+    *[_row(*steps) for flat in _FLAT for steps in ((flat,), (upcast, flat), (flat, upcast))],
     _row(),
     _row(upcast),
+    *[
+        row
+        for part in (columns, whole_columns, last_but_one)
+        for flat in ((reshape,), (contiguous, view), (flatten,))
+        for row in (
+            _row_of_part(part, *flat),
+            _row_of_part(part, *flat, before=(upcast,)),
+            _row_of_part(part, upcast, *flat),
+            _row_of_part(part, *flat, upcast),
+        )
+    ],
+    _upcast_row(narrow_upcast),
+    *[_upcast_row(*steps) for flat in _FLAT for steps in ((narrow_upcast, flat), (flat, narrow_upcast))],
 ]

@@ -38,6 +38,11 @@ def litgpt(input: Tensor, weight: Tensor, eps: float) -> Tensor:
     return (_normalized_by_product(_wide(input), eps) * _wide(weight)).to(input.dtype)
 
 
+def litgpt_by_power(input: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The same with ``pow(2)``."""
+    return (_normalized(_wide(input), eps) * _wide(weight)).to(input.dtype)
+
+
 def promoted(input: Tensor, weight: Tensor, eps: float) -> Tensor:
     """``Olmo2RMSNorm`` in Transformers, which leaves the conversion of the weight to promotion."""
     return (weight * _normalized(_wide(input), eps)).to(input.dtype)
@@ -48,6 +53,22 @@ def llama(input: Tensor, weight: Tensor, eps: float) -> Tensor:
     return weight * _normalized(_wide(input), eps).to(input.dtype)
 
 
+def llama_by_product(input: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The same with ``x * x``."""
+    return weight * _normalized_by_product(_wide(input), eps).to(input.dtype)
+
+
+def llama_of_meta(input: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """``RMSNorm`` of Meta's own Llama, which converts by ``type_as``."""
+    return weight * _normalized(_wide(input), eps).type_as(input)
+
+
+def t5(input: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """``T5LayerNorm`` in Transformers, which leaves the conversion of the input to promotion."""
+    scales = torch.rsqrt(_wide(input).pow(2).mean(-1, keepdim=True) + eps)
+    return weight * (input * scales).to(input.dtype)
+
+
 _SAMPLE = {"input": "bf16[2, 3, 8]", "weight": "bf16[8]", "eps": 0.0371}
 _OFFSET = {"unit_offset": True}
 
@@ -55,6 +76,7 @@ PATTERNS = [
     Pattern(rms_norm, gemma, _SAMPLE, _OFFSET),
     Pattern(rms_norm, litgpt_unit_offset, _SAMPLE, _OFFSET),
     Pattern(rms_norm, litgpt, _SAMPLE),
+    Pattern(rms_norm, litgpt_by_power, _SAMPLE),
     Pattern(rms_norm, promoted, _SAMPLE),
-    Pattern(rms_norm, llama, _SAMPLE, {"rounded": True}),
+    *[Pattern(rms_norm, row, _SAMPLE, {"rounded": True}) for row in (llama, llama_by_product, llama_of_meta, t5)],
 ]

@@ -1,0 +1,74 @@
+"""Lines that go to memory by strides, and memory that several inputs show: Inductor chooses strides of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from thunder_plugin_inductor import compilers
+from thunder_plugin_inductor.fusible import BY_STRIDES
+
+pytestmark = pytest.mark.skipif(
+    compilers.missing_compiler("cpu") is not None, reason=str(compilers.missing_compiler("cpu"))
+)
+
+
+def of_a_part(x: torch.Tensor) -> Any:
+    y = (x + 1)[:, 1:]
+    return y.as_strided((2, 2), (4, 1)) * 2, torch.as_strided(y, (2, 2), (4, 1), 0) * 3
+
+
+def of_a_transposed(x: torch.Tensor) -> Any:
+    y = x.t() * 2
+    return y.diagonal().as_strided((2,), (5,)) + y.sum()
+
+
+PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {"a part": of_a_part, "transposed": of_a_transposed}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_seen_by_strides(name: str) -> None:
+    x = torch.randn(4, 4, requires_grad=True)
+    results = []
+    program = thunder.jit(PROGRAMS[name], executors=["inductor"])
+    for run in (program, PROGRAMS[name]):
+        values = torch.utils._pytree.tree_leaves(run(x))
+        results.append([*values, *torch.autograd.grad(sum(value.sum() for value in values), x)])
+    torch.testing.assert_close(*results)
+    assert BY_STRIDES in str(thunder.explain(program).decisions)
+
+
+def shown_twice(whole: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two tensors in one memory, neither of them a view to autograd."""
+    return whole.as_strided((3, 4), (16, 1), 1).detach(), whole.as_strided((2, 4), (16, 1), 17).detach()
+
+
+def write_both(one: torch.Tensor, other: torch.Tensor, added: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+    detached = other.detach().add_(1)
+    one.add_(added.clone())
+    detached[0] = row[0]
+    return added
+
+
+def keep_what_is_overwritten(
+    one: torch.Tensor, other: torch.Tensor, added: torch.Tensor, row: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    before = other * 1
+    one.mul_(2)
+    other[1] = added[0]
+    return before, one + 1, other.sum() + row.sum()
+
+
+@pytest.mark.parametrize("program", [write_both, keep_what_is_overwritten])
+def test_writes_to_memory_that_two_inputs_show(program: Callable[..., Any]) -> None:
+    added, row = torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
+    memory = torch.randn(8, 16)
+    seen = []
+    for run in (thunder.jit(program, executors=["inductor"]), program):
+        whole = memory.clone()
+        seen.append((run(*shown_twice(whole), added, row), whole))
+    torch.testing.assert_close(*seen)

@@ -1,0 +1,114 @@
+"""Cross entropy of logits in half precision that are converted to float32 before: the kernels read them as they are."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from thunder_core.executors import Claim, DerivativePair
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.symbols import composites
+from thunder_plugin_triton import conditions as need
+from thunder_plugin_triton import cross_entropy_conditions as loss_needs
+from thunder_plugin_triton.cross_entropy_reduction import reduced, weights_of
+from thunder_plugin_triton.cross_entropy_rows import gradient_of, losses_of
+from thunder_plugin_triton.options import TritonOptions
+
+
+def run(
+    input: Tensor,
+    target: Tensor,
+    class_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """The composite without what backward needs."""
+    return _loss(None, input, target, class_weight, ignore_index, reduction, label_smoothing)[0]
+
+
+def forward(
+    input: Tensor,
+    target: Tensor,
+    class_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> tuple[Tensor, tuple[Any, ...]]:
+    """The composite, and what `backward` takes: the logits, and a number of float32 for each row."""
+    _, residuals = fake(input, target, class_weight, ignore_index, reduction, label_smoothing)
+    loss, total = _loss(residuals[3], input, target, class_weight, ignore_index, reduction, label_smoothing)
+    return loss, (*residuals[:4], total, *residuals[5:])
+
+
+def fake(
+    input: Tensor,
+    target: Tensor,
+    class_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> tuple[Tensor, tuple[Any, ...]]:
+    """`forward` without computing."""
+    rows = target.shape[:1]
+    logsumexps, total, loss = (
+        input.new_empty(shape, dtype=torch.float32) for shape in (rows, (), rows if reduction == "none" else ())
+    )
+    return loss, (input, target, class_weight, logsumexps, total, ignore_index, reduction, label_smoothing)
+
+
+def backward(
+    residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """The gradient of the logits, in their dtype and contiguous."""
+    if not wanted[0]:
+        return (None,) * len(wanted)
+    input, *others = residuals
+    gradient = gradient_of(cotangents[0], input.reshape(-1, input.shape[-1]), *others)
+    return (gradient.view(input.shape), *[None] * (len(wanted) - 1))
+
+
+def _loss(
+    logsumexps: Tensor | None,
+    input: Tensor,
+    target: Tensor,
+    class_weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+) -> tuple[Tensor, Tensor]:
+    """The loss, and the total of weights; ``logsumexps``, where it is there, is written."""
+    rows, weights = input.reshape(-1, input.shape[-1]), weights_of(class_weight)
+    losses = losses_of(rows, target, weights, ignore_index, label_smoothing, logsumexps=logsumexps)
+    return reduced(losses, target, weights, rows.shape[1], torch.float32, ignore_index, reduction)
+
+
+def check(
+    input: TensorProxy,
+    target: TensorProxy,
+    class_weight: TensorProxy | None = None,
+    ignore_index: Any = -100,
+    reduction: Any = "mean",
+    label_smoothing: Any = 0.0,
+) -> bool | str:
+    """What the kernels take."""
+    return (
+        need.tensors(input=input, class_weight=class_weight)
+        or ("logits of one row are not implemented" if input.ndim < 2 else None)
+        or loss_needs.known_sizes(input)
+        or need.rows(input)
+        or loss_needs.targets(target, (input.numel // input.shape[-1],), input.device)
+        or loss_needs.class_weights(class_weight, input.shape[-1])
+        or loss_needs.numbers(ignore_index, reduction, label_smoothing)
+        or True
+    )
+
+
+PAIR: Final = DerivativePair(forward, backward, fake)
+
+
+def claims(options: TritonOptions) -> tuple[Claim, ...]:
+    """The composite."""
+    return (Claim(composites.upcast_cross_entropy, run, check, PAIR, variant="rows"),)
