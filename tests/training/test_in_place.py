@@ -243,6 +243,28 @@ def test_value_that_brings_a_gradient_to_a_plain_input() -> None:
     assert_same(lambda: program, scenario)
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_inputs_that_are_views_of_one_tensor(recorded: bool) -> None:
+    """What is written to one brings its gradient to the other; an error, as eager's, where autograd saw no views."""
+
+    def program(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+        x[..., 0] = z.sum()
+        return y * 2, x + 1, y.clone()
+
+    def scenario(function: Any) -> Any:
+        z = leaf(3, 4)
+        with torch.set_grad_enabled(recorded):
+            part = torch.zeros(6, 8)[::2, 1:5]
+            x = part.t()
+        results: list[Any] = []
+        error = raised(lambda: results.extend(function(x, part, z)))
+        if error is None:
+            loss_of((*results, part, x)).backward()
+        return error, [value.requires_grad for value in (*results, x, part)], z
+
+    assert_same(lambda: program, scenario)
+
+
 class Cache(nn.Module):
     """A buffer that is written with values that require grad, as a key-value cache in training is."""
 

@@ -141,10 +141,16 @@ def make_fake(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | N
     return fake
 
 
-def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False) -> FakeTensor:
-    """A fake with the metadata of ``proxy`` that shares the storage of ``base``."""
-    with torch.inference_mode(False), torch.set_grad_enabled(proxy.requires_grad and not leaf):
-        source = base.detach() if leaf else base  # autograd looks at writes to views
+def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False, recorded: bool | None = None) -> FakeTensor:
+    """A fake with the metadata of ``proxy`` that shares the storage of ``base``.
+
+    Args:
+        leaf: it is no view of ``base`` to autograd, which looks at writes to views.
+        recorded: whether the view was made while autograd recorded; by default if it requires grad.
+    """
+    recorded = proxy.requires_grad if recorded is None else recorded
+    with torch.inference_mode(False), torch.set_grad_enabled(recorded and not leaf):
+        source = base.detach() if leaf else base
         source = source if base.dtype == proxy.dtype else source.view(proxy.dtype)
         fake: FakeTensor = source.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[assignment]
         if leaf and proxy.requires_grad:

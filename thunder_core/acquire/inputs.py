@@ -39,6 +39,7 @@ class Inputs:
         self._opaque: dict[int, OpaqueProxy] = {}
         self._made: list[Any] = []
         self._by_storage: dict[int, Variable] = {}
+        self._by_base: dict[int, Variable] = {}
         self._originals: dict[int, TensorProxy] = {}
 
     def close(self) -> None:
@@ -48,6 +49,7 @@ class Inputs:
         self._made.clear()
         self._variables.clear()
         self._by_storage.clear()
+        self._by_base.clear()
         self._source_of = lambda _: None
 
     def lift(self, tensor: torch.Tensor) -> Variable:
@@ -121,13 +123,18 @@ class Inputs:
         variable = Variable(proxy, constant=constant, location=user_location(3))
         with recorder.mode.observing():
             if sibling is not None:
-                variable.fake = make_alias(recorder.fake(sibling), proxy, leaf=tensor.is_leaf)
+                related = self._by_base.get(_base_of(tensor))
+                if related is None or (tensor.is_leaf and tensor.requires_grad):
+                    variable.fake = make_alias(recorder.fake(sibling), proxy, leaf=tensor.is_leaf)
+                else:  # views of one tensor: what is written to one of them concerns the others
+                    variable.fake = make_alias(recorder.fake(related), proxy, recorded=_is_recorded(tensor))
             else:
                 size = tensor.untyped_storage().nbytes() // max(tensor.element_size(), 1)
                 make = make_fake if tensor.is_leaf else make_derived
                 variable.fake = make(recorder.mode, proxy, storage_size=size if _shows_part(tensor, size) else None)
                 recorder.bind_storage(variable.fake, storage)
                 self._by_storage[address] = variable
+            self._by_base.setdefault(_base_of(tensor), variable)
             if tensor.is_conj():
                 variable.fake = variable.fake.conj()  # type: ignore[assignment]
             if tensor.is_neg():
@@ -162,6 +169,18 @@ class Inputs:
         self.proxies.append(proxy)
         self.sources.append(source)
         self.objects.append(value)
+
+
+def _base_of(tensor: torch.Tensor) -> int:
+    """Identity of what autograd takes the tensor for a view of: itself, if for none."""
+    base = tensor if tensor._base is None else tensor._base
+    return base._cdata
+
+
+def _is_recorded(tensor: torch.Tensor) -> bool:
+    """Whether autograd takes writes to a view; not for those that were made under `torch.no_grad`, say."""
+    autograd = torch._C._autograd
+    return tensor._base is None or autograd._get_creation_meta(tensor) == autograd.CreationMeta.DEFAULT
 
 
 def _shows_part(tensor: torch.Tensor, storage_size: int) -> bool:
