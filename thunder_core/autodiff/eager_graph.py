@@ -16,6 +16,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.operations import with_strides
 
+End = GradientEdge | torch.Tensor
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EagerGraph:
@@ -31,8 +33,8 @@ class EagerGraph:
     """
 
     sources: tuple[torch.Tensor, ...]
-    inputs: tuple[GradientEdge, ...]
-    outputs: tuple[GradientEdge | None, ...]
+    inputs: tuple[End, ...]
+    outputs: tuple[End | None, ...]
 
 
 def record_graph(
@@ -52,17 +54,22 @@ def record_graph(
         sources = {id(leaves[position]): leaves[position].detach().requires_grad_() for position in wanted}
         # computed tensors, as in the program: a user's function may write them
         inputs = {key: _computed(source) for key, source in sources.items()}
-        entries = tuple([get_gradient_edge(tensor) for tensor in inputs.values()])
+        entries = tuple([_edge(tensor) for tensor in inputs.values()])
         args, kwargs = map_leaves(lambda leaf: inputs.get(id(leaf), leaf), (args, kwargs))
         result = function(*args, **kwargs)
-        graph = EagerGraph(tuple(sources.values()), entries, tuple(map(_edge, iterate_leaves(result))))
+        graph = EagerGraph(tuple(sources.values()), entries, tuple(map(_exit, iterate_leaves(result))))
     with torch.no_grad():
         detached = map_leaves(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, result)
     return detached, graph
 
 
-def _edge(leaf: Any) -> GradientEdge | None:
-    return get_gradient_edge(leaf) if isinstance(leaf, torch.Tensor) and leaf.requires_grad else None
+def _edge(tensor: torch.Tensor) -> End:
+    """Sparse tensors are no views, nor can PyTorch tell the edge of those that are leaves."""
+    return get_gradient_edge(tensor) if tensor.layout is torch.strided else tensor
+
+
+def _exit(leaf: Any) -> End | None:
+    return _edge(leaf) if isinstance(leaf, torch.Tensor) and leaf.requires_grad else None
 
 
 def _as_expected(gradient: torch.Tensor | None, source: torch.Tensor) -> torch.Tensor:
@@ -96,7 +103,8 @@ def gradients_of(
     if pairs:
         keep: bool = torch._C._autograd._get_current_graph_task_keep_graph()
         outputs, given = zip(*pairs, strict=True)
-        gradients = torch.autograd.grad(outputs, graph.inputs, given, retain_graph=keep, allow_unused=True)
+        inputs: Any = graph.inputs  # PyTorch takes tensors and edges in one sequence, and says so in words alone
+        gradients = torch.autograd.grad(outputs, inputs, given, retain_graph=keep, allow_unused=True)
     return tuple(
         [
             _as_expected(gradient, source) if must else gradient
