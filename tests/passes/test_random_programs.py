@@ -1,4 +1,4 @@
-"""Random programs: eager, acquired, functional and with in-place calls put back must look the same to a caller."""
+"""Random programs: eager, compiled and at each stage of that must look the same to a caller."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+import thunder
 from tests.passes.compare_runs import assert_same, observe
 from tests.passes.programs import acquire_program, functionalize, run_functionalized
 from tests.passes.random_programs import OPERATIONS, Step, make_inputs, make_program
@@ -81,3 +82,23 @@ def check(kind: int, program_steps: list[Step], results: list[int], grad: bool) 
 def test_random_program(kind: int, program_steps: list[Step], results: list[int], grad: bool) -> None:
     torch.manual_seed(0)
     check(kind, program_steps, results, grad)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 11), steps, st.lists(st.integers(0, 20), min_size=1, max_size=3), st.booleans())
+@example(0, [(28, 4, 12, 3)], [10], True)  # autograd differentiates what is written to an argument
+@example(7, [(3, 9, 1, 3), (37, 20, 16, 3), (24, 10, 1, 4)], [17], True)  # views of one tensor
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_random_program(kind: int, program_steps: list[Step], results: list[int], grad: bool) -> None:
+    """With gradients, by the reference executor."""
+    program = make_program(program_steps, results, grad)
+    try:
+        expected = observe(lambda inputs: program(*inputs), make_inputs(kind))
+    except (RuntimeError, IndexError, TypeError):
+        assume(False)
+    compiled = thunder.jit(program, executors=[])
+    try:
+        actual = observe(lambda inputs: compiled(*inputs), make_inputs(kind))
+    except (ThunderError, RuntimeError):
+        assume(False)
+    assert_same(expected, actual)
