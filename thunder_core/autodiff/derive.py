@@ -35,10 +35,11 @@ def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
     """
     if calls_hooks_later(query.bound):
         return derive_by_hook(query)
-    key = _key(query, executors)
+    own = _key(query)
+    key = None if own is None else (own, *executors)
     known = _cache.get(key) if key is not None else None
     if known is None:
-        known = _find(query, executors)
+        known = _find(query, executors, own)
         if key is not None:
             with _lock:
                 _cache[key] = known
@@ -47,7 +48,7 @@ def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
     return known
 
 
-def _find(query: Query, executors: Sequence[Executor]) -> Derivative:
+def _find(query: Query, executors: Sequence[Executor], key: Any) -> Derivative:
     """Ask everybody in turn.
 
     What the executors answer is with the derivative: the line may no longer stand in forward when they are asked who
@@ -63,14 +64,13 @@ def _find(query: Query, executors: Sequence[Executor]) -> Derivative:
     if isinstance(pair, Declined):
         answers = (*answers[:-1], pair)
         failures += [pair.reason] if pair.failed else []
-    formula = _formula(query)
+    formula = _formula(query, key)
     reason = "; ".join([*failures, *([formula.reason] if formula.reason else [])])
     return replace(formula, reason=reason, answers=answers)
 
 
-def _formula(query: Query) -> Derivative:
+def _formula(query: Query, key: Any) -> Derivative:
     """What depends on no executor: known to other processes, or found now."""
-    key = _key(query, ())
     known = kept_derivatives.read(key, query)
     if known is not None:
         return known
@@ -88,7 +88,7 @@ def _formula(query: Query) -> Derivative:
     return derive_by_eager(query, "; ".join(failures))
 
 
-def _key(query: Query, executors: Sequence[Executor]) -> Any:
+def _key(query: Query) -> Any:
     bound = query.bound
     assert bound.context is not None
     key = call_key(bound, bound.context)
@@ -99,4 +99,4 @@ def _key(query: Query, executors: Sequence[Executor]) -> Any:
     strides = tuple([query.cotangent_strides.get(proxy.name) for proxy in outputs_of(bound)])
     names: dict[str, int] = {}  # which arguments are one value
     same = tuple([names.setdefault(proxy.name, len(names)) for proxy in inputs_of(bound)])
-    return (key, wanted, reached, strides, same, tuple(executors))
+    return (key, wanted, reached, strides, same)

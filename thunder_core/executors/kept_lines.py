@@ -1,10 +1,11 @@
-"""Lines as bytes, for tables that processes share."""
+"""What was found out about lines, in tables that processes share."""
 
 from __future__ import annotations
 
 import io
 import pickle
 from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from thunder_core.executors.hardware import hardware, software, source_hash
@@ -16,16 +17,48 @@ from thunder_core.ir.symbol import CallStyle, Symbol
 from thunder_core.symbols.registry import registry
 
 
-def table_of_lines(title: str, *packages: str) -> KeptTable | None:
-    """The table of that title; None where nothing is kept on disk.
+@dataclass(frozen=True, slots=True)
+class KeptLines:
+    """A table of what was found out about lines.
 
-    ``packages`` are imported packages, besides those that define lines, whose code the answers come from.
+    Attributes:
+        title: of the table.
+        packages: imported packages, besides those that define lines, whose code the answers come from.
     """
-    code = " ".join([source_hash(package) for package in ("thunder_core.ir", "thunder_core.symbols", *packages)])
-    return kept_table(f"{title}\n{software()}\n{code}")
+
+    title: str
+    packages: tuple[str, ...] = ()
+
+    def read(self, key: Hashable, bound: BoundSymbol) -> tuple[BoundSymbol, Any] | None:
+        """A line equal to ``bound`` but for names, and what was written with it; None where there is nothing."""
+        table, question = self._table(), _question(key, bound)
+        data = None if table is None or question is None else table.get(question)
+        if data is None:
+            return None
+        try:
+            args, kwargs, output, value = _Reader(io.BytesIO(data)).load()
+        except LookupError:  # an operator of a package that is not imported here
+            return None
+        return replace(bound, args=args, kwargs=kwargs, output=output), value
+
+    def write(self, key: Hashable, bound: BoundSymbol, value: Any) -> None:
+        """Keep ``value``, which has lines in it that work on the values of ``bound``, if that can be done."""
+        table, question = self._table(), _question(key, bound)
+        if table is None or question is None:
+            return
+        file = io.BytesIO()
+        try:
+            _Writer(file).dump((bound.args, bound.kwargs, bound.output, value))
+        except pickle.PicklingError:  # something that only this process knows
+            return
+        table.put(question, file.getvalue())
+
+    def _table(self) -> KeptTable | None:
+        code = " ".join([source_hash(own) for own in ("thunder_core.ir", "thunder_core.symbols", *self.packages)])
+        return kept_table(f"{self.title}\n{software()}\n{code}")
 
 
-def question(key: Hashable, bound: BoundSymbol) -> str | None:
+def _question(key: Hashable, bound: BoundSymbol) -> str | None:
     """What is asked about a line, by a key; None where something in it means something in this process only.
 
     With the hardware: which kernels PyTorch calls may depend on it.
@@ -38,21 +71,6 @@ def question(key: Hashable, bound: BoundSymbol) -> str | None:
     values = [value for value in (*bound.inputs(), *bound.outputs()) if isinstance(value, TensorProxy)]
     devices = sorted({value.device for value in values}, key=str)
     return "\n".join([text, *map(hardware, devices)])
-
-
-def as_bytes(value: Any) -> bytes | None:
-    """Lines, and what contains them; None for those that only this process knows."""
-    file = io.BytesIO()
-    try:
-        _Writer(file).dump(value)
-    except pickle.PicklingError:
-        return None
-    return file.getvalue()
-
-
-def from_bytes(data: bytes) -> Any:
-    """What `as_bytes` was given. Raises LookupError for an operator of a package that is not imported here."""
-    return _Reader(io.BytesIO(data)).load()
 
 
 class _Writer(pickle.Pickler):
