@@ -28,9 +28,7 @@ def run(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """`torch.nn.functional.cross_entropy` of ``[N, C]`` logits and ``[N]`` classes."""
-    weights = weights_of(weight)
-    losses = losses_of(input, target, weights, ignore_index, label_smoothing)
-    return reduced(losses, target, weights, input.shape[1], input.dtype, ignore_index, reduction)[0]
+    return loss_of_rows(None, input, target, weight, input.dtype, ignore_index, reduction, label_smoothing)[0]
 
 
 def forward(
@@ -45,9 +43,8 @@ def forward(
 ) -> tuple[Tensor, tuple[Any, ...]]:
     """The loss, and what `backward` takes: the logits, and a number of float32 for each row."""
     _, residuals = fake(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
-    weights, logsumexps = weights_of(weight), residuals[3]
-    losses = losses_of(input, target, weights, ignore_index, label_smoothing, logsumexps=logsumexps)
-    loss, total = reduced(losses, target, weights, input.shape[1], input.dtype, ignore_index, reduction)
+    options = ignore_index, reduction, label_smoothing
+    loss, total = loss_of_rows(residuals[3], input, target, weight, input.dtype, *options)
     return loss, (*residuals[:4], total, *residuals[5:])
 
 
@@ -76,6 +73,22 @@ def backward(
         return (None,) * len(wanted)
     gradient: Tensor = gradient_of(cotangents[0], *residuals)
     return (gradient, *[None] * (len(wanted) - 1))
+
+
+def loss_of_rows(
+    logsumexps: Tensor | None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    dtype: torch.dtype,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+) -> tuple[Tensor, Tensor]:
+    """The loss in ``dtype``, and the total of weights; ``logsumexps``, where it is there, is written."""
+    weights = weights_of(weight)
+    losses = losses_of(input, target, weights, ignore_index, label_smoothing, logsumexps=logsumexps)
+    return reduced(losses, target, weights, input.shape[1], dtype, ignore_index, reduction)
 
 
 PAIR: Final = DerivativePair(forward, backward, fake)

@@ -12,8 +12,8 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.symbols import composites
 from thunder_plugin_triton import conditions as need
 from thunder_plugin_triton import cross_entropy_conditions as loss_needs
-from thunder_plugin_triton.cross_entropy_reduction import reduced, weights_of
-from thunder_plugin_triton.cross_entropy_rows import gradient_of, losses_of
+from thunder_plugin_triton.cross_entropy import loss_of_rows
+from thunder_plugin_triton.cross_entropy_rows import gradient_of
 from thunder_plugin_triton.options import TritonOptions
 
 
@@ -71,18 +71,10 @@ def backward(
 
 
 def _loss(
-    logsumexps: Tensor | None,
-    input: Tensor,
-    target: Tensor,
-    class_weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
+    logsumexps: Tensor | None, input: Tensor, target: Tensor, class_weight: Tensor | None, *options: Any
 ) -> tuple[Tensor, Tensor]:
-    """The loss, and the total of weights; ``logsumexps``, where it is there, is written."""
-    rows, weights = input.reshape(-1, input.shape[-1]), weights_of(class_weight)
-    losses = losses_of(rows, target, weights, ignore_index, label_smoothing, logsumexps=logsumexps)
-    return reduced(losses, target, weights, rows.shape[1], torch.float32, ignore_index, reduction)
+    rows = input.reshape(-1, input.shape[-1])
+    return loss_of_rows(logsumexps, rows, target, class_weight, torch.float32, *options)
 
 
 def check(
