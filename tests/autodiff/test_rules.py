@@ -31,8 +31,8 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> Sources:
     """Who gives each derivative from now on: pairs of a symbol and a source, with the reason if there is one."""
     find, found = derive._find, []
 
-    def recorded(query: Query, executors: Sequence[Executor]) -> Derivative:
-        derivative = find(query, executors)
+    def recorded(query: Query, executors: Sequence[Executor], key: Any) -> Derivative:
+        derivative = find(query, executors, key)
         source = ", since ".join(filter(None, (derivative.source, derivative.reason)))
         found.append((query.bound.symbol, source))
         return derivative
