@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -87,10 +88,12 @@ class Derivative:
 
 def dense_stride(proxy: TensorProxy) -> tuple[int, ...]:
     """Strides of a dense tensor of that shape, in the order of dimensions of ``proxy``."""
-    if proxy.layout is not torch.strided:
-        return ()
-    meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
-    return tuple(torch.empty_like(meta).stride())
+    return _dense_stride(proxy.shape, proxy.stride) if proxy.layout is torch.strided else ()
+
+
+@lru_cache(4096)  # each layer of a model asks for the same ones: half of the time of its cotangents
+def _dense_stride(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(torch.empty_like(torch.empty_strided(shape, stride, device="meta")).stride())
 
 
 def stand_in(proxy: TensorProxy, name: str, storage: int) -> TensorProxy:
