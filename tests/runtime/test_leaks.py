@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -144,3 +147,28 @@ def test_intermediates_are_freed(jit: Callable[..., Any]) -> None:
     with torch.no_grad():
         compiled(x)
         assert peak(compiled) <= 1.02 * peak(program)
+
+
+def test_threads_that_look_at_frames_are_no_leaks(jit: Callable[..., Any]) -> None:
+    """As sampling profilers do: the frame of a program that has ended lives until the next sample."""
+    here, done = threading.get_ident(), threading.Event()
+
+    def sample() -> None:
+        while not done.is_set():
+            frame = sys._current_frames().get(here)  # noqa: F841 - held while waiting
+            done.wait(0.003)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        kept = x.sin()
+        time.sleep(0.01)
+        return kept * 2
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        for size in range(1, 11):
+            x = torch.randn(size)
+            assert torch.equal(jit(program)(x), x.sin() * 2)
+    finally:
+        done.set()
+        thread.join()

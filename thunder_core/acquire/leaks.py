@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -17,12 +19,22 @@ if TYPE_CHECKING:
     from thunder_core.guards.observer import Write
 
 
+_PATIENCE: Final = 5
+"""How often another thread gets 10 ms to let go of frames of the program: sampling profilers look at them."""
+
+
 def check(recorder: Recorder) -> None:
     """Raise `LeakedTensorError` if a traced tensor is still referenced; user containers are cleaned first."""
     if not any(reference() is not None for reference in recorder.made):
         return
     gc.collect()  # reference cycles of the user's program (frames, closures) are not leaks
-    alive = [tensor for reference in recorder.made if (tensor := reference()) is not None]
+    alive = _alive(recorder)
+    for _ in range(_PATIENCE if threading.active_count() > 1 else 0):
+        if not alive:
+            break
+        alive = []
+        time.sleep(0.01)
+        alive = _alive(recorder)
     if not alive:
         return
     locations: list[SourceLocation | None] = []
@@ -32,6 +44,10 @@ def check(recorder: Recorder) -> None:
         locations.append(tensor.variable.location)
         holders.extend(_scrub(tensor, ignore=(alive, locals())))
     raise _error(", ".join(holders), locations[-1])
+
+
+def _alive(recorder: Recorder) -> list[TracedTensor]:
+    return [tensor for reference in recorder.made if (tensor := reference()) is not None]
 
 
 def refuse(writes: Sequence[Write]) -> None:
