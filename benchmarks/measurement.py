@@ -7,10 +7,13 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.process import give_way
 from benchmarks.workload import Workload
+
+if TYPE_CHECKING:
+    from benchmarks.task import Task
 
 HOST_STEPS = 5
 FIRST_STEPS = 2
@@ -52,7 +55,7 @@ def measure(
 
     asked = Workload(**workload)
     cuda = asked.device == "cuda"
-    task = {"training": Training, "prefill": Prefill, "decode": Decode}[asked.task](asked)
+    task: Task = {"training": Training, "prefill": Prefill, "decode": Decode}[asked.task](asked)
     if cuda:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -100,7 +103,7 @@ def _in_turns(step: Callable[[], Any], turns: int) -> list[float]:
     return found
 
 
-def _host_seconds(task: Any, compiled: Callable[..., Any], index: int) -> list[float]:
+def _host_seconds(task: Task, compiled: Callable[..., Any], index: int) -> list[float]:
     found = []
     for number in range(HOST_STEPS):
         synchronize("cuda")

@@ -3,20 +3,17 @@
 ``model = thunder.jit(model)`` records the program as a readable trace, guards it, and runs it.
 """
 
-from thunder._api import (
+from thunder._api import grad, jit, value_and_grad, vjp
+from thunder._inspection import (
     cache_hits,
     cache_misses,
     explain,
-    grad,
-    jit,
     last_backward_traces,
     last_epilogue_traces,
     last_prologue_traces,
     last_traces,
     load_trace,
     save_trace,
-    value_and_grad,
-    vjp,
 )
 from thunder_core._version import __version__
 from thunder_core.errors import (

@@ -1,4 +1,4 @@
-"""The functions that users call. Everything heavy is imported when a program is compiled, not with the package."""
+"""The functions that compile. Everything heavy is imported when a program is compiled, not with the package."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import functools
 import importlib.metadata
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder_core.errors import OptionError
-
-if TYPE_CHECKING:
-    from thunder_core.ir.trace import Trace
-    from thunder_core.report.compile_report import CompileReport
 
 
 def jit(
@@ -112,8 +108,7 @@ def vjp(f: Callable[..., Any], **options: Any) -> Callable[[Any, Any], Any]:
 
 
 def _transformed(f: Any, options: dict[str, Any], name: str, make: Callable[[], Any]) -> Callable[..., Any]:
-    if not callable(f) or isinstance(f, type):
-        raise OptionError(f"thunder.{name} takes a function or an nn.Module, not {f!r}")
+    _check_program(f, name)
     transformed: Callable[..., Any] = jit(make(), **options)
     return transformed
 
@@ -150,107 +145,18 @@ def _jit(fn: Any, settings: Any) -> Any:
         for transform in settings.transforms:
             transform.on_module(fn)
         return ThunderModule(fn, settings)
-    if not callable(fn) or isinstance(fn, type):
-        raise OptionError(f"thunder.jit takes a function or an nn.Module, not {fn!r}")
+    _check_program(fn, "jit")
     return ThunderFunction(fn, settings)
 
 
-def _compiled(jitted: Any) -> Any:
-    from thunder_core.runtime.compiled import Compiled
-    from thunder_core.runtime.module import ThunderModule
-
-    if isinstance(jitted, ThunderModule):
-        return jitted._compiled
-    if isinstance(jitted, Compiled):
-        return jitted
-    bound = getattr(jitted, "__func__", None)
-    if isinstance(bound, Compiled):
-        return bound
-    raise OptionError(f"{jitted!r} was not made by thunder.jit")
-
-
-def _last(jitted: Any) -> Any:
-    compiled = _compiled(jitted)
-    if compiled.last is None:
-        raise OptionError(f"{compiled.name} has not been compiled yet", advice=("call it once first",))
-    return compiled.last
-
-
-def last_traces(jitted: Any) -> tuple[Trace, ...]:
-    """The program of the latest compilation at each stage: as acquired first, as executed last."""
-    traces: tuple[Trace, ...] = _last(jitted).traces
-    return traces
-
-
-def last_backward_traces(jitted: Any) -> tuple[Trace, ...]:
-    """The backward of the latest compilation: as joint trace with forward first, as executed last.
-
-    Empty for a program without gradients, and for one that PyTorch's autograd differentiates while it runs.
-    """
-    traces: tuple[Trace, ...] = _last(jitted).backward_traces
-    return traces
-
-
-def last_prologue_traces(jitted: Any) -> tuple[Any, ...]:
-    """The guards of the latest compilation as a Python program."""
-    return (_last(jitted).prologue,)
-
-
-def last_epilogue_traces(jitted: Any) -> tuple[Trace, ...]:
-    """What runs after the program of the latest compilation; empty when there is nothing to do.
-
-    It copies results into inputs that the program writes and, in training, makes results that are views.
-    """
-    epilogue = _last(jitted).epilogue
-    return () if epilogue is None else (epilogue,)
-
-
-def cache_hits(jitted: Any) -> int:
-    """Number of calls that found a compiled entry."""
-    hits: int = _compiled(jitted).hits
-    return hits
-
-
-def cache_misses(jitted: Any) -> int:
-    """Number of calls that did not."""
-    misses: int = _compiled(jitted).misses
-    return misses
-
-
-def explain(jitted: Any) -> CompileReport:
-    """What happened in the compilations of a program so far; print it, or use its fields."""
-    report: CompileReport = _compiled(jitted).report()
-    return report
-
-
-def save_trace(jitted: Any, path: Any) -> None:
-    """Write the latest compilation's program to ``path`` as a Python module that runs by itself."""
-    from thunder_core.saving.files import save_trace as save
-
-    entry = _last(jitted)
-    save(entry.traces[0], path, entry.constants)
-
-
-def load_trace(path: Any) -> Callable[..., Any]:
-    """Read a program that `save_trace` wrote, possibly edited since; the result is callable and has a ``trace``."""
-    from thunder_core.saving.files import load_trace as load
-
-    program: Callable[..., Any] = load(path)
-    return program
-
-
-__all__ = [
-    "cache_hits",
-    "cache_misses",
-    "explain",
-    "grad",
-    "jit",
-    "last_backward_traces",
-    "last_epilogue_traces",
-    "last_prologue_traces",
-    "last_traces",
-    "load_trace",
-    "save_trace",
-    "value_and_grad",
-    "vjp",
-]
+def _check_program(given: Any, name: str) -> None:
+    """Raise OptionError for what is no program."""
+    if isinstance(given, type):
+        raise OptionError(
+            f"thunder.{name} takes a function or an nn.Module, not the class {given.__name__}",
+            advice=(f"make an instance first: thunder.{name}({given.__name__}(...))",),
+        )
+    if not callable(given):
+        raise OptionError(
+            f"thunder.{name} takes a function or an nn.Module, not an object of type {type(given).__name__}"
+        )

@@ -73,6 +73,12 @@ def command(tmp_path, monkeypatch, capfd) -> Callable[..., Ended]:
 
 
 @pytest.fixture
+def core_only(command, monkeypatch) -> None:
+    """No plugins but the core's own parts."""
+    monkeypatch.setenv("THUNDER_PLUGINS", "core")
+
+
+@pytest.fixture
 def shell(tmp_path) -> Callable[..., Ended]:
     """Runs a command in a process of its own, whose output is a pipe."""
 

@@ -7,10 +7,7 @@ import yaml
 
 from thunder_core.config import resolve_config
 
-
-@pytest.fixture(autouse=True)
-def _core_only(command, monkeypatch):
-    monkeypatch.setenv("THUNDER_PLUGINS", "core")
+pytestmark = pytest.mark.usefixtures("core_only")
 
 
 def test_sound_file(command, tmp_path):

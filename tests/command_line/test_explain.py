@@ -4,10 +4,7 @@ import json
 
 import pytest
 
-
-@pytest.fixture(autouse=True)
-def _core_only(command, monkeypatch):
-    monkeypatch.setenv("THUNDER_PLUGINS", "core")
+pytestmark = pytest.mark.usefixtures("core_only")
 
 
 @pytest.fixture

@@ -117,6 +117,25 @@ def test_reader_that_leaves_early_causes_no_traceback(tmp_path, arguments):
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize("arguments", ["plugins", "--help"])
+def test_closed_output_causes_no_traceback(tmp_path, arguments):
+    line = ["sh", "-c", f"exec '{sys.executable}' -m thunder {arguments} >&-"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_output_that_cannot_be_written_is_an_error_without_traceback(tmp_path):
+    line = [sys.executable, "-m", "thunder", "--help"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(line, cwd=tmp_path, env=environment, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"thunder: the output could not be written")
+    assert done.stderr.count(b"\n") == 1
+
+
 def test_any_character_can_be_printed(shell, tmp_path):
     (tmp_path / "program.py").write_text("import torch\n\ndef größe(x): return x + 1\n")
     given = ("explain", "program.py:größe", "--inputs", "torch.ones(2)")

@@ -108,8 +108,8 @@ def test_file_called_like_a_module_does_not_replace_it(folder):
         ("absent.part:model", "there is no module 'absent'"),
         ("package.absent:model", "there is no module 'package.absent'"),
         ("src/nets.py:Nett", "src/nets.py has no 'Nett'; did you mean 'Net'?"),
-        ("src/nets.py:LIMIT", "src/nets.py:LIMIT is 3; it must be an nn.Module, a function"),
-        ("src/nets.py:Plain", "it must be an nn.Module"),
+        ("src/nets.py:LIMIT", "src/nets.py:LIMIT is an object of type int; it must be an nn.Module, a function"),
+        ("src/nets.py:Plain", "src/nets.py:Plain is the class Plain; it must be an nn.Module"),
     ],
 )
 def test_what_is_no_program_is_a_usage_error(folder, target, message):

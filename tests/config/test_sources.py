@@ -145,6 +145,8 @@ def test_presets_that_are_not_where_their_plugin_says() -> None:
         "extends: the preset 'nowhere' of the plugin 'nvfuser' (thunder-plugin-nvfuser 0.3) cannot be read: "
         "nvfuser_absent cannot be imported: ModuleNotFoundError"
     )
+    with pytest.raises(ConfigError, match="pip install --force-reinstall thunder-plugin-nvfuser"):
+        resolve_config("nowhere")
 
 
 def test_the_preset_reference_runs_as_little_as_possible() -> None:

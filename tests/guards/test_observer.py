@@ -166,16 +166,6 @@ def test_paths_of_tensors(x):
     assert observer.source_of(object()) is None
 
 
-def test_sources_write(x):
-    model = nn.BatchNorm1d(4)
-    observer = Observer(model, (x,), {})
-    source = observer.source_of(model.running_mean)
-    source.write((x,), {}, "replaced")
-    assert model._buffers["running_mean"] == "replaced"
-    source.delete((x,), {})
-    assert "running_mean" not in model._buffers
-
-
 def test_entry_does_not_keep_tensors_alive(observe):
     model = nn.Linear(4, 4)
     x = torch.zeros(2, 4)

@@ -20,9 +20,26 @@ def described(entry):
     return [(write.target.describe(), write.kind) for write in entry.writes]
 
 
+class Names:
+    """What the statements refer to by name."""
+
+    def __init__(self):
+        self.namespace = {}
+
+    def constant(self, value, hint):
+        name = f"c{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+    def bound(self, source):
+        return None
+
+
 def perform(entry, *args, **kwargs):
-    for write in entry.writes:
-        write.perform(args, kwargs, write.value)
+    """Run the statements that are generated for the writes."""
+    names, values = Names(), [write.value for write in entry.writes]
+    lines = [line for index, write in enumerate(entry.writes) for line in write.statements(f"values[{index}]", names)]
+    exec("\n".join(lines), {**names.namespace, "args": args, "kwargs": kwargs, "values": values})
 
 
 def test_module_attributes(observe, x):
@@ -71,6 +88,20 @@ def test_module_attributes(observe, x):
     assert "state" in model._buffers
 
 
+def test_deleted_buffers(observe, x):
+    class Model(nn.BatchNorm1d):
+        def forward(self, x):
+            del self.running_mean
+            return x
+
+    model = Model(4)
+    entry = observe(model, x)
+    assert described(entry) == [("module.running_mean", WriteKind.DELETE)]
+    assert "running_mean" in model._buffers
+    perform(entry, x)
+    assert "running_mean" not in model._buffers
+
+
 def test_containers_in_place(observe, x):
     def program(x, holder):
         holder["list"].append(x + 1)
@@ -117,7 +148,7 @@ def test_containers_in_place(observe, x):
     assert holder["new"] == 1
 
 
-def test_generated_statements(observe, x):
+def test_attributes_and_their_contents(observe, x):
     def program(x, holder):
         holder.value = x
         holder.items.append(x)
@@ -127,22 +158,7 @@ def test_generated_statements(observe, x):
 
     holder = SimpleNamespace(items=[], table={}, old=1)
     entry = observe(program, x, holder)
-
-    class Names:
-        def __init__(self):
-            self.namespace = {}
-
-        def constant(self, value, hint):
-            self.namespace[hint] = value
-            return hint
-
-        def bound(self, source):
-            return None
-
-    names = Names()
-    lines = [line for write in entry.writes for line in write.statements("values.pop(0)", names)]
-    values = [write.value for write in entry.writes if write.kind is not WriteKind.DELETE]
-    exec("\n".join(lines), {**names.namespace, "args": (x, holder), "kwargs": {}, "values": values})
+    perform(entry, x, holder)
     assert holder.value is x
     assert holder.items[0] is x
     assert holder.table["a"] is x

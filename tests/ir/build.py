@@ -49,6 +49,12 @@ def bound(symbol: Symbol, args: tuple[Any, ...], output: Any, *, kwargs: Any = N
     return BoundSymbol(symbol, args, kwargs or {}, output, **fields)
 
 
+def substitute_parts(lowered: Trace) -> Trace:
+    """The trace with each line's parts in its place."""
+    lines = [part for line in lowered.symbols for part in (line.parts or (line,))]
+    return lowered.with_symbols(lines, "lowering")
+
+
 HERE = SourceLocation(__file__, 1, "forward")
 
 

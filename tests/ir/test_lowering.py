@@ -15,7 +15,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.verifier import verify
 from thunder_core.symbols import fx_lowering
-from thunder_core.symbols.lowering import lower, lower_trace, substitute_parts
+from thunder_core.symbols.lowering import lower, lower_trace
 
 
 def names(parts):
@@ -26,7 +26,7 @@ def run_both(function, *args):
     """Results of a function's trace as it is and lowered, with the lowered trace."""
     trace = acquire(function, args, {}).trace
     lowered = lower_trace(trace)
-    replaced = substitute_parts(lowered)
+    replaced = build.substitute_parts(lowered)
     verify(replaced)
     results = []
     for candidate in (trace, replaced):
@@ -62,7 +62,7 @@ def test_equal_lines_are_lowered_once(monkeypatch):
     assert len(calls) == 2
     made = [proxy.name for bound in lowered.symbols for part in bound.parts for proxy in part.outputs()]
     assert len(made) == len(set(made))
-    verify(substitute_parts(lowered))
+    verify(build.substitute_parts(lowered))
 
 
 def test_printed_as_comments():

@@ -1,6 +1,5 @@
 """The wheel and the source archive: what they hold, what they require, and that the wheel runs by itself."""
 
-import email
 import os
 import subprocess
 import sys
@@ -9,6 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.packaging.wheels import metadata
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,12 +26,6 @@ def archives(tmp_path_factory) -> Path:
 def wheel(archives) -> Path:
     (path,) = archives.glob("*.whl")
     return path
-
-
-def _metadata(wheel: Path) -> email.message.Message:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return email.message_from_bytes(archive.read(name))
 
 
 def test_wheel_holds_the_two_packages_and_the_licence(wheel):
@@ -54,7 +49,7 @@ def test_wheel_holds_every_module_of_the_checkout(wheel):
 
 def test_what_is_required(wheel):
     """No GPU library, and nothing that only some executors need."""
-    required = [line for line in _metadata(wheel).get_all("Requires-Dist") if "extra ==" not in line]
+    required = [line for line in metadata(wheel).get_all("Requires-Dist") if "extra ==" not in line]
     names = [line.partition(">")[0] for line in required]
     assert names == ["packaging", "pluggy", "pydantic", "pyyaml", "rich", "scipy", "torch", "typer"]
 
@@ -87,4 +82,4 @@ def test_wheel_compiles_a_program_outside_of_the_checkout(wheel, tmp_path):
 def test_version_is_that_of_the_distribution(wheel):
     import thunder
 
-    assert thunder.__version__ == _metadata(wheel)["Version"]
+    assert thunder.__version__ == metadata(wheel)["Version"]

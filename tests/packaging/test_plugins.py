@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email
 import json
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line.environment import ROOT, Environment, make_environment
+from tests.packaging.wheels import metadata
 
 PLUGINS = sorted((ROOT / "plugins").glob("*/pyproject.toml"))
 
@@ -47,12 +47,6 @@ def environment(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) ->
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return found
-
-
-def metadata(wheel: Path) -> email.message.Message:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return email.message_from_bytes(archive.read(name))
 
 
 def test_modules_beside_the_tests_have_names_of_their_own() -> None:

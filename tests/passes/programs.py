@@ -12,6 +12,7 @@ from thunder_core.acquire.active import set_active_recorder
 from thunder_core.acquire.interception import intercepting
 from thunder_core.acquire.mode import AcquisitionMode
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.guards.observer import Observer
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves
@@ -49,7 +50,7 @@ def acquire_program(function: Callable[..., Any], *args: Any) -> Program:
     recorder = Recorder(lambda value: Argument(names.get(id(value), "constant")))
     previous = set_active_recorder(recorder)
     try:
-        with intercepting(), recorder.mode, AcquisitionMode(recorder, lambda: None, lambda: None):
+        with intercepting(), recorder.mode, AcquisitionMode(recorder, Observer(function, args)):
             result = function(*args)
     finally:
         set_active_recorder(previous)

@@ -48,6 +48,15 @@ def test_sums_in_place(function: Callable[..., Tensor]) -> None:
     assert not {"torch.add", "torch.addmm"} & {*found}
 
 
+@pytest.mark.parametrize(
+    "function",
+    [lambda a, b: a.sin() @ b + a.sin(), lambda a, b: torch.addmm(a.sin(), a.sin(), b)],
+    ids=["sum", "one call"],
+)
+def test_a_summand_that_is_a_factor_is_not_overwritten(function: Callable[..., Tensor]) -> None:
+    assert "torch.addmm" in inference(function, *matrices())
+
+
 def test_batches() -> None:
     found = inference(lambda a, b: torch.bmm(a, b) + torch.bmm(b, a), *matrices(2, 3, 3))
     assert "baddbmm_" in found

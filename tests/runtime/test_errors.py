@@ -241,17 +241,22 @@ def test_bad_options_are_refused(options: dict[str, Any]) -> None:
         thunder.jit(lambda x: x, **options)
 
 
-@pytest.mark.parametrize("value", [3, "text", None, torch.ones(2), nn.Linear], ids=str)
-def test_what_cannot_be_compiled(value: Any) -> None:
-    with pytest.raises(OptionError):
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(3, "type int"), ("text", "type str"), (None, "type Tensor"), (torch.ones(2), "type Tensor"),
+     (nn.Linear, r"thunder.jit\(Linear\(...\)\)")],
+    ids=["number", "text", "tensor to a decorator", "tensor", "class"],
+)  # fmt: skip
+def test_what_cannot_be_compiled(value: Any, told: str) -> None:
+    with pytest.raises(OptionError, match=told):
         thunder.jit(value)(torch.ones(2))
 
 
 def test_questions_about_what_is_not_compiled() -> None:
-    with pytest.raises(ThunderError):
+    with pytest.raises(ThunderError, match=r"give what thunder\.jit returned"):
         thunder.last_traces(lambda x: x)
-    with pytest.raises(ThunderError):
-        thunder.cache_hits(torch.sin)
+    with pytest.raises(ThunderError, match=r"type Linear was not made by thunder\.jit"):
+        thunder.cache_hits(nn.Linear(2, 2))
 
 
 def test_errors_leave_no_entry(jit: Callable[..., Any]) -> None:

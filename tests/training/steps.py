@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
 from tests.subjects import SUBJECT, eager, hit_counter
@@ -74,6 +75,13 @@ def assert_same_training(
     assert_same(make, scenario, comparison=comparison)
 
 
+def step(model: Any, x: torch.Tensor) -> torch.Tensor:
+    """Forward and backward; the loss."""
+    loss = loss_of(model(x))
+    loss.backward()
+    return loss.detach()
+
+
 def loss_of(outputs: Any) -> torch.Tensor:
     """A scalar that depends on each element of each differentiable tensor in ``outputs`` in its own way."""
     total = torch.zeros((), dtype=torch.float64)
@@ -118,3 +126,11 @@ def raised(action: Callable[[], Any]) -> str | None:
 
 def leaf(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
     return torch.randn(shape, dtype=dtype, requires_grad=True)
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3))
+
+
+def mlp_with_dropout() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(0.3), nn.Linear(8, 4))

@@ -256,3 +256,30 @@ def test_a_weight_is_cast_once(inside: bool) -> None:
         source = str(thunder.last_traces(compiled)[-1]).splitlines()
         conversions = [line for line in source if "layer_weight" in line and "bfloat16" in line]
         assert len(conversions) <= 1, conversions
+
+
+class _Attending(torch.nn.Module):
+    def __init__(self, recurrent: torch.nn.Module) -> None:
+        super().__init__()
+        self.recurrent = recurrent
+        self.attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x):
+        y, _ = self.recurrent(x)
+        return self.attention(y, y, y, need_weights=False)[0]
+
+
+@pytest.mark.parametrize("kind", [torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers_of_one_step(kind):
+    """PyTorch writes in place here, and takes lists of one tensor apart."""
+    model = _Attending(kind(4, 4, num_layers=2, batch_first=True))
+    x = torch.randn(1, 1, 4, requires_grad=True)
+    found = []
+    for run in (model, thunder.jit(model, executors=[])):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = run(x)
+        found.append(torch.autograd.grad(y.float().square().sum(), [x, *model.parameters()], allow_unused=True))
+    assert [one is None for one in found[0]] == [one is None for one in found[1]]
+    for expected, actual in zip(*found, strict=True):
+        if expected is not None:
+            torch.testing.assert_close(actual, expected, rtol=3e-2, atol=1e-3)

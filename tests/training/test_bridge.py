@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.training.steps import assert_same, assert_same_training, check, detached, gradients, leaf, raised
+from tests.training.steps import assert_same, assert_same_training, check, detached, gradients, leaf, mlp, raised
 
 Pair = namedtuple("Pair", "first second")
 
@@ -23,10 +23,6 @@ class Output:
     logits: torch.Tensor
     hidden: tuple[torch.Tensor, ...] = ()
     name: str = "output"
-
-
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3))
 
 
 class Model(nn.Module):

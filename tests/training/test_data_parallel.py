@@ -9,22 +9,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.subjects import SUBJECT, eager
-from tests.training.steps import assert_same, loss_of
+from tests.training.steps import assert_same, mlp_with_dropout, step
 from thunder_core.errors import UnsupportedError
-
-
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(0.3), nn.Linear(8, 4))
-
-
-def step(model: Any, x: torch.Tensor) -> torch.Tensor:
-    loss = loss_of(model(x))
-    loss.backward()
-    return loss.detach()
 
 
 @pytest.fixture
@@ -52,7 +41,7 @@ def test_distributed_data_parallel(options: dict[str, Any]) -> None:
             optimizer.step()
         return losses, [p.grad.clone() for p in parallel.parameters()]
 
-    assert_same(mlp, scenario)
+    assert_same(mlp_with_dropout, scenario)
 
 
 @pytest.mark.usefixtures("process_group")
@@ -71,13 +60,13 @@ def test_gradient_buckets_are_seen_by_a_communication_hook() -> None:
         step(parallel, torch.randn(5, 4))
         return buckets
 
-    assert_same(mlp, scenario)
+    assert_same(mlp_with_dropout, scenario)
 
 
 @pytest.mark.skipif(SUBJECT is eager, reason="about compiled modules")
 def test_no_sync_of_a_compiled_module() -> None:
     """Accepted without data parallelism, where it changes nothing."""
-    model, twin = mlp().eval(), mlp().eval()
+    model, twin = mlp_with_dropout().eval(), mlp_with_dropout().eval()
     twin.load_state_dict(model.state_dict())
     compiled = SUBJECT(twin)
     x, y = torch.randn(5, 4), torch.randn(5, 4)
@@ -94,7 +83,7 @@ def test_no_sync_of_a_compiled_module() -> None:
 @pytest.mark.usefixtures("process_group")
 def test_data_parallelism_inside_a_compiled_module_is_refused() -> None:
     """Its reducer has to be prepared before each backward; a compiled program would do so once."""
-    parallel = DistributedDataParallel(mlp())
+    parallel = DistributedDataParallel(mlp_with_dropout())
     compiled = SUBJECT(parallel)
     for _ in range(2):
         with pytest.raises(UnsupportedError, match=r"(?s)average.*around the compiled module"):

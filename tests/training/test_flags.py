@@ -9,11 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training.steps import assert_same, detached, leaf, raised
-
-
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3))
+from tests.training.steps import assert_same, detached, leaf, mlp, raised
 
 
 def test_frozen_parameters_and_toggling_them() -> None:

@@ -12,17 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from tests.subjects import SUBJECT
-from tests.training.steps import assert_same, detached, leaf, loss_of, raised
-
-
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(0.3), nn.Linear(8, 4))
-
-
-def step(model: Any, x: torch.Tensor) -> torch.Tensor:
-    loss = loss_of(model(x))
-    loss.backward()
-    return loss.detach()
+from tests.training.steps import assert_same, detached, leaf, mlp_with_dropout, raised, step
 
 
 class Around(nn.Module):
@@ -45,7 +35,7 @@ def test_inside_a_larger_eager_model() -> None:
         inputs = [leaf(5, 4) for _ in range(3)]
         return [step(outer, x) for x in inputs], inputs, [p.grad for p in outer.parameters()]
 
-    assert_same(mlp, scenario)
+    assert_same(mlp_with_dropout, scenario)
 
 
 def test_two_compiled_modules_chained() -> None:
@@ -55,7 +45,7 @@ def test_two_compiled_modules_chained() -> None:
         chained = nn.Sequential(model, nn.Identity(), second)
         return [step(chained, leaf(5, 4)) for _ in range(2)], [p.grad for p in second.parameters()]
 
-    assert_same(mlp, scenario)
+    assert_same(mlp_with_dropout, scenario)
 
 
 def test_compiled_inside_compiled() -> None:
@@ -66,7 +56,7 @@ def test_compiled_inside_compiled() -> None:
         program = outer if isinstance(model, nn.Sequential) else SUBJECT(outer)
         return [step(program, leaf(5, 4)) for _ in range(2)], [p.grad for p in outer.parameters()]
 
-    assert_same(mlp, scenario)
+    assert_same(mlp_with_dropout, scenario)
 
 
 @pytest.mark.parametrize("preserve", [True, False])
@@ -83,7 +73,7 @@ def test_checkpoint_around(reentrant: bool, preserve: bool) -> None:
             seen.append((x, detached(y)))
         return seen
 
-    assert_same(mlp, scenario)
+    assert_same(mlp_with_dropout, scenario)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -94,13 +84,13 @@ def test_checkpoint_of_parts_around(reentrant: bool) -> None:
         checkpoint_sequential(outer, 2, x, use_reentrant=reentrant).sum().backward()
         return x, [p.grad for p in outer.parameters()]
 
-    assert_same(mlp, scenario)
+    assert_same(mlp_with_dropout, scenario)
 
 
 class Checkpointed(nn.Module):
     def __init__(self, **options: Any) -> None:
         super().__init__()
-        self.first, self.second = mlp(), mlp()
+        self.first, self.second = mlp_with_dropout(), mlp_with_dropout()
         self.options = options
 
     def forward(self, x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
@@ -132,7 +122,7 @@ def test_reentrant_checkpoint_inside() -> None:
     class Reentrant(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.body = mlp()
+            self.body = mlp_with_dropout()
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return checkpoint(self.body, x * 2, use_reentrant=True) + x
@@ -164,7 +154,7 @@ def test_copies_in_the_middle_of_training() -> None:
         model.load_state_dict(saved)
         return first, second, moved, run(model, inputs[4:]), detached(twin.state_dict())
 
-    assert_same(mlp, scenario)
+    assert_same(mlp_with_dropout, scenario)
 
 
 def test_backward_on_other_threads() -> None:
@@ -179,7 +169,7 @@ def test_backward_on_other_threads() -> None:
             thread.join()
         return inputs
 
-    assert_same(mlp, scenario)
+    assert_same(mlp_with_dropout, scenario)
 
 
 def test_forward_and_backward_on_several_threads() -> None:
@@ -198,4 +188,4 @@ def test_forward_and_backward_on_several_threads() -> None:
             thread.join()
         return inputs, errors
 
-    assert_same(mlp, scenario)
+    assert_same(mlp_with_dropout, scenario)

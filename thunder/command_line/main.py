@@ -61,14 +61,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 for success; 1 if what was checked is not right, or a `ThunderError` was raised, which is then
-        printed without its traceback; 2 for what is no command. Any other exception is raised.
+        printed without its traceback, or the output could not be written; 2 for what is no command. Any other
+        exception is raised.
     """
+    _open_closed_streams()
     _never_fail_to_encode()
-    code = _run(arguments)
     try:
+        code = _run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough, and what is left in the buffer would fail again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.filename is not None:  # not about the output
+            raise
+        if not isinstance(error, BrokenPipeError):  # else the reader has seen enough
+            print(f"thunder: the output could not be written: {error.strerror}", file=sys.stderr)  # noqa: T201
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the buffer would fail again at exit
         return 1
     return code
 
@@ -83,6 +89,13 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
     return 0
+
+
+def _open_closed_streams() -> None:
+    """Python has None for a stream that the shell closed (``>&-``), to which nothing can be written."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the process ends
 
 
 def _never_fail_to_encode() -> None:

@@ -97,7 +97,8 @@ def _program(target: str, module: ModuleType, found: Any) -> Program:
             return Program(target, module, found, without_inputs=True)
         found = made
     if inspect.isclass(found) or not callable(found):
-        raise _problem(f"{target} is {found!r}; it must be an nn.Module, a function, or what makes one of these")
+        what = f"the class {found.__name__}" if inspect.isclass(found) else f"an object of type {type(found).__name__}"
+        raise _problem(f"{target} is {what}; it must be an nn.Module, a function, or what makes one of these")
     return Program(target, module, found, without_inputs=False)
 
 

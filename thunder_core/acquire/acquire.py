@@ -53,9 +53,7 @@ class Acquired:
         return frozenset(p.name for p, v in pairs if isinstance(v, torch.Tensor) and v.requires_grad and v.is_leaf)
 
 
-def acquire(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, name: str = "computation"
-) -> Acquired:
+def acquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Acquired:
     """Run ``function(*args, **kwargs)`` once without computing anything, and return it as a trace.
 
     The program's changes to Python objects are undone afterwards; they are part of what was recorded.
@@ -68,7 +66,7 @@ def acquire(
     first: DataDependentError | None = None
     while True:
         try:
-            return _attempt(function, args, kwargs, name, eager)
+            return _attempt(function, args, kwargs, eager)
         except DataDependentError as error:
             module = module_to_blame(error, function, eager)
             if module is None:
@@ -83,7 +81,6 @@ def _attempt(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    name: str,
     eager_modules: frozenset[Key],
 ) -> Acquired:
     observer = Observer(function, args, kwargs)
@@ -96,7 +93,7 @@ def _attempt(
         observer.undo()
     leaks.check(recorder)
     trace = Trace(
-        name,
+        "computation",
         tuple(recorder.inputs.proxies),
         tuple(recorder.lines),
         tuple(outputs),
@@ -125,7 +122,7 @@ def _run(
             only_kernels(recorder.kernels),
             intercepting(),
             recorder.mode,
-            AcquisitionMode(recorder, observer.pause, observer.resume),
+            AcquisitionMode(recorder, observer),
         ):
             with observer:
                 result = function(*args, **kwargs)

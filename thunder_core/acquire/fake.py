@@ -19,6 +19,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.acquire.active import active_recorder
+from thunder_core.acquire.native_attention import NATIVE_ATTENTION
+from thunder_core.ir.context import current_context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.symbols.schema import schema_effects, schema_is_random, written_values
@@ -43,10 +45,17 @@ logging.getLogger("torch._subclasses.fake_tensor").addFilter(_expected_failure)
 
 @dataclass(slots=True)
 class Observed:
-    """What the operations of one call did. Storages are identified by their address (kept alive by the recorder)."""
+    """What the operations of one call did. Storages are identified by their address (kept alive by the recorder).
+
+    Attributes:
+        written: storages that they wrote.
+        random: they drew random numbers.
+        autocast: what the call is made under, by device type; operators do not see it.
+    """
 
     written: set[int] = field(default_factory=set)
     random: bool = False
+    autocast: tuple[tuple[str, torch.dtype], ...] = ()
 
 
 def storage_address(tensor: torch.Tensor) -> int:
@@ -70,12 +79,12 @@ class AcquisitionFakeMode(FakeTensorMode):
     ) -> Any:
         kwargs = kwargs or {}
         observed = self.observed
-        if observed is None:
-            if self.on_escape is not None:
-                return self.on_escape(func, args, kwargs)
-            return super().__torch_dispatch__(func, types, args, kwargs)
-        if isinstance(func, torch._ops.OpOverload):
+        if observed is None and self.on_escape is not None:
+            return self.on_escape(func, args, kwargs)
+        if observed is not None and isinstance(func, torch._ops.OpOverload):
             self._observe(observed, func, args, kwargs)
+        if func in NATIVE_ATTENTION:
+            return NATIVE_ATTENTION[func](observed.autocast if observed is not None else (), *args, **kwargs)
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _observe(
@@ -95,7 +104,8 @@ class AcquisitionFakeMode(FakeTensorMode):
     @contextmanager
     def observing(self) -> Iterator[Observed]:
         """Run calls on fakes and collect what they do. Reentrant."""
-        outer, self.observed = self.observed, Observed()
+        autocast = current_context().autocast if torch._C._is_any_autocast_enabled() else ()
+        outer, self.observed = self.observed, Observed(autocast=autocast)
         try:
             yield self.observed
         finally:

@@ -11,6 +11,7 @@ from thunder_core.acquire.fake import make_alias, make_derived, make_fake, stora
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.shared_memory import base_of, is_recorded
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 
@@ -123,18 +124,18 @@ class Inputs:
         variable = Variable(proxy, constant=constant, location=user_location(3))
         with recorder.mode.observing():
             if sibling is not None:
-                related = self._by_base.get(_base_of(tensor))
+                related = self._by_base.get(base_of(tensor))
                 if related is None or (tensor.is_leaf and tensor.requires_grad):
                     variable.fake = make_alias(recorder.fake(sibling), proxy, leaf=tensor.is_leaf)
                 else:  # views of one tensor: what is written to one of them concerns the others
-                    variable.fake = make_alias(recorder.fake(related), proxy, recorded=_is_recorded(tensor))
+                    variable.fake = make_alias(recorder.fake(related), proxy, recorded=is_recorded(tensor))
             else:
                 size = tensor.untyped_storage().nbytes() // max(tensor.element_size(), 1)
                 make = make_fake if tensor.is_leaf else make_derived
                 variable.fake = make(recorder.mode, proxy, storage_size=size if _shows_part(tensor, size) else None)
                 recorder.bind_storage(variable.fake, storage)
                 self._by_storage[address] = variable
-            self._by_base.setdefault(_base_of(tensor), variable)
+            self._by_base.setdefault(base_of(tensor), variable)
             if tensor.is_conj():
                 variable.fake = variable.fake.conj()  # type: ignore[assignment]
             if tensor.is_neg():
@@ -169,18 +170,6 @@ class Inputs:
         self.proxies.append(proxy)
         self.sources.append(source)
         self.objects.append(value)
-
-
-def _base_of(tensor: torch.Tensor) -> int:
-    """Identity of what autograd takes the tensor for a view of: itself, if for none."""
-    base = tensor if tensor._base is None else tensor._base
-    return base._cdata
-
-
-def _is_recorded(tensor: torch.Tensor) -> bool:
-    """Whether autograd takes writes to a view; not for those that were made under `torch.no_grad`, say."""
-    autograd = torch._C._autograd
-    return tensor._base is None or autograd._get_creation_meta(tensor) == autograd.CreationMeta.DEFAULT
 
 
 def _shows_part(tensor: torch.Tensor, storage_size: int) -> bool:

@@ -19,7 +19,7 @@ from torch.nn.modules import module as torch_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import BackwardHook
 
-from thunder_core.acquire import eager_modules, higher_order, module_hooks
+from thunder_core.acquire import conditional, eager_modules, eager_paths, generator_state, higher_order, module_hooks
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.user_frames import user_location
@@ -71,6 +71,11 @@ def _install() -> None:
     _replace(torch_module, "BackwardHook", _backward_hook)
     _replace(torch.nn.Module, "_maybe_warn_non_full_backward_hook", _non_full_hooks)
     _replace(torch.compiler, "_is_compiling_flag", True)
+    _replace(torch.compiler, "is_compiling", eager_paths.is_compiling)
+    _replace(torch.overrides, "has_torch_function", eager_paths.has_torch_function)
+    _replace(torch, "_nested_tensor_from_mask_left_aligned", eager_paths.is_left_aligned)
+    _replace(torch, "_nested_tensor_from_mask", eager_paths.without_padding)
+    _replace(torch.nn.TransformerEncoder, "forward", eager_paths.encoder)
 
 
 def _replace(owner: Any, name: str, replacement: Any) -> None:
@@ -176,14 +181,14 @@ def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], 
     recorder = _recording()
     if recorder is None:
         return _original(torch, "cond")(pred, true_fn, false_fn, operands)
-    return higher_order.cond(recorder, pred, true_fn, false_fn, tuple(operands))
+    return conditional.cond(recorder, pred, true_fn, false_fn, tuple(operands))
 
 
 def _manual_seed(seed: int) -> Any:
     recorder = _recording()
     if recorder is None:
         return _original(torch, "manual_seed")(seed)
-    higher_order.manual_seed(recorder, int(seed))
+    generator_state.manual_seed(recorder, int(seed))
     return torch.default_generator
 
 
@@ -192,7 +197,7 @@ def _get_rng_state() -> torch.Tensor:
     if recorder is None:
         state: torch.Tensor = _original(torch, "get_rng_state")()
         return state
-    return higher_order.get_rng_state(recorder, _original(torch, "get_rng_state"))
+    return generator_state.get_rng_state(recorder, _original(torch, "get_rng_state"))
 
 
 def _set_rng_state(new_state: torch.Tensor) -> None:
@@ -200,7 +205,7 @@ def _set_rng_state(new_state: torch.Tensor) -> None:
     if recorder is None:
         _original(torch, "set_rng_state")(new_state)
     else:
-        higher_order.set_rng_state(recorder, _original(torch, "set_rng_state"), new_state)
+        generator_state.set_rng_state(recorder, _original(torch, "set_rng_state"), new_state)
 
 
 def _refuse(original: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from thunder_core.guards.observer import Write
 
 
-_PATIENCE: Final = 5
+_PATIENCE: Final = 20
 """How often another thread gets 10 ms to let go of frames of the program: sampling profilers look at them."""
 
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.acquire import values
+from thunder_core.acquire.gradient_reads import GRAD, read_gradient
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import TracedTensor, describe
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.observer import Observer
 from thunder_core.symbols.metadata import value_readers
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.symbols.registry import registry
@@ -42,6 +45,8 @@ _FAST: dict[Any, Callable[[Variable], Any]] = {
 _SIZE = Tensor.size
 # Where the memory is: not a value that could be computed, and nothing that a trace could hold.
 _MEMORY = frozenset({Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.is_set_to, Tensor.__reduce_ex__})
+# They tell of an object that existed before the program, beside what fakes know.
+_READS_OBJECT = _MEMORY | {GRAD}
 # Their result is a bool that a program may return; only using it needs its value.
 _DEFERRED = frozenset({torch.equal, Tensor.equal, torch.allclose, Tensor.allclose})
 _value_reads = value_readers() - _MEMORY
@@ -60,10 +65,9 @@ def _no_length() -> int:
 class AcquisitionMode(RecordingMode):
     """Hands each torch call to the recorder; answers questions about metadata at once."""
 
-    def __init__(self, recorder: Recorder, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+    def __init__(self, recorder: Recorder, observer: Observer) -> None:
         self.recorder = recorder
-        self._pause = pause
-        self._resume = resume
+        self._observer = observer
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -75,13 +79,16 @@ class AcquisitionMode(RecordingMode):
             if func is _SIZE and not kwargs:
                 shape = args[0].variable.proxy.shape
                 return shape[args[1]] if len(args) > 1 else _size(args[0].variable)
-        self._pause()
+        self._observer.pause()
         try:
             return self._call(func, args, kwargs or {})
         finally:
-            self._resume()
+            self._observer.resume()
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        metadata = registry.is_metadata(func)
+        if metadata or func in _READS_OBJECT:
+            self._observer.asked(func, [arg for arg in args if type(arg) is not TracedTensor and not _wrapped(arg)])
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
         if _peek_functorch() is not None or any(_wrapped(arg) for arg in (*args, *first)):
             if func in _FROM_DATA:
@@ -95,13 +102,18 @@ class AcquisitionMode(RecordingMode):
             and not self.recorder.is_constant(args[0].variable)
         ):
             return describe(args[0])
+        if func in _MEMORY:
+            known = any(isinstance(arg, torch.Tensor) and _known(self.recorder, arg) for arg in args)
+            if not known and func is not Tensor.__reduce_ex__:  # that gives elements away, too
+                with no_dispatch():
+                    return func(*args, **kwargs)
         if func in _MEMORY and _known(self.recorder, args[0]):
             raise UnsupportedError(
                 f"Tensor.{func.__name__} of a tensor of the program: it has no memory while the program is recorded",
                 location=user_location(3),
                 advice=("do this outside of the compiled function",),
             )
-        if registry.is_metadata(func):
+        if metadata:
             return self._metadata(func, args, kwargs)
         if func in _DEFERRED:
             return values.defer(self.recorder, func, args, kwargs)
@@ -154,5 +166,6 @@ def _set_grad_enabled(recorder: Recorder, enabled: bool) -> None:
 
 _INTERCEPTS: dict[Any, Callable[..., Any]] = {
     Tensor.__deepcopy__: _deepcopy,
+    GRAD: read_gradient,
     torch._C._set_grad_enabled: _set_grad_enabled,
 }

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.acquire.fake import AcquisitionFakeMode, storage_address
 from thunder_core.acquire.line_log import LineLog
+from thunder_core.acquire.native_attention import NATIVE_ATTENTION
 from thunder_core.errors import LoweringError
 from thunder_core.ir.tree import iterate_leaves
 
@@ -34,6 +35,8 @@ class OperatorLog(LineLog, TorchDispatchMode):
         kwargs = kwargs or {}
         if func in _ASKS_GRAD_MODE:
             raise LoweringError(f"{func} does something else where no gradients are recorded")
+        if func in NATIVE_ATTENTION:
+            raise LoweringError(f"{func} calls operators that nobody sees")
         with self.mode.observing() as observed:
             result = func(*args, **kwargs)
         if func in _SAME_VALUE and isinstance(args[0], torch.Tensor) and isinstance(result, torch.Tensor):

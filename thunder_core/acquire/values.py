@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire import concrete, data_dependence, ranges
 from thunder_core.acquire.arguments import Call, convert
-from thunder_core.acquire.outcome import infer
+from thunder_core.acquire.outcome import Outcome, infer
 from thunder_core.acquire.probe import probe
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.user_frames import user_location
@@ -141,6 +141,28 @@ def probe_or_raise(
         pairs = zip(outcome.results, found.requires_grad, strict=True)
         marked = [replace(result, requires_grad=recorded) for result, recorded in pairs]
         outcome, fakes = replace(outcome, results=tuple(marked)), []
+    result = record_checked(recorder, symbol, args, kwargs, call, outcome, fakes)
+    if found.views:
+        shown = [recorder.variable(leaf).proxy for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+        recorder.entangled.update(proxy.storage for proxy in (*shown, *call.proxies))
+    return result
+
+
+def record_checked(
+    recorder: Recorder,
+    symbol: Symbol,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    call: Call,
+    outcome: Outcome,
+    fakes: list[Any],
+) -> Any:
+    """Record a call, and a check of its real results after it.
+
+    Args:
+        outcome: what the real results should look like.
+        fakes: of the results; they may be left out.
+    """
     recorded = convert(args, Call(recorder)), convert(kwargs, Call(recorder))
     result = recorder.record(symbol, *recorded, call, outcome, fakes or None, recorder.context_of(symbol))
     line = recorder.lines[-1]
@@ -150,6 +172,4 @@ def probe_or_raise(
         recorder.lines.append(
             BoundSymbol(CHECK_METADATA, checked, {}, None, Effects(external=True), line.context, line.location)
         )
-        if found.views:
-            recorder.entangled.update((proxy.storage, *(other.storage for other in call.proxies)))
     return result

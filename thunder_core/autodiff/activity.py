@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of
+from thunder_core.passes.proxies import tensor_inputs_of
 
 
 def differentiable(proxy: Proxy) -> bool:
@@ -46,10 +46,10 @@ class Activity:
         for bound in trace.symbols:
             if records(bound, trace) and any(proxy.name in active for proxy in tensor_inputs_of(bound)):
                 recorded.append(bound)
-                active.update(proxy.name for proxy in outputs_of(bound) if differentiable(proxy))
+                active.update(proxy.name for proxy in bound.outputs() if differentiable(proxy))
         outputs = [index for index, proxy in enumerate(trace.output) if proxy.name in active and differentiable(proxy)]
         reached = {trace.output[index].name for index in outputs}
         for bound in reversed(recorded):
-            if any(proxy.name in reached for proxy in outputs_of(bound)):
-                reached.update(proxy.name for proxy in inputs_of(bound) if proxy.name in active)
+            if any(proxy.name in reached for proxy in bound.outputs()):
+                reached.update(proxy.name for proxy in bound.inputs() if proxy.name in active)
         return cls(frozenset(active), frozenset(reached), tuple(outputs))

@@ -13,7 +13,6 @@ from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves
-from thunder_core.passes.proxies import inputs_of, outputs_of
 
 _GRADIENTS_OF = Symbol("thunder_core.autodiff.eager_graph.gradients_of", eager_graph.gradients_of)
 _RECORD_GRAPH = Symbol("thunder_core.autodiff.eager_graph.record_graph", eager_graph.record_graph)
@@ -33,7 +32,7 @@ def derive_by_eager(query: Query, reason: str) -> Derivative:
             positions.setdefault(leaf.name, position)
     graph = OpaqueProxy(":graph", "EagerGraph")
     forward = replace(_record(bound, tuple(positions.values())), output=(bound.output, graph), location=bound.location)
-    own = [proxy for proxy in outputs_of(bound) if isinstance(proxy, TensorProxy)]
+    own = [proxy for proxy in bound.outputs() if isinstance(proxy, TensorProxy)]
     cotangents = {
         proxy.name: stand_in(proxy, f":{proxy.name}_cotangent", -1 - index)
         for index, proxy in enumerate(own)
@@ -54,13 +53,13 @@ def require_what_is_used(lines: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...
     """The lines, where those of `derive_by_eager` give a tensor, not None, for each gradient that a line uses."""
     if not any(line.symbol is _GRADIENTS_OF for line in lines):
         return tuple(lines)
-    used = {proxy.name for line in lines for proxy in inputs_of(line)}
+    used = {proxy.name for line in lines for proxy in line.inputs()}
 
     def required(line: BoundSymbol) -> BoundSymbol:
         if line.symbol is not _GRADIENTS_OF:
             return line
         graph, _, cotangents = line.args
-        return replace(line, args=(graph, tuple([proxy.name in used for proxy in outputs_of(line)]), cotangents))
+        return replace(line, args=(graph, tuple([proxy.name in used for proxy in line.outputs()]), cotangents))
 
     return tuple(map(required, lines))
 

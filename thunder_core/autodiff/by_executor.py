@@ -22,7 +22,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of
+from thunder_core.passes.proxies import tensor_inputs_of
 from thunder_core.symbols.registry import registry
 
 _SUM_STORAGE: Final = -1_000_000  # numbers that no other value of a derivative has
@@ -53,10 +53,10 @@ def derive_by_executor(
 def _derivative(query: Query, executor: str, pair: DerivativePair) -> Derivative:
     bound = query.bound
     refuse_objects(bound)
-    if bound.effects.mutates or len(fresh_outputs(bound)) != len(outputs_of(bound)):
+    if bound.effects.mutates or len(fresh_outputs(bound)) != len(bound.outputs()):
         raise LoweringError("the line writes memory, or shares it with its arguments")
     values = run_on_fakes(query, pair)
-    own = {proxy.name for proxy in (*inputs_of(bound), *outputs_of(bound))}
+    own = {proxy.name for proxy in (*bound.inputs(), *bound.outputs())}
 
     def made(leaf: Any) -> Any:
         return leaf if isinstance(leaf, PROXY_TYPES) and leaf.name not in own else None
@@ -70,7 +70,7 @@ def _derivative(query: Query, executor: str, pair: DerivativePair) -> Derivative
     )
     backward = BoundSymbol(
         executor_symbol(pair.backward, executor, frozenset({Tag.BACKWARD}), bound.symbol),
-        (values.residuals, tuple([values.cotangents.get(p.name) for p in outputs_of(bound)]), values.wanted),
+        (values.residuals, tuple([values.cotangents.get(p.name) for p in bound.outputs()]), values.wanted),
         {},
         values.gradients,
         context=PLAIN,

@@ -14,7 +14,6 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.checkpoint_bodies import functional_body
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import outputs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +54,9 @@ def inline_checkpoints(trace: Trace) -> Inlined:
         lines = list(_region(bound, trace, emitter)) if bound.symbol is CHECKPOINT else []
         for line in lines or [bound]:
             emitter.add(line)
-        inner = {proxy.name for line in lines for proxy in outputs_of(line)}
+        inner = {proxy.name for line in lines for proxy in line.outputs()}
         made |= inner
-        recomputed |= inner - {proxy.name for proxy in outputs_of(bound)}
+        recomputed |= inner - {proxy.name for proxy in bound.outputs()}
     if not made:
         return Inlined(trace)
     nested = inline_checkpoints(trace.with_symbols(emitter.lines, "checkpoint regions"))
@@ -71,7 +70,7 @@ def _region(bound: BoundSymbol, trace: Trace, emitter: JointEmitter) -> Iterator
     if computation is None:
         return
     pairs: list[tuple[Proxy, Proxy]] = list(zip(computation.inputs, bound.args[1:], strict=True))
-    pairs += zip(computation.output, outputs_of(bound), strict=True)
+    pairs += zip(computation.output, bound.outputs(), strict=True)
     values = {inner.name: outer for inner, outer in pairs}
     storages: dict[int, int] = {}
     for inner, outer in pairs:

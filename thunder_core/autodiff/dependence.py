@@ -10,7 +10,6 @@ from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.memory import storage_bytes
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.tree import iterate_proxies
-from thunder_core.passes.proxies import inputs_of, outputs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Dependence:
     def of(cls, joint: Joint) -> Dependence:
         """Linear in the joint trace."""
         lines = joint.trace.symbols
-        inputs, outputs = tuple(map(inputs_of, lines)), tuple(map(outputs_of, lines))
+        inputs, outputs = tuple([line.inputs() for line in lines]), tuple([line.outputs() for line in lines])
         definitions = {proxy.name: index for index, made in enumerate(outputs) for proxy in made}
         tainted, dependent = _tainted(joint, inputs, outputs)
         backward = _live(joint, tainted, inputs, outputs)

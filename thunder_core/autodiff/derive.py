@@ -20,7 +20,6 @@ from thunder_core.executors.ask import ask
 from thunder_core.executors.decision import Declined
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.symbol import Tag
-from thunder_core.passes.proxies import inputs_of, outputs_of
 from thunder_core.symbols.lowering import call_key
 
 _CACHE_SIZE: Final = 2048
@@ -94,9 +93,9 @@ def _key(query: Query) -> Any:
     key = call_key(bound, bound.context)
     if key is None:
         return None
-    wanted = tuple([proxy.name in query.wanted for proxy in inputs_of(bound)])
-    reached = tuple([proxy.name in query.reached for proxy in outputs_of(bound)])
-    strides = tuple([query.cotangent_strides.get(proxy.name) for proxy in outputs_of(bound)])
+    wanted = tuple([proxy.name in query.wanted for proxy in bound.inputs()])
+    reached = tuple([proxy.name in query.reached for proxy in bound.outputs()])
+    strides = tuple([query.cotangent_strides.get(proxy.name) for proxy in bound.outputs()])
     names: dict[str, int] = {}  # which arguments are one value
-    same = tuple([names.setdefault(proxy.name, len(names)) for proxy in inputs_of(bound)])
+    same = tuple([names.setdefault(proxy.name, len(names)) for proxy in bound.inputs()])
     return (key, wanted, reached, strides, same)

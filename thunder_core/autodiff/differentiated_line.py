@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from thunder_core.autodiff.derivative import Derivative, Query
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Dimension, Proxy, TensorProxy
-from thunder_core.passes.proxies import inputs_of, outputs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +31,14 @@ class DifferentiatedLine:
     @property
     def outputs(self) -> dict[str, Proxy]:
         """The outputs of the line, by their names in the derivative."""
-        models = [proxy.name for proxy in outputs_of(self.derivative.bound)]
-        return dict(zip(models, outputs_of(self.bound), strict=True))
+        models = [proxy.name for proxy in self.derivative.bound.outputs()]
+        return dict(zip(models, self.bound.outputs(), strict=True))
 
     @property
     def inputs(self) -> dict[str, Proxy]:
         """Its inputs, likewise."""
-        models = [proxy.name for proxy in inputs_of(self.derivative.bound)]
-        return dict(zip(models, inputs_of(self.bound), strict=True))
+        models = [proxy.name for proxy in self.derivative.bound.inputs()]
+        return dict(zip(models, self.bound.inputs(), strict=True))
 
     def other_strides(self, cotangents: Mapping[str, TensorProxy]) -> dict[str, tuple[Dimension, ...]]:
         """Strides of cotangents, by output of the line, that differ from those that the derivative expects."""
@@ -59,7 +58,7 @@ class DifferentiatedLine:
             return self
         values, storages = correspondence(other.bound, self.bound)
         for new, old in zip(other.forward, self.derivative.forward, strict=True):
-            for made, known in zip(outputs_of(new), outputs_of(old), strict=True):
+            for made, known in zip(new.outputs(), old.outputs(), strict=True):
                 values.setdefault(made.name, self.values[known.name])
                 if isinstance(made, TensorProxy) and isinstance(known, TensorProxy):
                     storages.setdefault(made.storage, self.storages[known.storage])
@@ -74,7 +73,7 @@ def correspondence(model: BoundSymbol, bound: BoundSymbol) -> tuple[dict[str, Pr
     """Values and storages of ``bound`` by those of an equal line."""
     values: dict[str, Proxy] = {}
     storages: dict[int, int] = {}
-    for old, new in zip((*inputs_of(model), *outputs_of(model)), (*inputs_of(bound), *outputs_of(bound)), strict=True):
+    for old, new in zip((*model.inputs(), *model.outputs()), (*bound.inputs(), *bound.outputs()), strict=True):
         values[old.name] = new
         if isinstance(old, TensorProxy) and isinstance(new, TensorProxy):
             storages[old.storage] = new.storage

@@ -11,7 +11,6 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.proxies import outputs_of
 
 
 class JointEmitter:
@@ -25,7 +24,7 @@ class JointEmitter:
     def __init__(self, trace: Trace) -> None:
         self.lines: list[BoundSymbol] = []
         self.context = replace(trace.context, grad_enabled=False)
-        proxies: list[Proxy] = [*trace.inputs, *chain.from_iterable(map(outputs_of, trace.symbols))]
+        proxies: list[Proxy] = [*trace.inputs, *chain.from_iterable(line.outputs() for line in trace.symbols)]
         self._taken = {proxy.name for proxy in proxies}
         self._counts: dict[str, int] = {}
         self._next_storage = 1 + max((p.storage for p in proxies if isinstance(p, TensorProxy)), default=-1)

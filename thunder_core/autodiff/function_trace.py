@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import torch
 
-from thunder_core.acquire.higher_order import Region
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.region import Region
+from thunder_core.autodiff.tensor_hooks import sets_hook
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.proxies import outputs_of, tensor_inputs_of
+from thunder_core.passes.proxies import tensor_inputs_of
 
 
 def function_trace(
@@ -55,7 +56,7 @@ def registers_inside(line: BoundSymbol, outside: set[str]) -> bool:
     Args:
         outside: names of the values from outside of the function.
     """
-    return _registers(line) and outside.isdisjoint(proxy.name for proxy in tensor_inputs_of(line))
+    return sets_hook(line) and outside.isdisjoint(proxy.name for proxy in tensor_inputs_of(line))
 
 
 def _refuse(line: BoundSymbol, inputs: set[str]) -> None:
@@ -65,16 +66,12 @@ def _refuse(line: BoundSymbol, inputs: set[str]) -> None:
             location=line.location,
             advice=("use thunder.grad or thunder.vjp for gradients inside of it",),
         )
-    if _registers(line) and any(proxy.name in inputs for proxy in tensor_inputs_of(line)):
+    if sets_hook(line) and any(proxy.name in inputs for proxy in tensor_inputs_of(line)):
         raise UnsupportedError(
             f"{line.symbol.name} on an argument with respect to which is differentiated",
             location=line.location,
             advice=("register the hook on x.view_as(x), and go on with that",),
         )
-
-
-def _registers(line: BoundSymbol) -> bool:
-    return Tag.HOOK in line.symbol.tags and not outputs_of(line)
 
 
 def _constant(proxy: Proxy) -> Proxy:

@@ -19,7 +19,6 @@ from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.proxies import inputs_of, outputs_of
 
 
 class JointWriter:
@@ -54,8 +53,8 @@ class JointWriter:
     def forward(self) -> None:
         """The program, with what backward needs besides."""
         for bound in self.trace.symbols:
-            reached = frozenset([p.name for p in outputs_of(bound) if p.name in self.activity.reached])
-            wanted = frozenset([p.name for p in inputs_of(bound) if p.name in self.activity.active])
+            reached = frozenset([p.name for p in bound.outputs() if p.name in self.activity.reached])
+            wanted = frozenset([p.name for p in bound.inputs() if p.name in self.activity.active])
             if reached and wanted and records(bound, self.trace):
                 self._forward(bound, wanted, reached)
             else:
@@ -81,16 +80,16 @@ class JointWriter:
             self.offered.append((bound, derivative.answers))
         values, storages = correspondence(derivative.bound, bound)
         before = len(self.emitter.lines)
-        stem = next(iter(outputs_of(bound))).name
+        stem = next(iter(bound.outputs())).name
         for line in derivative.forward:
             if line is derivative.bound:
                 self.emitter.add(self.emitter.line(bound))
             else:
                 values = self.emitter.instantiate([self.emitter.line(line, bound)], values, storages, stem)
         if not reached.isdisjoint(self.regions.made):
-            own = {proxy.name for proxy in outputs_of(bound)}
+            own = {proxy.name for proxy in bound.outputs()}
             for line in self.emitter.lines[before:]:
-                self.recomputed.update(proxy.name for proxy in outputs_of(line) if proxy.name not in own)
+                self.recomputed.update(proxy.name for proxy in line.outputs() if proxy.name not in own)
         self._differentiated.append(DifferentiatedLine(bound, query, derivative, values, storages))
 
     def _backward(self, line: DifferentiatedLine, absent: frozenset[str]) -> None:
@@ -113,7 +112,7 @@ class JointWriter:
             for name, proxy in derivative.gradients.items()
             if inputs[name].name not in known
         }
-        stem = f"{outputs_of(user)[0].name}_cotangent"
+        stem = f"{user.outputs()[0].name}_cotangent"
         lines = [self.emitter.line(written, user) for written in derivative.backward]
         values = self.emitter.instantiate(lines, values, storages, stem, names)
         for name, proxy in derivative.gradients.items():

@@ -16,7 +16,7 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.functionalize import FromComputation, FromEpilogue, FromInput, Functionalized, ResultSource
-from thunder_core.passes.proxies import inputs_of, is_view, outputs_of
+from thunder_core.passes.proxies import is_view
 
 
 def move_output_views(functional: Functionalized) -> Functionalized:
@@ -38,7 +38,7 @@ class _Mover:
         self.functional = functional
         trace = functional.computation
         self.inputs = {proxy.name: index for index, proxy in enumerate(trace.inputs)}
-        self.makers = {proxy.name: bound for bound in trace.symbols for proxy in outputs_of(bound)}
+        self.makers = {proxy.name: bound for bound in trace.symbols for proxy in bound.outputs()}
         self.values: dict[str, Proxy] = {}
         self.lines: list[BoundSymbol] = []
         self.made: dict[str, Proxy] = {}
@@ -91,7 +91,7 @@ class _Mover:
     def is_view(self, proxy: Proxy) -> bool:
         """Whether ``proxy`` is made as a view of one other tensor."""
         line = self.makers.get(proxy.name)
-        return line is not None and is_view(line) and len({item.name for item in inputs_of(line)}) == 1
+        return line is not None and is_view(line) and len({item.name for item in line.inputs()}) == 1
 
     def _made_again(self, proxy: Proxy) -> Proxy:
         """``proxy`` in the epilogue."""
@@ -111,7 +111,7 @@ class _Mover:
                 return self.made[leaf.name]
             return leaf
 
-        (base,) = {item.name: item for item in inputs_of(line)}.values()
+        (base,) = {item.name: item for item in line.inputs()}.values()
         again = self._made_again(base)
         moved = line.map_arguments(lambda leaf: again if getattr(leaf, "name", None) == base.name else leaf)
         self.lines.append(replace(moved, output=map_leaves(renamed, line.output)))

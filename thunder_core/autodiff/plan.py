@@ -18,7 +18,6 @@ from thunder_core.ir.trace import Trace
 from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import FromComputation, FromInput, Functionalize, Functionalized
-from thunder_core.passes.proxies import outputs_of
 from thunder_core.passes.transform import Phase, TransformContext
 
 # Python functions of PyTorch's that cut the autograd graph inside. The operators that they consist of do not show
@@ -85,7 +84,7 @@ class Plan:
                 if gradient is not None
             },
             _constant(computation),
-            {proxy.name: line for line in computation.symbols for proxy in outputs_of(line)},
+            {proxy.name: line for line in computation.symbols for proxy in line.outputs()},
         )
 
 
@@ -141,5 +140,5 @@ def _constant(computation: Trace) -> frozenset[str]:
         proxy.name
         for line in computation.symbols
         if not (line.context or computation.context).grad_enabled
-        for proxy in outputs_of(line)
+        for proxy in line.outputs()
     )

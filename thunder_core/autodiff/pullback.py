@@ -15,8 +15,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.fake import make_alias
-from thunder_core.acquire.higher_order import Region
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.region import Region
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.higher_order import GET_RNG_STATE, MANUAL_SEED, SET_RNG_STATE
+from thunder_core.acquire.generator_state import GET_RNG_STATE, MANUAL_SEED, SET_RNG_STATE
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.variable import Variable
@@ -21,7 +21,7 @@ from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.passes.proxies import outputs_of, tensor_outputs_of
+from thunder_core.passes.proxies import tensor_outputs_of
 
 _STATE_OF_GENERATORS = frozenset({MANUAL_SEED, GET_RNG_STATE, SET_RNG_STATE})
 
@@ -54,7 +54,7 @@ class Replay:
         Lines whose results are in ``constant`` are recorded without gradients.
         """
         for line in lines:
-            grad = self.ambient.grad_enabled and not any(proxy.name in constant for proxy in outputs_of(line))
+            grad = self.ambient.grad_enabled and not any(proxy.name in constant for proxy in line.outputs())
             modes = self._modes(replace(line.context or context, grad_enabled=grad))
             with modes, self.at(line.location or self.location):
                 self._line(line)
@@ -90,10 +90,10 @@ class Replay:
         return self.values[leaf.name] if isinstance(leaf, PROXY_TYPES) else leaf
 
     def _line(self, line: BoundSymbol) -> None:
-        if line.symbol in _STATE_OF_GENERATORS or not outputs_of(line):
+        if line.symbol in _STATE_OF_GENERATORS or not line.outputs():
             self._copy(line)
             return
-        if Tag.HIGHER_ORDER in line.symbol.tags or len(tensor_outputs_of(line)) < len(outputs_of(line)):
+        if Tag.HIGHER_ORDER in line.symbol.tags or len(tensor_outputs_of(line)) < len(line.outputs()):
             raise UnsupportedError(
                 f"a function that calls {line.symbol.name} cannot be differentiated by a functional transformation",
                 location=line.location,

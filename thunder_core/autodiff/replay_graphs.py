@@ -13,7 +13,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.passes.proxies import outputs_of, tensor_outputs_of
+from thunder_core.passes.proxies import tensor_outputs_of
 
 
 class ReplayWithGraphs(Replay):
@@ -40,7 +40,7 @@ class ReplayWithGraphs(Replay):
         self.originals = originals
 
     def _line(self, line: BoundSymbol) -> None:
-        outputs = outputs_of(line)
+        outputs = line.outputs()
         if outputs and isinstance(outputs[-1], OpaqueProxy) and outputs[-1].type_name == "EagerGraph":
             self._record_graph(line, outputs[-1])
         elif line.symbol.target is gradients_of:
@@ -82,5 +82,5 @@ class ReplayWithGraphs(Replay):
             for result, cotangent, yes in zip(results, cotangents, differentiable, strict=True)
             if yes
         ]
-        for proxy, gradient in zip(outputs_of(line), pull(tuple(given)), strict=True):
+        for proxy, gradient in zip(line.outputs(), pull(tuple(given)), strict=True):
             self.values[proxy.name] = gradient

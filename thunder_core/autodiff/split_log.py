@@ -13,7 +13,7 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.functionalize import FromComputation, Functionalize
-from thunder_core.passes.proxies import inputs_of, is_view, outputs_of
+from thunder_core.passes.proxies import is_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +49,24 @@ def split_log(query: Query, log: Log, source: str) -> Derivative:
 class _Split:
     def __init__(self, query: Query, log: Log) -> None:
         self.bound = query.bound
-        self.own_outputs = outputs_of(query.bound)
+        self.own_outputs = query.bound.outputs()
         self.log = log
         tainted = {proxy.name for proxy in log.cotangents.values()}
         self.forward: list[BoundSymbol] = []
         self.backward: list[BoundSymbol] = []
         for line in log.lines:
-            if tainted.isdisjoint(proxy.name for proxy in inputs_of(line)):
+            if tainted.isdisjoint(proxy.name for proxy in line.inputs()):
                 self.forward.append(line)
             else:
                 self.backward.append(line)
-                tainted.update(proxy.name for proxy in outputs_of(line))
+                tainted.update(proxy.name for proxy in line.outputs())
         gradients = {proxy.name for proxy in log.gradients.values()}
         self.backward = _live(self.backward, gradients)
-        uses = {proxy.name for line in self.backward for proxy in inputs_of(line)} | gradients
+        uses = {proxy.name for line in self.backward for proxy in line.inputs()} | gradients
         self.needed = uses - tainted
 
     def derivative(self, source: str) -> Derivative:
-        made = {proxy.name for line in self.forward for proxy in outputs_of(line)}
+        made = {proxy.name for line in self.forward for proxy in line.outputs()}
         names = [proxy.name for proxy in self.log.outputs]
         if len(set(names)) == len(names) and made.issuperset(names):
             forward = self._forward()
@@ -91,7 +91,7 @@ class _Split:
         from these by backward's own formula. Higher-level lines are clearer, and executors know more of them.
         """
         known = {proxy.name for proxy in (*self.log.inputs.values(), *self.log.outputs)}
-        makers = {proxy.name: line for line in self.forward for proxy in outputs_of(line)}
+        makers = {proxy.name: line for line in self.forward for proxy in line.outputs()}
         formula = {id(line) for line in self.log.lines[self.log.forward_lines :]}
         kept: set[int] = set()
 
@@ -100,7 +100,7 @@ class _Split:
                 return True
             line = makers[name]
             simple = is_view(line) or (id(line) in formula and line.effects.pure)
-            if not simple or not all(reachable(proxy.name) for proxy in inputs_of(line)):
+            if not simple or not all(reachable(proxy.name) for proxy in line.inputs()):
                 return False
             kept.add(id(line))
             return True
@@ -117,7 +117,7 @@ class _Renaming:
         self.bound = bound
         self.values: dict[str, Proxy] = {}
         self.storages: dict[int, int] = {}
-        arguments = {proxy.name: proxy for proxy in inputs_of(bound)}
+        arguments = {proxy.name: proxy for proxy in bound.inputs()}
         pairs = [(proxy, arguments[name]) for name, proxy in log.inputs.items()]
         for proxy, own in (*pairs, *zip(log.outputs, own_outputs)):
             assert isinstance(own, TensorProxy)
@@ -148,9 +148,9 @@ def _live(lines: list[BoundSymbol], needed: set[str]) -> list[BoundSymbol]:
     live = set(needed)
     kept = []
     for line in reversed(lines):
-        if not line.effects.pure or any(proxy.name in live for proxy in outputs_of(line)):
+        if not line.effects.pure or any(proxy.name in live for proxy in line.outputs()):
             kept.append(line)
-            live.update(proxy.name for proxy in inputs_of(line))
+            live.update(proxy.name for proxy in line.inputs())
     return kept[::-1]
 
 

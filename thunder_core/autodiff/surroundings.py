@@ -17,7 +17,6 @@ from thunder_core.errors import UnsupportedError
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.proxies import outputs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Surroundings:
         renamed: dict[str, str] = {}
         outer = {name: self.recorder.variable(operand).proxy.name for name, operand in self.operands.items()}
         for line in plan.joint.trace.symbols:
-            for proxy in outputs_of(line):
+            for proxy in line.outputs():
                 stem, separator, rest = proxy.name.partition("_cotangent")
                 if proxy.name in own:
                     renamed[proxy.name] = proxy.name

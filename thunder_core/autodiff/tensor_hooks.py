@@ -12,7 +12,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.proxies import outputs_of, tensor_inputs_of
+from thunder_core.passes.proxies import tensor_inputs_of
 from thunder_core.symbols.gradient_hooks import HOOKED
 
 
@@ -23,18 +23,18 @@ def place_tensor_hooks(trace: Trace) -> Trace:
     come after that line. Hooks on inputs of the program stay as they are: PyTorch's autograd calls them.
     """
     hooks: defaultdict[str, list[BoundSymbol]] = defaultdict(list)
-    made = {proxy.name for bound in trace.symbols for proxy in outputs_of(bound)}
+    made = {proxy.name for bound in trace.symbols for proxy in bound.outputs()}
     for bound in trace.symbols:
-        if _sets_hook(bound) and bound.args[0].name in made:
+        if sets_hook(bound) and bound.args[0].name in made:
             hooks[bound.args[0].name].append(bound)
     if not hooks:
         return trace
     emitter = JointEmitter(trace)
     for bound in trace.symbols:
-        own = [proxy for proxy in outputs_of(bound) if proxy.name in hooks]
+        own = [proxy for proxy in bound.outputs() if proxy.name in hooks]
         if own:
             _add_with_hooks(emitter, bound, {proxy.name: hooks[proxy.name] for proxy in own})
-        elif not (_sets_hook(bound) and bound.args[0].name in hooks):
+        elif not (sets_hook(bound) and bound.args[0].name in hooks):
             emitter.add(bound)
     return trace.with_symbols(emitter.lines, "hooks on tensors")
 
@@ -59,7 +59,7 @@ def _add_with_hooks(emitter: JointEmitter, bound: BoundSymbol, hooks: dict[str, 
 def without_hooks_on_inputs(trace: Trace) -> Trace:
     """The trace for another run with the same inputs, which got their hooks in the first."""
     inputs = {proxy.name for proxy in trace.inputs}
-    lines = [bound for bound in trace.symbols if not (_sets_hook(bound) and bound.args[0].name in inputs)]
+    lines = [bound for bound in trace.symbols if not (sets_hook(bound) and bound.args[0].name in inputs)]
     return trace if len(lines) == len(trace.symbols) else trace.with_symbols(lines, "without hooks on inputs")
 
 
@@ -75,14 +75,14 @@ def has_hooks_on_returned_views(trace: Trace) -> bool:
         shared[proxy.storage] > 1 and proxy.name not in inputs
         for bound in trace.symbols
         if Tag.HOOK in bound.symbol.tags
-        for proxy in (*tensor_inputs_of(bound), *outputs_of(bound))
+        for proxy in (*tensor_inputs_of(bound), *bound.outputs())
         if isinstance(proxy, TensorProxy)
     )
 
 
-def _sets_hook(bound: BoundSymbol) -> bool:
+def sets_hook(bound: BoundSymbol) -> bool:
     """Whether the line is ``tensor.register_hook(hook)``."""
-    return Tag.HOOK in bound.symbol.tags and not outputs_of(bound)
+    return Tag.HOOK in bound.symbol.tags and not bound.outputs()
 
 
 def _hook(bound: BoundSymbol) -> Any:

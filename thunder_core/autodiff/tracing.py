@@ -19,7 +19,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.passes.proxies import outputs_of, tensor_inputs_of
+from thunder_core.passes.proxies import tensor_inputs_of
 
 # Storage numbers that no log makes by itself.
 _INPUT_STORAGE: Final = -1_000_000
@@ -95,7 +95,7 @@ class LineTracing(ABC, Generic[LogType]):
 
     def cotangents(self, results: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """For each result the fake that stands for its cotangent; None if it gets none, and for None."""
-        pairs = zip(outputs_of(self.bound), results, strict=True)
+        pairs = zip(self.bound.outputs(), results, strict=True)
         wanted = self.query.reached
         return [self._cotangent(p.name, r) if r is not None and p.name in wanted else None for p, r in pairs]
 

@@ -11,7 +11,7 @@ import torch
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.passes.proxies import outputs_of, tensor_inputs_of, tensor_outputs_of
+from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 
 
 class Work(enum.IntEnum):
@@ -67,7 +67,7 @@ def fresh_outputs(line: BoundSymbol) -> list[TensorProxy]:
 
 def work_of(line: BoundSymbol) -> Work:
     """How much the line does."""
-    if not line.effects.pure or not all(isinstance(proxy, TensorProxy) for proxy in outputs_of(line)):
+    if not line.effects.pure or not all(isinstance(proxy, TensorProxy) for proxy in line.outputs()):
         return Work.ONCE
     work = _work_of_symbol(line.symbol)
     if work is Work.ONCE:

@@ -15,7 +15,6 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import inputs_of, outputs_of
 from thunder_core.symbols.registry import registry
 
 
@@ -74,8 +73,8 @@ class _Walk:
 
     def line(self, bound: BoundSymbol) -> None:
         """Keep, simplify or drop one line."""
-        inputs = {proxy.name for proxy in inputs_of(bound)} & self.dependent
-        outputs = outputs_of(bound)
+        inputs = {proxy.name for proxy in bound.inputs()} & self.dependent
+        outputs = bound.outputs()
         if not inputs:
             self.lines.append(bound)
             return
@@ -105,7 +104,7 @@ class _Walk:
 
     def _make(self, names: set[str], bound: BoundSymbol) -> None:
         """Lines that make the zeros of these names."""
-        for proxy in inputs_of(bound):
+        for proxy in bound.inputs():
             if proxy.name in names & self.zero and isinstance(proxy, TensorProxy):
                 kwargs = {"dtype": proxy.dtype, "device": proxy.device}
                 symbol, args, kwargs = registry.resolve(torch.zeros, (tuple(proxy.shape),), kwargs)
@@ -118,18 +117,18 @@ def _without_idle_hooks(lines: Sequence[BoundSymbol], output: tuple[Any, ...]) -
     live = {item.name for item in output if item is not None}
     kept = []
     for bound in reversed(lines):
-        used = any(proxy.name in live for proxy in outputs_of(bound))
+        used = any(proxy.name in live for proxy in bound.outputs())
         if Tag.HOOK in bound.symbol.tags and not used:
             continue
         kept.append(bound)
         if used or not bound.effects.pure:
-            live.update(proxy.name for proxy in inputs_of(bound))
+            live.update(proxy.name for proxy in bound.inputs())
     return kept[::-1]
 
 
 def _without_unused(trace: Trace) -> Trace:
     """The trace where executors' backward is asked only for gradients that are used."""
-    used = {proxy.name for bound in trace.symbols for proxy in inputs_of(bound)}
+    used = {proxy.name for bound in trace.symbols for proxy in bound.inputs()}
     used |= {item.name for item in trace.output if item is not None}
 
     def narrowed(bound: BoundSymbol) -> BoundSymbol:

@@ -55,7 +55,10 @@ def _from_preset(name: str) -> Document:
         folder = importlib.resources.files(package)
     except FAILURES as error:
         why = f"{package} cannot be imported: {failure(error, package)}"
-        raise ConfigError(f"the preset {name!r} of the {offered.plugin.title} cannot be read: {why}") from error
+        raise ConfigError(
+            f"the preset {name!r} of the {offered.plugin.title} cannot be read: {why}",
+            advice=(f"pip install --force-reinstall {offered.plugin.distribution}",),
+        ) from error
     return _read(folder / file, f"{package}/{file}", folder)
 
 

@@ -1,39 +1,28 @@
-"""Walk the bytecode of a code object and gather the names in it, with what each is asked of.
-
-Works for CPython 3.11 to 3.13, whose instructions differ in how they encode names.
-"""
+"""Walk the bytecode of a code object and gather the names in it, with what each is asked of."""
 
 from __future__ import annotations
 
-import dis
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType
 
 from thunder_core.guards.dictionary_uses import DictionaryUses, Instruction
-
-_NAME_SHIFT = {"LOAD_GLOBAL": 1}
-if sys.version_info >= (3, 12):
-    _NAME_SHIFT |= {"LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 2}
-
-_ATTRIBUTE_LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
-_GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
-_NAME_OPERATIONS = (
-    _ATTRIBUTE_LOADS
-    | _GLOBAL_LOADS
-    | {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "IMPORT_FROM"}
+from thunder_core.guards.instructions import (
+    ATTRIBUTE_LOADS,
+    GLOBAL_LOADS,
+    UNKNOWN,
+    cell_name,
+    instructions,
+    loaded_variable,
+    name_of,
+    protected_ranges,
+    starts_call,
 )
-_LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
-_CELL_LOADS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF"})
+
 _CELL_STORES = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 _ACCESSORS = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
 _CALLS = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
 
 _LONGEST_NAME = 60
-
-UNKNOWN = ""
-"""The owner of a name that is asked of something else than a variable or an attribute."""
 
 
 @dataclass(slots=True)
@@ -87,35 +76,17 @@ def gather(code: CodeType) -> Gathered:
     return gathered
 
 
-def _instructions(code: CodeType) -> Iterator[tuple[int, str, int]]:
-    """Offset, operation and argument of each instruction. The ``dis`` module's own walk is ten times slower."""
-    extended = 0
-    raw = code.co_code
-    for position in range(0, len(raw), 2):
-        operation = dis.opname[raw[position]]
-        if operation == "CACHE":
-            continue
-        argument = raw[position + 1] | extended
-        if operation == "EXTENDED_ARG":
-            extended = argument << 8
-            continue
-        extended = 0
-        yield position, operation, argument
-
-
 def _scan(code: CodeType, gathered: Gathered) -> None:
     chain: tuple[str, ...] = ()  # a global and the attributes loaded from it so far
     owner = UNKNOWN  # what the instruction before put on the stack
     access: Access | None = None  # the call of getattr whose arguments are being loaded
     previous = ""
-    tries = _protected(code)
-    instructions: list[Instruction] = []
-    for position, operation, argument in _instructions(code):
-        name = ""
-        if operation in _NAME_OPERATIONS:
-            name = code.co_names[argument >> _NAME_SHIFT.get(operation, 0)]
-        if operation in _ATTRIBUTE_LOADS:
-            instructions.append(Instruction(operation, (name,), attribute=True))
+    tries = protected_ranges(code)
+    read: list[Instruction] = []
+    for position, operation, argument in instructions(code):
+        name = name_of(code, operation, argument)
+        if operation in ATTRIBUTE_LOADS:
+            read.append(Instruction(operation, (name,), attribute=True))
             load = (owner if operation != "LOAD_SUPER_ATTR" else UNKNOWN, name)
             gathered.loads.add(load)
             if any(start <= position < end for start, end in tries):
@@ -127,15 +98,15 @@ def _scan(code: CodeType, gathered: Gathered) -> None:
             if access is not None:
                 if access.name is None and access.owner == previous:
                     access.owner = name
-                if _starts_call(operation, argument):
+                if starts_call(operation, argument):
                     _nest(access)
             previous = name
             continue
         if chain:
             gathered.chains[chain] = None
-        chain = (name,) if operation in _GLOBAL_LOADS else ()
-        owner = _owner(code, operation, argument, name)
-        instructions.append(_instruction(code, operation, argument, owner))
+        chain = (name,) if operation in GLOBAL_LOADS else ()
+        owner = loaded_variable(code, operation, argument, name)
+        read.append(_instruction(code, operation, argument, owner))
         if chain and name in _ACCESSORS:
             if access is not None:
                 _finish(access, gathered, nested=True)
@@ -143,27 +114,16 @@ def _scan(code: CodeType, gathered: Gathered) -> None:
         elif access is not None:
             access = _argument_of(access, code, operation, argument, owner, gathered)
         if operation == "IMPORT_NAME":
-            level, members = instructions[-3].constant, instructions[-2].constant
+            level, members = read[-3].constant, read[-2].constant
             gathered.imports.append((level, name, members or ()))
         _note(code, operation, argument, name, previous, gathered)
         previous = owner or operation
-    gathered.dictionaries.add(instructions)
+    gathered.dictionaries.add(read)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             _scan(constant, gathered)
         elif isinstance(constant, str) and len(constant) < _LONGEST_NAME:
             gathered.strings.update(part for part in constant.split(".") if part.isidentifier())
-
-
-def _owner(code: CodeType, operation: str, argument: int, name: str) -> str:
-    """The variable that the instruction loads."""
-    if operation in _LOCAL_LOADS:
-        return code.co_varnames[argument]
-    if operation == "LOAD_FAST_LOAD_FAST":
-        return code.co_varnames[argument & 15]
-    if operation in _CELL_LOADS:
-        return _cell_name(code, argument)
-    return name if operation in _GLOBAL_LOADS else UNKNOWN
 
 
 def _instruction(code: CodeType, operation: str, argument: int, owner: str) -> Instruction:
@@ -189,7 +149,7 @@ def _argument_of(
         constant = code.co_consts[argument]
         if access.owner is not None and access.name is None and isinstance(constant, str):
             access.name = constant
-    elif _starts_call(operation, argument):
+    elif starts_call(operation, argument):
         _nest(access)
     elif access.owner is None:
         access.owner = owner
@@ -200,14 +160,6 @@ def _argument_of(
     elif operation == "BINARY_SUBSCR" and access.name is None:
         access.simple = False
     return access
-
-
-def _starts_call(operation: str, argument: int) -> bool:
-    """Whether the instruction loads something that a later instruction calls."""
-    if operation in ("PUSH_NULL", "LOAD_METHOD"):
-        return True
-    called = operation == "LOAD_GLOBAL" or (operation == "LOAD_ATTR" and sys.version_info >= (3, 12))
-    return called and bool(argument & 1)
 
 
 def _nest(access: Access) -> None:
@@ -231,7 +183,7 @@ def _note(code: CodeType, operation: str, argument: int, name: str, previous: st
     elif operation in ("STORE_GLOBAL", "DELETE_GLOBAL"):
         gathered.stored_globals.add(name)
     elif operation in _CELL_STORES:
-        gathered.stored_cells.add(_cell_name(code, argument))
+        gathered.stored_cells.add(cell_name(code, argument))
     elif operation == "STORE_FAST":
         gathered.stored_locals.add(code.co_varnames[argument])
     elif operation in ("STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"):
@@ -242,31 +194,3 @@ def _note(code: CodeType, operation: str, argument: int, name: str, previous: st
     elif operation == "MATCH_CLASS":
         tuples = (constant for constant in code.co_consts if isinstance(constant, tuple))
         gathered.matched.update(item for constant in tuples for item in constant if isinstance(item, str))
-
-
-def _cell_name(code: CodeType, index: int) -> str:
-    """The variable behind operand ``index`` of a cell instruction: locals, then new cells, then free variables."""
-    own = [name for name in code.co_cellvars if name not in code.co_varnames]
-    return (*code.co_varnames, *own, *code.co_freevars)[index]
-
-
-def _protected(code: CodeType) -> list[tuple[int, int]]:
-    """Ranges of offsets that an exception handler covers."""
-    table = iter(code.co_exceptiontable)
-    ranges = []
-    while (start := _number(table)) is not None:
-        length, _, _ = _number(table) or 0, _number(table), _number(table)
-        ranges.append((start * 2, (start + length) * 2))
-    return ranges
-
-
-def _number(table: Iterator[int]) -> int | None:
-    """The next number of an exception table: six bits a byte, the highest first."""
-    byte = next(table, None)
-    if byte is None:
-        return None
-    value = byte & 63
-    while byte & 64:
-        byte = next(table)
-        value = value << 6 | byte & 63
-    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.guards.class_names import ClassNames, function_behind, is_descriptor
@@ -100,10 +101,19 @@ class ClassReads:
         if behind is None:
             return
         suffix, function = behind
+        function = _stand_ins.get(function, function)
         if kind_of(function.__code__) is not CodeKind.USER and name != "forward":
             return
         source: Source = AttributeSource(ConstantSource(kind, kind.__name__), name)
         self._heap.meet(function, AttributeSource(source, suffix) if suffix else source)
+
+
+def stands_for(stand_in: Callable[..., Any], original: Callable[..., Any]) -> None:
+    """Guards are about ``original``, although ``stand_in`` has its place while a program is recorded."""
+    _stand_ins[stand_in] = original
+
+
+_stand_ins: dict[Any, Any] = {}
 
 
 def _is_user_descriptor(attribute: Any) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from types import CodeType
 
-from thunder_core.guards.bytecode import UNKNOWN, Gathered, gather
+from thunder_core.guards.bytecode import Gathered, gather
 from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.instructions import UNKNOWN
 
 _VARIADIC = 0x04
 _KEYWORDS = 0x08

@@ -46,14 +46,14 @@ class DynamicReads:
         self._following.attributes_of(node, tuple(node.attributes), names, labelled=False)
         own = getattr(node.object, "__dict__", None)
         if own is not None and own.keys() >= node.attributes.keys():
-            self._following.guard_keys(
+            self._following.modules.guard_keys(
                 node, "__dict__", (*node.attributes, *(MODULE_DICTIONARIES if node.content else ()))
             )
         if node.kind is NodeKind.MODULE:
             for content, step in zip(node.content, MODULE_SOURCES, strict=True):
-                self._following.guard_keys(node, step.dictionary, content)
+                self._following.modules.guard_keys(node, step.dictionary, content)
                 for name, value in content.items():
-                    self._following.module_entry(node, step, name, value, names)
+                    self._following.modules.entry(node, step, name, value, names)
 
     def _probe(self, node: Node, name: str) -> None:
         """Guard that the object has no such attribute."""

@@ -7,10 +7,8 @@ program writes before reading it back is not guarded.
 
 from __future__ import annotations
 
-import collections
-import functools
 from collections.abc import Iterable
-from types import MethodType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,33 +16,22 @@ import torch
 from thunder_core.guards.class_names import has_own_lookup, replaces_lookup
 from thunder_core.guards.class_reads import ClassReads
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.dynamic_reads import MISSING, MODULE_ATTRIBUTES, DynamicReads, ask
-from thunder_core.guards.heap import MODULE_SOURCES, UNREAD_PACKAGES, Heap, is_wrapper, module_variable
-from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, node_kind
+from thunder_core.guards.computed_reads import ComputedReads
+from thunder_core.guards.dynamic_reads import MISSING, DynamicReads
+from thunder_core.guards.fresh_objects import parts_of_fresh
+from thunder_core.guards.heap import UNREAD_PACKAGES, Heap, is_wrapper
+from thunder_core.guards.module_reads import ModuleReads
+from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind
 from thunder_core.guards.plain import ATOM_TYPES
-from thunder_core.guards.source import (
-    Source,
-)
-from thunder_core.guards.steps import (
-    AttributeSource,
-    DictionarySource,
-    InstanceAttributeSource,
-    SubmoduleSource,
-)
-from thunder_core.guards.structure_guards import (
-    AbsentGuard,
-    KeysGuard,
-)
-from thunder_core.guards.tensor_index import same_step
+from thunder_core.guards.source import Source
+from thunder_core.guards.steps import AttributeSource, InstanceAttributeSource, module_variable
+from thunder_core.guards.structure_guards import AbsentGuard
 
 _MODULE_INTERNALS = frozenset(
     {*MODULE_DICTIONARIES, *(name for name in torch.nn.Module().__dict__ if name.startswith("_"))}
 )
-_CONTAINER_MODULES = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 _PLAIN_CONTAINER_MODULES = ("builtins", "collections")
 _DEEPEST_FRESH = 4
-_DEEPEST_COMPUTED = 3
-_MOST_FRESH_ITEMS = 64
 
 
 class Following:
@@ -52,11 +39,16 @@ class Following:
 
     Objects carry a label when they are followed: the variable or attribute that they were reached through, None when
     that is not known. It restricts names that are asked of one object only (``getattr(config, "flag", None)``).
+
+    Attributes:
+        classes, modules, computed: read what classes and modules hold, and what objects compute.
     """
 
     def __init__(self, heap: Heap) -> None:
         self._heap = heap
         self.classes = ClassReads(heap, self)
+        self.modules = ModuleReads(heap, self)
+        self.computed = ComputedReads(heap, self)
         self._dynamic = DynamicReads(heap, self)
 
     def follow(self, node: Node, names: CodeNames, label: str | None) -> None:
@@ -73,7 +65,7 @@ class Following:
         node.followed.add(id(names))
         kind = node.kind
         if kind is NodeKind.MODULE:
-            self._follow_module(node, names)
+            self.modules.read(node, names)
         elif kind is NodeKind.OBJECT:
             self._follow_object(node, names)
         elif kind is NodeKind.DICTIONARY or kind is NodeKind.SEQUENCE:
@@ -104,7 +96,7 @@ class Following:
         if kind in ATOM_TYPES:
             return
         if isinstance(value, torch.Tensor):
-            self._follow_tensor(value, names, label)
+            self.follow_tensor(value, names, label)
             return
         node = self._heap.nodes.get(id(value))
         if node is not None:
@@ -118,10 +110,10 @@ class Following:
             return
         if depth > _DEEPEST_FRESH:
             return
-        for name, item in _parts_of_fresh(value, names, label):
+        for name, item in parts_of_fresh(value, names, label):
             self.reach(item, names, name, depth + 1)
 
-    def _follow_tensor(self, tensor: torch.Tensor, names: CodeNames, label: str | None) -> None:
+    def follow_tensor(self, tensor: torch.Tensor, names: CodeNames, label: str | None) -> None:
         """Python attributes that were put on a tensor; what a tensor has by itself is no business of guards."""
         probed = bool(names.probes) and any(not hasattr(torch.Tensor, name) for name in names.probed(label))
         node = self._heap.tensor_node(tensor, written=bool(names.stored_attributes) or probed)
@@ -157,54 +149,11 @@ class Following:
             self._heap.read_global((id(held), name), value, module_variable(module, name), late=package == "torch")
             self.follow_all((value,), names, name)
 
-    # ------------------------------------------------------------ modules
-
-    def _follow_module(self, node: Node, names: CodeNames) -> None:
-        wanted = names.attributes
-        self._heap.guard_module(node)
-        self.attributes_of(node, sorted(node.attributes.keys() & wanted), names)
-        for content, step in zip(node.content, MODULE_SOURCES, strict=True):
-            whole = step.dictionary in wanted
-            if whole:
-                self.guard_keys(node, step.dictionary, content)
-            for name in tuple(content) if whole else sorted(content.keys() & wanted):
-                self.module_entry(node, step, name, content[name], names)
-        if isinstance(node.object, _CONTAINER_MODULES):
-            for name, child in node.content[2].items():
-                self.module_entry(node, SubmoduleSource, name, child, names)
-        self.classes.attributes_of(node, names)
-        if has_own_lookup(type(node.object)):
-            self._follow_computed(node, names)
-
-    def guard_keys(self, node: Node, dictionary: str, content: Iterable[str]) -> None:
-        """The names in one of the dictionaries of an object."""
-        if dictionary not in node.edges:
-            node.edges.add(dictionary)
-            self._heap.guards.append(KeysGuard(node.source, tuple(content), dictionary))
-
-    def module_entry(self, node: Node, step: type[DictionarySource], name: str, value: Any, names: CodeNames) -> None:
-        """A parameter, buffer or child of a module."""
-        child = self._heap.nodes.get(id(value))
-        if name not in node.edges and _holds(node.object.__dict__.get(step.dictionary), name, value):
-            node.edges.add(name)
-            if child is not None and child.parent is node and same_step(child.source, step, node.source, name):
-                self._heap.guard_module(child)
-            else:
-                child = self._heap.meet(value, step(node.source, name), by_key=True)
-        if names.shallow:
-            return
-        if child is not None:
-            self.follow(child, names, name)
-        elif value is not None:
-            self._follow_tensor(value, names, name)
-
-    # ------------------------------------------------------------ objects
-
     def _follow_object(self, node: Node, names: CodeNames) -> None:
         self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
         self.classes.attributes_of(node, names)
         if has_own_lookup(type(node.object)):
-            self._follow_computed(node, names)
+            self.computed.read(node, names)
 
     def attributes_of(self, node: Node, read: Iterable[str], names: CodeNames, *, labelled: bool = True) -> None:
         """Attributes that the object holds itself; not labelled when they may be asked for otherwise than by name."""
@@ -214,7 +163,7 @@ class Following:
             if name in _MODULE_INTERNALS and node.kind is NodeKind.MODULE:
                 continue
             if asks:
-                self._ask_for(node, name, names)
+                self.computed.ask_for(node, name, names)
                 continue
             value = node.attributes[name]
             child = self._heap.nodes.get(id(value))
@@ -233,63 +182,7 @@ class Following:
             if child is not None:
                 self.follow(child, names, name if labelled else None)
             elif isinstance(value, torch.Tensor):
-                self._follow_tensor(value, names, name if labelled else None)
+                self.follow_tensor(value, names, name if labelled else None)
             now = own.get(name, value) if own is not None else value
             if now is not value:  # the program has put another object there
                 self.follow_all((now,), names, name)
-
-    def _follow_computed(self, node: Node, names: CodeNames) -> None:
-        """Names that only the class's own ``__getattr__`` or ``__getattribute__`` can answer."""
-        if node.depth > _DEEPEST_COMPUTED:  # objects that make up attributes as they are asked for have no end
-            return
-        on_class = self.classes.names.of(type(node.object))
-        for name in sorted(names.attributes):
-            if name in node.edges or name in node.attributes or name in on_class or name.startswith("__"):
-                continue
-            if node.kind is NodeKind.MODULE and (
-                name in MODULE_ATTRIBUTES or any(name in content for content in node.content)
-            ):
-                continue
-            self._ask_for(node, name, names)
-
-    def _ask_for(self, node: Node, name: str, names: CodeNames) -> None:
-        """An attribute as the class's own lookup answers it."""
-        value = ask(node.object, name)
-        if value is MISSING:
-            return
-        if name in node.edges:
-            known = self._heap.nodes.get(id(value))
-            if known is not None:
-                self.follow(known, names, name)
-            return
-        node.edges.add(name)
-        self._heap.keep(value)
-        child = self._heap.meet(value, AttributeSource(node.source, name), by_key=True)
-        if child is not None:
-            child.depth = max(child.depth, node.depth + 1)
-            self.follow(child, names, name)
-
-
-def _holds(dictionary: dict[str, Any] | None, name: str, value: Any) -> bool:
-    """False for an entry that the program has overwritten before any code that could read it ran."""
-    return dictionary is not None and dictionary.get(name, MISSING) is value
-
-
-def _parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> Iterable[tuple[str | None, Any]]:
-    """What code may read from an object that the program made, with labels."""
-    kind = type(value)
-    if isinstance(value, dict):
-        items = tuple(dict.values(value))
-    elif isinstance(value, list | tuple | set | frozenset | collections.deque):
-        items = tuple(value)
-    elif kind is MethodType:
-        items = (value.__self__,)
-    elif kind is functools.partial:
-        items = (value.func, *value.args, *value.keywords.values())
-    elif node_kind(value) in (NodeKind.OBJECT, NodeKind.MODULE):
-        own = getattr(value, "__dict__", None) or {}
-        read = own.keys() if names.reads_whole(label) else sorted(own.keys() & names.attributes)
-        return [(name, own[name]) for name in tuple(read)]
-    else:
-        return ()
-    return [(None, item) for item in items] if len(items) <= _MOST_FRESH_ITEMS else ()

@@ -14,16 +14,13 @@ from thunder_core.guards.following import Following
 from thunder_core.guards.guard import (
     PlainGuard,
 )
-from thunder_core.guards.heap import UNREAD_PACKAGES, Heap, module_variable
+from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
 from thunder_core.guards.node import NodeKind
 from thunder_core.guards.source import (
     EnvironmentSource,
     GlobalSource,
 )
-from thunder_core.guards.steps import (
-    ClosureSource,
-    InstanceAttributeSource,
-)
+from thunder_core.guards.steps import ClosureSource, InstanceAttributeSource, module_variable
 from thunder_core.guards.structure_guards import (
     AbsentGuard,
     NoHooksGuard,

@@ -38,6 +38,7 @@ class GlobalState:
     cublas_tf32: bool
     cudnn_tf32: bool
     sdpa_backends: tuple[bool, ...]
+    attention_fast_path: bool
     module_hooks: tuple[int, ...]
 
     @classmethod
@@ -60,6 +61,7 @@ class GlobalState:
             cublas_tf32=torch._C._get_cublas_allow_tf32(),
             cudnn_tf32=torch._C._get_cudnn_allow_tf32(),
             sdpa_backends=sdpa_backends(),
+            attention_fast_path=torch.backends.mha.get_fastpath_enabled(),
             module_hooks=global_module_hooks(),
         )
 
@@ -161,6 +163,8 @@ def always_checked(state: GlobalState, names: Names) -> list[str]:
         _boolean(expected, names.constant(function, name))
         for expected, (name, function) in zip(state.sdpa_backends, _SDPA, strict=True)
     )
+    fast_path = f"{names.constant(torch.backends.mha, 'mha')}._is_fastpath_enabled"
+    conditions.append(f"not {fast_path}" if state.attention_fast_path else fast_path)
     if state.function_modes:
         device = names.constant(state.default_device, "default_device")
         conditions.append(f"{names.constant(torch.get_default_device, 'get_default_device')}() != {device}")

@@ -13,27 +13,14 @@ from torch import Tensor
 from torch.nn import Module
 
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
-from thunder_core.guards.guard import (
-    DistinctGuard,
-    Guard,
-    IdentityGuard,
-    PlainGuard,
-    SameGuard,
-    TypeGuard,
-)
+from thunder_core.guards.guard import Guard, PlainGuard, TypeGuard
+from thunder_core.guards.identity_guards import DistinctGuard, IdentityGuard, SameGuard
 from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
 from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 from thunder_core.guards.random_state import RandomStates
-from thunder_core.guards.source import (
-    ArgumentSource,
-    ConstantSource,
-    GlobalSource,
-    KeywordSource,
-    Source,
-)
+from thunder_core.guards.source import ConstantSource, GlobalSource, Source, is_argument
 from thunder_core.guards.steps import (
-    AttributeSource,
     BufferSource,
     ClosureSource,
     DictionarySource,
@@ -41,6 +28,7 @@ from thunder_core.guards.steps import (
     ParameterSource,
     SubmoduleSource,
 )
+from thunder_core.guards.tensor_facts import TensorFacts
 from thunder_core.guards.tensor_index import TensorIndex
 
 _MUTABLE_KINDS = (NodeKind.OBJECT, NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET, NodeKind.MODULE)
@@ -59,6 +47,7 @@ class Heap:
         guards: in the order in which they were found: a path's guards come after those of its parts.
         tensors: where tensors were seen.
         objects: makes the guards of single objects.
+        facts: what the program asked of tensors.
         random_states: of Python's and NumPy's generators when the observation began, or when they were met.
         functions: nodes of Python functions by the id of their code.
         stored_globals, stored_cells: variables that observed code rebinds, with their first values.
@@ -74,6 +63,7 @@ class Heap:
         self.guards: list[Guard] = []
         self.tensors = TensorIndex(self)
         self.objects = ObjectGuards(self)
+        self.facts = TensorFacts()
         self.random_states = RandomStates()
         self.functions: dict[int, list[Node]] = {}
         self.stored_globals: dict[tuple[int, str], tuple[GlobalSource, Any]] = {}
@@ -231,6 +221,7 @@ class Heap:
             self.guards.append(IdentityGuard(source, source.read((), {})))
         self.late.clear()
         self.objects.finish()
+        self.guards.extend(self.facts.guards(self.tensors.asked, self.tensors.find))
 
     def _guard_distinct(self) -> None:
         """Objects among the arguments that the program compares by identity, or writes to, must stay different ones."""
@@ -249,27 +240,7 @@ class Heap:
                 for other in sources[:position]
             )
 
-    def passes_module(self, source: Source) -> bool:
-        """True when the path goes through a module."""
-        modules = {id(node.source) for node in self.nodes.values() if node.kind is NodeKind.MODULE}
-        step: Source | None = source
-        while step is not None:
-            if id(step) in modules:
-                return True
-            step = step.parent
-        return False
-
-
-def module_variable(module: ModuleType, name: str) -> Source:
-    """The path to a variable of a Python module, which entries hold."""
-    return AttributeSource(ConstantSource(module, module.__name__.replace(".", "_")), name)
-
 
 def is_wrapper(value: Any) -> bool:
     """True for a compiled program, which stands for the program that it was made from."""
     return type(value).__module__.partition(".")[0] in ("thunder", "thunder_core")
-
-
-def is_argument(source: Source) -> bool:
-    """True for a path that begins at an argument."""
-    return isinstance(source.root, ArgumentSource | KeywordSource)

@@ -10,7 +10,8 @@ from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.guards.code_kinds import CodeKind, kind_of
-from thunder_core.guards.guard import CodeGuard, EqualGuard, IdentityGuard, PlainGuard, TypeGuard, WeakIdentityGuard
+from thunder_core.guards.guard import EqualGuard, PlainGuard, TypeGuard
+from thunder_core.guards.identity_guards import CodeGuard, IdentityGuard, WeakIdentityGuard
 from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
 from thunder_core.guards.plain import copy_content, is_plain_content
 from thunder_core.guards.steps import (

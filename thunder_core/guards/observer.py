@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any
 
@@ -76,6 +76,12 @@ class Observer:
     def source_of(self, value: Any) -> Source | None:
         """The path to an object that existed before the run; None for one that the program made."""
         return self._heap.tensors.find(value)
+
+    def asked(self, function: Callable[..., Any], values: Iterable[Any]) -> None:
+        """The program called ``function``, which reads metadata, with ``values``; others than tensors do not count."""
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                self._heap.facts.note(function, value)
 
     def guards(self) -> tuple[Guard, ...]:
         """What was read, in an order in which each path's guards follow those of its parts."""

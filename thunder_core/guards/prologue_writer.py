@@ -6,20 +6,18 @@ down: each object on the way gets a variable once, and what is expected of it is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thunder_core.guards.call_shape import CallShape
 from thunder_core.guards.fast_checks import ModesMemo, TensorsMemo, sees_requires_grad
 from thunder_core.guards.global_state import GlobalState, always_checked, remaining
-from thunder_core.guards.guard import (
-    DistinctGuard,
-    Guard,
-    SameGuard,
-)
+from thunder_core.guards.guard import Guard
+from thunder_core.guards.identity_guards import DistinctGuard, SameGuard
 from thunder_core.guards.overlap_check import OverlapCheck
 from thunder_core.guards.prologue_names import PrologueNames
-from thunder_core.guards.source import PATH_ERRORS, ArgumentSource, KeywordSource, Source
+from thunder_core.guards.shared_memory import SharedMemoryGuard, relation
+from thunder_core.guards.source import PATH_ERRORS, Source, is_argument
 from thunder_core.guards.structure_guards import (
     NoHooksGuard,
 )
@@ -52,11 +50,12 @@ class PrologueWriter:
         guards: Sequence[Guard],
         tensor_guards: dict[str, TensorGuard],
         overlaps: Sequence[tuple[str, str]],
+        sharing: Mapping[tuple[str, str], SharedMemoryGuard],
         state: GlobalState,
         shape: CallShape,
     ) -> str:
         """The program's source."""
-        arguments = {name: guard for name, guard in tensor_guards.items() if _is_argument(guard.source)}
+        arguments = {name: guard for name, guard in tensor_guards.items() if is_argument(guard.source)}
         held = {name: guard for name, guard in tensor_guards.items() if name not in arguments}
         self._write_call(shape)
         self._write_modes(state)
@@ -66,6 +65,7 @@ class PrologueWriter:
         for name, source, _ in self._inputs:
             self._bind_input(name, source)
         self._write_overlaps(overlaps)
+        self._write_sharing(sharing)
         returned = "".join(f"{name}, " for name, _, _ in self._inputs)
         self.names.line(f"return ({returned.rstrip()})")
         errors = self.names.constant(PATH_ERRORS, "PATH_ERRORS")
@@ -120,6 +120,13 @@ class PrologueWriter:
         name = self.names.constant(check, "overlaps")
         self.names.line("# what the program writes shares no memory with other inputs")
         self._check([f"not {name}.apart({', '.join(values)})"])
+
+    def _write_sharing(self, guards: Mapping[tuple[str, str], SharedMemoryGuard]) -> None:
+        if not guards:
+            return
+        function = self.names.constant(relation, "memory_relation")
+        self.names.line("# what the program writes is shared by these inputs as it was")
+        self._check([f"{function}({one}, {other}) != {guard.relation!r}" for (one, other), guard in guards.items()])
 
     def _bind_input(self, name: str, source: Source, comment: str = "") -> None:
         known = self.names.bound(source)
@@ -204,7 +211,3 @@ class PrologueWriter:
                 line(f"{indentation}{'    or ' if position else '    '}{condition}")
             line(f"{indentation}):")
         line(f"{indentation}    return None")
-
-
-def _is_argument(source: Source) -> bool:
-    return isinstance(source.root, ArgumentSource | KeywordSource)

@@ -9,13 +9,8 @@ from typing import Any
 import torch
 
 from thunder_core.guards.global_state import GlobalState, autocast_state
-from thunder_core.guards.guard import (
-    CodeGuard,
-    Guard,
-    IdentityGuard,
-    PlainGuard,
-    TypeGuard,
-)
+from thunder_core.guards.guard import Guard, PlainGuard, TypeGuard
+from thunder_core.guards.identity_guards import CodeGuard, IdentityGuard
 from thunder_core.guards.prologue import CallShape, Prologue
 from thunder_core.guards.source import Names, Source
 from thunder_core.guards.structure_guards import (

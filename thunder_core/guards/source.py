@@ -1,7 +1,7 @@
 """Sources: access paths from what a call is given to a Python object.
 
-A source can be read, written and deleted directly (``read``, ``write``, ``delete``) and can print itself as Python
-(``expression``, ``assignment``, ``deletion``); both give the same object. ``describe`` is for people.
+A source can be read directly (``read``) and can print itself as Python (``expression``, ``assignment``, ``deletion``);
+both mean the same object. ``describe`` is for people.
 """
 
 from __future__ import annotations
@@ -64,14 +64,6 @@ class Source:
             one of PATH_ERRORS: when a part of the path is missing.
         """
         raise NotImplementedError
-
-    def write(self, args: Args, kwargs: Kwargs, value: Any) -> None:
-        """Make the path lead to ``value``."""
-        raise TypeError(f"{self.describe()} cannot be assigned")
-
-    def delete(self, args: Args, kwargs: Kwargs) -> None:
-        """Remove the last step of the path."""
-        raise TypeError(f"{self.describe()} cannot be deleted")
 
     def step(self, base: str, names: Names) -> str:
         """Python for the last step, given Python for the rest of the path."""
@@ -192,12 +184,6 @@ class GlobalSource(Source):
     def read(self, args: Args, kwargs: Kwargs) -> Any:
         return self.namespace[self.name]
 
-    def write(self, args: Args, kwargs: Kwargs, value: Any) -> None:
-        self.namespace[self.name] = value
-
-    def delete(self, args: Args, kwargs: Kwargs) -> None:
-        del self.namespace[self.name]
-
     def step(self, base: str, names: Names) -> str:
         hint = "globals_of_" + self.module.rpartition(".")[2]
         return f"{names.constant(self.namespace, hint)}[{self.name!r}]"
@@ -217,3 +203,8 @@ class EnvironmentSource(Source):
 
     def step(self, base: str, names: Names) -> str:
         return f"{names.constant(os.environ, 'environ')}.get({self.name!r})"
+
+
+def is_argument(source: Source) -> bool:
+    """True for a path that begins at an argument."""
+    return isinstance(source.root, ArgumentSource | KeywordSource)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
 from thunder_core.guards.plain import literal
-from thunder_core.guards.source import Args, Kwargs, Names, Source, dictionary_expression
+from thunder_core.guards.source import Args, ConstantSource, Kwargs, Names, Source, dictionary_expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,13 @@ class AttributeSource(StepSource):
     def read(self, args: Args, kwargs: Kwargs) -> Any:
         return getattr(self.base.read(args, kwargs), self.name)
 
-    def write(self, args: Args, kwargs: Kwargs, value: Any) -> None:
-        setattr(self.base.read(args, kwargs), self.name, value)
-
-    def delete(self, args: Args, kwargs: Kwargs) -> None:
-        delattr(self.base.read(args, kwargs), self.name)
-
     def step(self, base: str, names: Names) -> str:
         return f"{base}.{self.name}"
+
+
+def module_variable(module: ModuleType, name: str) -> Source:
+    """The path to a variable of a Python module, which entries hold."""
+    return AttributeSource(ConstantSource(module, module.__name__.replace(".", "_")), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +80,12 @@ class ClosureSource(StepSource):
     def describe(self) -> str:
         return self.name
 
-    def _cell(self, args: Args, kwargs: Kwargs) -> Any:
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
         function: FunctionType = self.base.read(args, kwargs)
         closure = function.__closure__
         if closure is None:
             raise AttributeError(f"{self.base.describe()} has no closure")
-        return closure[self.index]
-
-    def read(self, args: Args, kwargs: Kwargs) -> Any:
-        return self._cell(args, kwargs).cell_contents
-
-    def write(self, args: Args, kwargs: Kwargs, value: Any) -> None:
-        self._cell(args, kwargs).cell_contents = value
-
-    def delete(self, args: Args, kwargs: Kwargs) -> None:
-        del self._cell(args, kwargs).cell_contents
+        return closure[self.index].cell_contents
 
     def step(self, base: str, names: Names) -> str:
         return f"{base}.__closure__[{self.index}].cell_contents"
@@ -112,12 +102,6 @@ class ItemSource(StepSource):
 
     def read(self, args: Args, kwargs: Kwargs) -> Any:
         return self.base.read(args, kwargs)[self.key]
-
-    def write(self, args: Args, kwargs: Kwargs, value: Any) -> None:
-        self.base.read(args, kwargs)[self.key] = value
-
-    def delete(self, args: Args, kwargs: Kwargs) -> None:
-        del self.base.read(args, kwargs)[self.key]
 
     def step(self, base: str, names: Names) -> str:
         key = literal(self.key)
@@ -165,12 +149,6 @@ class DictionarySource(StepSource):
 
     def read(self, args: Args, kwargs: Kwargs) -> Any:
         return getattr(self.base.read(args, kwargs), self.dictionary)[self.name]
-
-    def write(self, args: Args, kwargs: Kwargs, value: Any) -> None:
-        getattr(self.base.read(args, kwargs), self.dictionary)[self.name] = value
-
-    def delete(self, args: Args, kwargs: Kwargs) -> None:
-        del getattr(self.base.read(args, kwargs), self.dictionary)[self.name]
 
     def step(self, base: str, names: Names) -> str:
         return f"{dictionary_expression(base, self.dictionary, names)}[{self.name!r}]"

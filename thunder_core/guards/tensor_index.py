@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.guards.guard import SameGuard, TypeGuard
+from thunder_core.guards.guard import TypeGuard
+from thunder_core.guards.identity_guards import SameGuard
 from thunder_core.guards.node import Node, NodeKind, node_kind, own_attributes
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
@@ -54,8 +55,8 @@ class TensorIndex:
         self._searched: set[int] = set()
         self.asked: set[int] = set()
 
-    def index(self, tensor: Any, base: Source, step: type[DictionarySource], name: str) -> None:
-        """A parameter or buffer; no guard is made until it is read."""
+    def index(self, tensor: Any, base: Source, step: type[DictionarySource | AttributeSource], name: str) -> None:
+        """A parameter or buffer, say; no guard is made until it is read."""
         if id(tensor) not in self._sources:
             self._sources[id(tensor)] = step(base, name)
             self._kept.append(tensor)
@@ -90,12 +91,20 @@ class TensorIndex:
         found = self._known(value)
         if found is None:
             self._search()
-            found = self._known(value)
+            found = self._known(value) or self._gradient(value)
         return found
 
     def _known(self, value: Any) -> Source | None:
         node = self._heap.nodes.get(id(value))
         return node.source if node is not None else self._sources.get(id(value))
+
+    def _gradient(self, value: Any) -> Source | None:
+        """The path to a tensor that is ``grad`` of another one."""
+        for tensor in tuple(self._kept) if isinstance(value, torch.Tensor) else ():
+            if isinstance(tensor, torch.Tensor) and tensor.is_leaf and tensor.grad is value:
+                self.index(value, self._sources[id(tensor)], AttributeSource, "grad")
+                return self._sources[id(value)]
+        return None
 
     def _search(self) -> None:
         """Index what lies below the nodes that were added since the last search."""

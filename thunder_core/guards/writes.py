@@ -11,15 +11,9 @@ from typing import Any
 import torch
 
 from thunder_core.guards.frame_reads import MISSING
-from thunder_core.guards.heap import Heap, is_argument
+from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, entries, own_attributes
-from thunder_core.guards.source import (
-    Args,
-    GlobalSource,
-    Kwargs,
-    Names,
-    Source,
-)
+from thunder_core.guards.source import GlobalSource, Names, Source, is_argument
 from thunder_core.guards.steps import (
     AttributeSource,
     BufferSource,
@@ -70,17 +64,6 @@ class Write:
         if self.kind is WriteKind.EXTEND:
             return [f"{path}.extend({value})"]
         return [f"{names.constant(replace_content, 'replace_content')}({path}, {value})"]
-
-    def perform(self, args: Args, kwargs: Kwargs, value: Any) -> None:
-        """Do it now, with ``value``."""
-        if self.kind is WriteKind.SET:
-            self.target.write(args, kwargs, value)
-        elif self.kind is WriteKind.DELETE:
-            self.target.delete(args, kwargs)
-        elif self.kind is WriteKind.EXTEND:
-            self.target.read(args, kwargs).extend(value)
-        else:
-            replace_content(self.target.read(args, kwargs), value)
 
 
 def replace_content(container: Any, content: Any) -> None:
@@ -142,8 +125,19 @@ def _is_outside(heap: Heap, node: Node) -> bool:
     source: Source | None = node.source
     while source is not None:
         if isinstance(source, GlobalSource | ClosureSource):
-            return not heap.passes_module(node.source)
+            return not _passes_module(heap, node.source)
         source = source.parent
+    return False
+
+
+def _passes_module(heap: Heap, source: Source) -> bool:
+    """True when the path goes through a module."""
+    modules = {id(node.source) for node in heap.nodes.values() if node.kind is NodeKind.MODULE}
+    step: Source | None = source
+    while step is not None:
+        if id(step) in modules:
+            return True
+        step = step.parent
     return False
 
 

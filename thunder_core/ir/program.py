@@ -45,21 +45,18 @@ def compile_source(
     return function
 
 
-def compile_trace(
-    trace: Trace, namespace: Mapping[str, Any] | None = None, *, title: str | None = None, boxed: bool = False
-) -> Callable[..., Any]:
+def compile_trace(trace: Trace, *, title: str | None = None, boxed: bool = False) -> Callable[..., Any]:
     """The trace as a callable of its inputs.
 
     Symbols of function style are looked up by their dotted name; one without an importable name (a compiled region,
     say) is bound to its target.
 
     Args:
-        namespace: further globals for the program.
         boxed: the callable takes one list of its inputs, which it empties, so that it alone holds them.
     """
     printed = render_trace(trace, comments=False, boxed=boxed)
-    names = {**printed.local_targets, **(namespace or {})}
-    return compile_source(printed.source, trace.name, names, title=title or trace.name, locations=printed.locations)
+    globals_ = dict(printed.local_targets)
+    return compile_source(printed.source, trace.name, globals_, title=title or trace.name, locations=printed.locations)
 
 
 def annotate_exception(error: BaseException) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
@@ -49,5 +50,7 @@ class _InPlace:
         x, result = line.args[0], line.output
         if is_recorded(line, self.trace.context) or not self.times.is_own(x) or not self.times.ends_at(x, index):
             return None
+        if any(isinstance(item, TensorProxy) and item.storage == x.storage for item in line.args[1:]):
+            return None  # a factor, too: products read their factors while they write
         alike = (x.geometry, x.dtype, x.contiguous) == (result.geometry, result.dtype, True)
         return registry.inplace_twin(line.symbol) if alike else None

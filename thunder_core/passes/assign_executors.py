@@ -21,7 +21,6 @@ from thunder_core.passes.fuse_together import fuse_together
 from thunder_core.passes.fusion import Fusion
 from thunder_core.passes.offers import Offers
 from thunder_core.passes.pass_manager import Pass, TracePass
-from thunder_core.passes.proxies import outputs_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class RewriteClaims(TracePass):
         for bound in trace.symbols:
             for line in offers.rewritten(bound, producers):
                 lines.append(line)
-                producers.update([(proxy.name, line) for proxy in outputs_of(line)])
+                producers.update([(proxy.name, line) for proxy in line.outputs()])
         same = len(lines) == len(trace.symbols) and all(map(_is, lines, trace.symbols))
         return trace if same else DeadCode().run(trace.with_symbols(lines, self.name))
 

@@ -17,7 +17,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes.fresh_values import FreshValues
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import is_view, outputs_of, tensor_inputs_of
+from thunder_core.passes.proxies import is_view, tensor_inputs_of
 from thunder_core.passes.rewriting import rewritten_form
 
 _VALUE: Final = object()
@@ -42,7 +42,7 @@ class AttentionLayout(TracePass):
         """The trace with other layouts inside; inputs and output stay as they are."""
         if not any(Tag.ATTENTION in bound.symbol.tags for bound in trace.symbols):
             return trace
-        makers = {proxy.name: bound for bound in trace.symbols for proxy in outputs_of(bound)}
+        makers = {proxy.name: bound for bound in trace.symbols for proxy in bound.outputs()}
         fresh = FreshValues.of(trace)
         new: dict[int, tuple[BoundSymbol, ...]] = {}
         gone: set[int] = set()

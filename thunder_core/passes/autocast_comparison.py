@@ -14,7 +14,7 @@ from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.autocast_log import CallLog
 from thunder_core.passes.autocast_policies import is_conversion
 from thunder_core.passes.common_subexpression import literal_key
-from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of
+from thunder_core.passes.proxies import tensor_inputs_of
 
 Numbers = dict[Hashable, int]
 
@@ -52,9 +52,10 @@ class _Numbering:
             self.values[line.output.name] = self._converted(*line.args)
             return
         if is_rearrangement(line):
-            self.views[line.output.name] = line
+            (view,) = line.outputs()  # the output may be a list of one, as that of unbind
+            self.views[view.name] = line
         key = self._key(line, self.values)
-        for index, proxy in enumerate(outputs_of(line)):
+        for index, proxy in enumerate(line.outputs()):
             self.values[proxy.name] = self._number((key, index))
         if not line.effects.pure:
             self.effects.append(self._number(key))
@@ -81,7 +82,7 @@ class _Numbering:
 
 def is_rearrangement(line: BoundSymbol) -> bool:
     """Whether a line gives a view of all elements of its only tensor, each once."""
-    sources, results = tensor_inputs_of(line), outputs_of(line)
+    sources, results = tensor_inputs_of(line), line.outputs()
     if len(sources) != 1 or len(results) != 1 or not line.effects.pure:
         return False
     (source,), (result,) = sources, results
@@ -95,5 +96,5 @@ def is_rearrangement(line: BoundSymbol) -> bool:
 
 def _is_implied(line: BoundSymbol, name: str, value: Any) -> bool:
     """Whether an option is what a call has without it: a floating-point result has its argument's dtype."""
-    first = next(iter(inputs_of(line)), None)
+    first = next(iter(line.inputs()), None)
     return name == "dtype" and isinstance(first, TensorProxy) and value is first.dtype and value.is_floating_point

@@ -17,7 +17,7 @@ from thunder_core.passes.autocast_log import CallLog, log_call
 from thunder_core.passes.autocast_policies import Rewrite, candidate_rewrites, is_conversion, rewrite_by_class
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import FromComputation, Functionalize
-from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of, tensor_outputs_of
+from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.symbols.lowering import call_key
 
 _CACHE_SIZE: Final = 1024
@@ -94,7 +94,7 @@ def _parts(bound: BoundSymbol, plain: Context, log: CallLog) -> Parts:
     inputs = tuple(log.inputs.values())
     trace = Trace("call", inputs, log.lines, log.outputs, Stage.ACQUIRED, "log", plain)
     trace = DeadCode().run(_without_writes(trace))
-    made = {proxy.name for line in trace.symbols for proxy in outputs_of(line)}
+    made = {proxy.name for line in trace.symbols for proxy in line.outputs()}
     names = [proxy.name for proxy in trace.output]
     if len(set(names)) < len(names) or not made.issuperset(names):
         raise LoweringError("an output of it is an input, or another output")
@@ -124,7 +124,7 @@ class _Renaming:
         self.values: dict[str, TensorProxy] = {}
         self.storages: dict[int, int] = {}
         self.recording = set(log.recording)
-        self.logged = {proxy.name for line in log.lines for proxy in outputs_of(line)}
+        self.logged = {proxy.name for line in log.lines for proxy in line.outputs()}
         arguments = {proxy.name: proxy for proxy in tensor_inputs_of(bound)}
         pairs = [(proxy, arguments[name]) for name, proxy in log.inputs.items()]
         for proxy, own in (*pairs, *zip(trace.output, tensor_outputs_of(bound), strict=True)):
@@ -132,7 +132,7 @@ class _Renaming:
             self.storages.setdefault(proxy.storage, own.storage)
 
     def line(self, line: BoundSymbol) -> BoundSymbol:
-        flows = any(proxy.name in self.recording for proxy in inputs_of(line))
+        flows = any(proxy.name in self.recording for proxy in line.inputs())
         for proxy in tensor_outputs_of(line):
             if proxy.name not in self.logged and flows and proxy.dtype.is_floating_point:
                 self.recording.add(proxy.name)  # made by functionalization

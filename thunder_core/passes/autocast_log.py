@@ -98,7 +98,14 @@ class _AutogradLog(OperatorLog):
         return result
 
     def recording(self) -> frozenset[str]:
-        return frozenset(self.proxy(tensor).name for tensor in self._alive if tensor.requires_grad)
+        """Names of values that require grad: tensors know it; what one was before it was written follows from that."""
+        known = {self.proxy(tensor).name for tensor in self._alive}
+        names = {self.proxy(tensor).name for tensor in self._alive if tensor.requires_grad}
+        for line in self.lines:
+            if any(proxy.name in names for proxy in tensor_inputs_of(line)):
+                outputs = [proxy for proxy in tensor_outputs_of(line) if proxy.name not in known]
+                names.update(p.name for p in outputs if p.dtype.is_floating_point or p.dtype.is_complex)
+        return frozenset(names)
 
 
 class _Logging:

@@ -12,7 +12,6 @@ from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes.alias_sets import AliasSets
-from thunder_core.passes.proxies import inputs_of, outputs_of
 from thunder_core.passes.transform import Place, Transform, TransformContext
 
 
@@ -49,7 +48,7 @@ class _Merger:
         self.escaping = set(sets.escaping)
         self.returned = sets.returned
         if keep:
-            defined = chain(trace.inputs, *map(outputs_of, trace.symbols))
+            defined = chain(trace.inputs, *[line.outputs() for line in trace.symbols])
             self.pinned.update(p.storage for p in defined if type(p) is TensorProxy and p.name in keep)
         self.known: dict[Hashable, BoundSymbol] = {}
         self.replaced: dict[str, Proxy] = {}
@@ -72,10 +71,10 @@ class _Merger:
         return None
 
     def _substituted(self, bound: BoundSymbol) -> BoundSymbol:
-        if any(proxy.name in self.replaced for proxy in inputs_of(bound)):
+        if any(proxy.name in self.replaced for proxy in bound.inputs()):
             bound = bound.map_arguments(self.substitute)
         storages = self.storages
-        if any(type(proxy) is TensorProxy and proxy.storage in storages for proxy in outputs_of(bound)):
+        if any(type(proxy) is TensorProxy and proxy.storage in storages for proxy in bound.outputs()):
             output = map_leaves(self._restore_storage, bound.output)
             self.replaced.update({proxy.name: proxy for proxy in iterate_proxies(output)})
             bound = replace(bound, output=output)
@@ -89,10 +88,10 @@ class _Merger:
         pinned = self.pinned
         if not pinned:
             return False
-        return any(type(p) is TensorProxy and p.storage in pinned for p in inputs_of(bound) + outputs_of(bound))
+        return any(type(p) is TensorProxy and p.storage in pinned for p in bound.inputs() + bound.outputs())
 
     def _mergeable(self, first: BoundSymbol, bound: BoundSymbol) -> bool:
-        old, new = outputs_of(bound), outputs_of(first)
+        old, new = bound.outputs(), first.outputs()
         if len(old) != len(new):
             return False
         for one, other in zip(old, new, strict=True):
@@ -105,7 +104,7 @@ class _Merger:
         return True
 
     def _merge(self, first: BoundSymbol, bound: BoundSymbol) -> None:
-        for one, other in zip(outputs_of(bound), outputs_of(first), strict=True):
+        for one, other in zip(bound.outputs(), first.outputs(), strict=True):
             self.replaced[one.name] = other
             if one.name in self.returned:
                 self.returned |= {other.name}

@@ -15,7 +15,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.alias_sets import AliasSets
-from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_inputs_of, tensor_outputs_of
+from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.passes.transform import Place, Transform, TransformContext
 
 
@@ -71,9 +71,9 @@ class _Folder:
     def _constant(self, bound: BoundSymbol) -> bool:
         if not bound.effects.pure or Tag.HIGHER_ORDER in bound.symbol.tags:
             return False
-        if any(proxy.name not in self.values for proxy in inputs_of(bound)):
+        if any(proxy.name not in self.values for proxy in bound.inputs()):
             return False
-        outputs = outputs_of(bound)
+        outputs = bound.outputs()
         return bool(outputs) and all(self._foldable(proxy) for proxy in outputs)
 
     def _foldable(self, proxy: Proxy) -> TypeGuard[TensorProxy]:

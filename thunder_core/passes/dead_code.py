@@ -10,7 +10,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import inputs_of, outputs_of, tensors_written_by
+from thunder_core.passes.proxies import tensors_written_by
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class _Live:
         if not self._needed(bound):
             return False
         names, storages = self.names, self.storages
-        for proxy in inputs_of(bound):
+        for proxy in bound.inputs():
             names.add(proxy.name)
             if type(proxy) is TensorProxy:
                 storages.add(proxy.storage)
@@ -57,7 +57,7 @@ class _Live:
         if effects.random or effects.external:
             return True
         names = self.names
-        for proxy in outputs_of(bound):
+        for proxy in bound.outputs():
             if proxy.name in names:
                 return True
         return any(proxy.storage in self.storages for proxy in tensors_written_by(bound))

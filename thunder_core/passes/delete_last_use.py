@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import inputs_of, outputs_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class DeleteLastUse(TracePass):
         for index in range(last, -1, -1):
             bound = trace.symbols[index]
             dying: list[str] = []
-            for proxies in (outputs_of(bound), inputs_of(bound)):
+            for proxies in (bound.outputs(), bound.inputs()):
                 for proxy in proxies:
                     if proxy.name not in seen:
                         seen.add(proxy.name)

@@ -16,7 +16,7 @@ from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.operations import reinterpreted
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import is_view, outputs_of, written_storages
+from thunder_core.passes.proxies import is_view, written_storages
 from thunder_core.passes.substitution import is_recorded
 
 _PRODUCTS: Final = frozenset({Tag.PRODUCT, Tag.LINEAR, Tag.ACCUMULATION})
@@ -59,7 +59,7 @@ class DirectViews(TracePass):
                 lines.append(line)
                 continue
             roots.update(found)
-            direct = [proxy for proxy in outputs_of(line) if proxy.name in found and proxy.name not in kept]
+            direct = [proxy for proxy in line.outputs() if proxy.name in found and proxy.name not in kept]
             fits = found and len(direct) == len(found) and not is_recorded(line, trace.context)
             if not fits or any(proxy.storage in written for proxy in found.values()):
                 lines.append(line)
@@ -76,7 +76,7 @@ class DirectViews(TracePass):
         symbol = line.symbol
         if symbol.executor in self.fusion or not symbol.tags.isdisjoint(_PRODUCTS):
             checked = symbol.executor in self.fusion
-            return [p for p in outputs_of(line) if isinstance(p, TensorProxy) and (checked or p.contiguous)]
+            return [p for p in line.outputs() if isinstance(p, TensorProxy) and (checked or p.contiguous)]
         return []
 
 
@@ -84,7 +84,7 @@ def _seen_outside(trace: Trace) -> set[str]:
     """Names of the results, and of what those are views of: PyTorch's views know their base."""
     names = {proxy.name for proxy in iterate_proxies(trace.output)}
     for line in reversed(trace.symbols):
-        if is_view(line) and not names.isdisjoint([proxy.name for proxy in outputs_of(line)]):
+        if is_view(line) and not names.isdisjoint([proxy.name for proxy in line.outputs()]):
             names.update([proxy.name for proxy in line.inputs()])
     return names
 
@@ -94,7 +94,7 @@ def _roots(line: BoundSymbol, roots: dict[str, TensorProxy]) -> dict[str, Tensor
     if line.symbol.executor is not None or not is_view(line):
         return None
     bases = [root for proxy in line.inputs() if (root := roots.get(proxy.name)) is not None]
-    results = outputs_of(line)
+    results = line.outputs()
     if len(bases) != 1 or not all(_fits(proxy, bases[0]) for proxy in results):
         return {}
     return {proxy.name: bases[0] for proxy in results}

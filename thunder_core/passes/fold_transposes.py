@@ -14,7 +14,6 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.dead_code import DeadCode
-from thunder_core.passes.proxies import inputs_of
 from thunder_core.passes.substitution import Substitution, is_recorded
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
@@ -62,7 +61,7 @@ class _Folding:
         self.readers: dict[str, list[int | None]] = {}
         for index, line in enumerate(trace.symbols):
             self.definer.update((proxy.name, line) for proxy in line.outputs())
-            for proxy in inputs_of(line):
+            for proxy in line.inputs():
                 self.readers.setdefault(proxy.name, []).append(index)
         for proxy in iterate_proxies(trace.output):
             self.readers.setdefault(proxy.name, []).append(None)
@@ -155,7 +154,7 @@ def _is_transpose(line: BoundSymbol, source: Any) -> bool:
     view = line.output
     if not isinstance(view, TensorProxy) or not isinstance(source, TensorProxy) or line.args[:1] != (source,):
         return False
-    if len(inputs_of(line)) != 1 or not line.effects.pure or view.storage != source.storage or source.ndim < 2:
+    if len(line.inputs()) != 1 or not line.effects.pure or view.storage != source.storage or source.ndim < 2:
         return False
     exchanged = _exchanged(source.shape), _exchanged(source.stride), source.offset
     return view.geometry == exchanged and view.dtype is source.dtype

@@ -8,7 +8,6 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves
-from thunder_core.passes.proxies import outputs_of
 from thunder_core.symbols.renaming import Renaming
 
 
@@ -46,7 +45,7 @@ class FreshValues:
         renaming = Renaming(model, bound, self.names, self.storage)
         lines = renaming.apply(lines)
         self.storage = renaming.next_storage
-        self.names.update(proxy.name for line in lines for proxy in outputs_of(line))
+        self.names.update(proxy.name for line in lines for proxy in line.outputs())
         return lines
 
 

@@ -11,7 +11,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
-from thunder_core.passes.proxies import inputs_of, tensor_inputs_of, tensor_outputs_of
+from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 
 # Results of these lie in new memory whatever strides their arguments come with; a reshape may be a copy or a view.
 _MAKERS = frozenset({Tag.MATMUL, Tag.ELEMENTWISE, Tag.REDUCTION})
@@ -34,7 +34,7 @@ class Lifetimes:
             if isinstance(proxy, TensorProxy):
                 self._maker[proxy.storage] = None
         for index, line in enumerate(trace.symbols):
-            self.uses.update(proxy.name for proxy in inputs_of(line))
+            self.uses.update(proxy.name for proxy in line.inputs())
             for proxy in tensor_inputs_of(line):
                 self._last[proxy.storage] = index
             for proxy in tensor_outputs_of(line):

@@ -10,7 +10,6 @@ from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes import operations
-from thunder_core.passes.proxies import inputs_of, outputs_of
 
 
 class MemoryMap:
@@ -32,8 +31,8 @@ class MemoryMap:
         for index, bound in enumerate(trace.symbols):
             # `with_data` takes the gradient of its first argument and does not look at its memory
             skipped = 1 if bound.symbol.target is operations.with_data else 0
-            self._read(inputs_of(bound)[skipped:], index)
-            for proxy in outputs_of(bound):
+            self._read(bound.inputs()[skipped:], index)
+            for proxy in bound.outputs():
                 self.proxies[proxy.name] = proxy
                 self.definitions[proxy.name] = index
         self._read(iterate_proxies(trace.output), len(trace.symbols))
@@ -103,7 +102,7 @@ class MemoryMap:
 
     def line(self, bound: BoundSymbol) -> BoundSymbol:
         """A line with all its values replaced."""
-        if not any(map(self._changed, inputs_of(bound))) and not any(map(self._changed, outputs_of(bound))):
+        if not any(map(self._changed, bound.inputs())) and not any(map(self._changed, bound.outputs())):
             return bound
         bound = bound.map_arguments(self._leaf)
         mutates = tuple(self.value(self.proxies[name]).name for name in bound.effects.mutates)

@@ -8,7 +8,6 @@ from typing import Any
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Dimension, TensorProxy
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.proxies import inputs_of, outputs_of
 
 
 class MovedMemories:
@@ -35,7 +34,7 @@ class MovedMemories:
     def line(self, line: BoundSymbol) -> BoundSymbol:
         """A line with all its values in the memories that they have now."""
         places = self._places
-        proxies = inputs_of(line) + outputs_of(line) if places else ()
+        proxies = line.inputs() + line.outputs() if places else ()
         if not any(type(proxy) is TensorProxy and proxy.storage in places for proxy in proxies):
             return line
         return replace(line.map_arguments(self.value), output=map_leaves(self.value, line.output))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
@@ -90,12 +89,6 @@ class PassManager:
             if single.produces is not None and traces[0].stage is not single.produces:
                 raise VerificationError(f"{single.name} made a trace of stage {traces[0].stage.value}")
         return result
-
-    def run_all(self, passes: Iterable[TracePass], trace: Trace) -> Trace:
-        """Run passes one after the other, each on the trace that the one before made."""
-        for single in passes:
-            trace = self.run(single, trace)
-        return trace
 
     def _verify(self, trace: Trace) -> None:
         from thunder_core.ir.verifier import verify

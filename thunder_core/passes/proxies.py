@@ -1,4 +1,4 @@
-"""The proxies of a line, as lists."""
+"""The tensors of a line, as lists."""
 
 from __future__ import annotations
 
@@ -7,28 +7,18 @@ from typing import Any
 import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 
 
-def inputs_of(bound: BoundSymbol) -> tuple[Proxy, ...]:
-    """`BoundSymbol.inputs`."""
-    return bound.inputs()
-
-
-def outputs_of(bound: BoundSymbol) -> tuple[Proxy, ...]:
-    """`BoundSymbol.outputs`."""
-    return bound.outputs()
-
-
 def tensor_inputs_of(bound: BoundSymbol) -> list[TensorProxy]:
-    """The tensors among `inputs_of`."""
-    return [proxy for proxy in inputs_of(bound) if type(proxy) is TensorProxy]
+    """The tensors among `BoundSymbol.inputs`."""
+    return [proxy for proxy in bound.inputs() if type(proxy) is TensorProxy]
 
 
 def tensor_outputs_of(bound: BoundSymbol) -> list[TensorProxy]:
-    """The tensors among `outputs_of`."""
-    return [proxy for proxy in outputs_of(bound) if type(proxy) is TensorProxy]
+    """The tensors among `BoundSymbol.outputs`."""
+    return [proxy for proxy in bound.outputs() if type(proxy) is TensorProxy]
 
 
 def tensors_written_by(bound: BoundSymbol) -> list[TensorProxy]:
@@ -47,8 +37,8 @@ def is_view(line: BoundSymbol) -> bool:
     """Whether a line computes nothing: all its outputs lie in the memory of its inputs."""
     if not line.effects.pure:
         return False
-    memories = {proxy.storage for proxy in inputs_of(line) if isinstance(proxy, TensorProxy)}
-    return all(isinstance(proxy, TensorProxy) and proxy.storage in memories for proxy in outputs_of(line))
+    memories = {proxy.storage for proxy in line.inputs() if isinstance(proxy, TensorProxy)}
+    return all(isinstance(proxy, TensorProxy) and proxy.storage in memories for proxy in line.outputs())
 
 
 def written_inputs(trace: Trace) -> tuple[int, ...]:

@@ -12,7 +12,6 @@ from thunder_core.executors.hardware import hardware, software
 from thunder_core.ir.key_text import key_text
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.proxies import inputs_of, outputs_of
 
 _FORMAT: Final = 1
 """To be raised whenever equal keys come to mean other regions, or regions are handed to executors in another way."""
@@ -88,7 +87,7 @@ class RegionArtifacts:
         text = None if self.cache is None or key is None else key_text(key)
         if text is None:
             return None
-        values = [value for line in region.symbols for value in (*inputs_of(line), *outputs_of(line))]
+        values = [value for line in region.symbols for value in (*line.inputs(), *line.outputs())]
         devices = sorted({value.device for value in values if isinstance(value, TensorProxy)}, key=str)
         return "\n".join([self.settings, *map(hardware, devices), text])
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.proxies import inputs_of, outputs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +26,11 @@ class RegionProgram:
     @staticmethod
     def of(lines: Sequence[BoundSymbol], needed: set[str], ambient: Trace) -> RegionProgram:
         """The program of ``lines``, of which others read the values ``needed``. Views among these stay outside."""
-        definer = {proxy.name: index for index, line in enumerate(lines) for proxy in outputs_of(line)}
+        definer = {proxy.name: index for index, line in enumerate(lines) for proxy in line.outputs()}
         given = {
             proxy.storage
             for line in lines
-            for proxy in inputs_of(line)
+            for proxy in line.inputs()
             if isinstance(proxy, TensorProxy) and proxy.name not in definer
         }
         outside: set[int] = set()
@@ -42,8 +41,8 @@ class RegionProgram:
                 break
             index = max(views)
             outside.add(index)
-            needed -= {proxy.name for proxy in outputs_of(lines[index])}
-            needed |= {proxy.name for proxy in inputs_of(lines[index]) if proxy.name in definer}
+            needed -= {proxy.name for proxy in lines[index].outputs()}
+            needed |= {proxy.name for proxy in lines[index].inputs() if proxy.name in definer}
         return RegionProgram(_trace(lines, needed, ambient), tuple([lines[index] for index in sorted(outside)]))
 
 
@@ -52,7 +51,7 @@ def _views(lines: Sequence[BoundSymbol], needed: set[str], definer: dict[str, in
     seen = set(given)
     found = []
     for index, line in enumerate(lines):
-        for proxy in outputs_of(line):
+        for proxy in line.outputs():
             if proxy.name not in needed or not isinstance(proxy, TensorProxy):
                 continue
             if proxy.storage in seen:
@@ -64,12 +63,12 @@ def _views(lines: Sequence[BoundSymbol], needed: set[str], definer: dict[str, in
 def _trace(lines: Sequence[BoundSymbol], needed: set[str], ambient: Trace) -> Trace:
     live, kept = set(needed), []
     for line in reversed(lines):
-        if line.effects.mutates or not live.isdisjoint([proxy.name for proxy in outputs_of(line)]):
+        if line.effects.mutates or not live.isdisjoint([proxy.name for proxy in line.outputs()]):
             kept.append(line)
-            live.update([proxy.name for proxy in inputs_of(line)])
+            live.update([proxy.name for proxy in line.inputs()])
     kept.reverse()
-    made = {proxy.name: proxy for line in kept for proxy in outputs_of(line)}
-    inputs = {proxy.name: proxy for line in kept for proxy in inputs_of(line) if proxy.name not in made}
+    made = {proxy.name: proxy for line in kept for proxy in line.outputs()}
+    inputs = {proxy.name: proxy for line in kept for proxy in line.inputs() if proxy.name not in made}
     output = tuple([proxy for name, proxy in made.items() if name in needed])
     context = ambient.context if not kept or kept[0].context is None else kept[0].context
     stage = Stage.EXECUTABLE if any(line.effects.mutates for line in kept) else Stage.FUNCTIONAL

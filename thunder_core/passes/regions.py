@@ -20,14 +20,7 @@ from heapq import heappop, heappush
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.passes.proxies import (
-    inputs_of,
-    is_view,
-    outputs_of,
-    tensor_inputs_of,
-    tensor_outputs_of,
-    tensors_written_by,
-)
+from thunder_core.passes.proxies import is_view, tensor_inputs_of, tensor_outputs_of, tensors_written_by
 from thunder_core.passes.region_alignment import align_regions
 from thunder_core.passes.region_levels import levels_of
 
@@ -104,7 +97,7 @@ def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
     known: set[int] = set()
     result: list[list[int]] = []
     for index, bound in enumerate(symbols):
-        inputs = inputs_of(bound)
+        inputs = bound.inputs()
         before = {definer[proxy.name] for proxy in inputs if proxy.name in definer}
         if not bound.effects.pure:
             if effectful is not None:
@@ -123,7 +116,7 @@ def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
                 readers.setdefault(proxy.storage, []).append(index)
         before.discard(index)
         result.append(sorted(before))
-        for proxy in outputs_of(bound):
+        for proxy in bound.outputs():
             definer[proxy.name] = index
             if isinstance(proxy, TensorProxy) and proxy.storage in written and proxy.storage not in known:
                 writer[proxy.storage] = index
@@ -156,7 +149,7 @@ def _written(symbols: Sequence[BoundSymbol]) -> frozenset[int]:
             proxy.storage
             for bound in symbols
             if bound.effects.mutates
-            for proxy in inputs_of(bound)
+            for proxy in bound.inputs()
             if isinstance(proxy, TensorProxy) and proxy.name in bound.effects.mutates
         ]
     )

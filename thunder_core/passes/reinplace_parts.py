@@ -9,7 +9,6 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.functionalize.result import Functionalized, Mutation
 from thunder_core.passes.pass_manager import Pass
-from thunder_core.passes.proxies import outputs_of
 from thunder_core.passes.reinplace import Reinplace
 
 
@@ -57,7 +56,7 @@ def _renamed(functionalized: Functionalized) -> bool:
 def _alone(functionalized: Functionalized) -> tuple[Mutation, ...]:
     """Writes of parts of memory that has no gradient and that is written in no other way."""
     trace, partial = functionalized.computation, functionalized.partial_writes
-    values = [*trace.inputs, *[proxy for line in trace.symbols for proxy in outputs_of(line)]]
+    values = [*trace.inputs, *[proxy for line in trace.symbols for proxy in line.outputs()]]
     tensors = {proxy.name: proxy for proxy in values if isinstance(proxy, TensorProxy)}
     found: list[tuple[Mutation, set[int]]] = []
     others: set[int] = set()

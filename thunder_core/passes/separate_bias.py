@@ -18,7 +18,6 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import inputs_of
 from thunder_core.passes.substitution import Substitution
 
 
@@ -45,7 +44,7 @@ class SeparateBias(TracePass):
             return trace
         readers: dict[str, list[Symbol]] = defaultdict(list)
         for line in trace.symbols:
-            for proxy in inputs_of(line):
+            for proxy in line.inputs():
                 readers[proxy.name].append(line.symbol)
         returned = {proxy.name for proxy in iterate_proxies(trace.output)}
         substitution = Substitution(trace)

@@ -14,7 +14,6 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.autocast_policies import is_conversion
-from thunder_core.passes.proxies import inputs_of
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
 
@@ -35,7 +34,7 @@ class WidenProducts(Transform):
     after: ClassVar[tuple[str, ...]] = ("accumulate_products",)
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        reads = Counter(proxy.name for line in trace.symbols for proxy in inputs_of(line))
+        reads = Counter(proxy.name for line in trace.symbols for proxy in line.inputs())
         reads.update(proxy.name for proxy in iterate_proxies(trace.output))
         products = {
             line.output.name: index

@@ -92,7 +92,8 @@ def _compile(
         list(zip(names, program.sources, objects, strict=True)),
         state=acquired.observer.global_state,
         shape=CallShape.of(args, kwargs),
-        non_overlapping=_must_not_overlap(acquired.trace) if checked else (),
+        non_overlapping=_pairs_in_memory(acquired.trace, shared=False) if checked else (),
+        sharing=_pairs_in_memory(acquired.trace, shared=True) if checked else (),
         exact_stride=acquired.saw_strides or program.differentiated is not None,  # formulas depend on strides
     )
     acquired.observer.close()
@@ -151,8 +152,8 @@ def _region_report(program: Program) -> RegionReport | None:
     return RegionReport(counts.regions, counts.known, counts.read, counts.compiled, tuple(counts.notes), contents)
 
 
-def _must_not_overlap(trace: Trace) -> list[tuple[str, str]]:
-    """Pairs of inputs of which one is written, and that did not share memory when the program was recorded."""
+def _pairs_in_memory(trace: Trace, *, shared: bool) -> list[tuple[str, str]]:
+    """Pairs of inputs of which one is written, and that shared memory, or not, when the program was recorded."""
     inputs = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
     written = {
         proxy.storage
@@ -161,6 +162,10 @@ def _must_not_overlap(trace: Trace) -> list[tuple[str, str]]:
         for proxy in line.inputs()
         if isinstance(proxy, TensorProxy) and proxy.name in line.effects.mutates
     }
+    if shared:
+        first = {proxy.storage: proxy.name for proxy in reversed(inputs)}
+        pairs = [(first[proxy.storage], proxy.name) for proxy in inputs if proxy.storage in written]
+        return [(one, other) for one, other in pairs if one != other]
     return [
         (one.name, other.name)
         for one in inputs

@@ -10,7 +10,8 @@ from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.acquire import data_dependence
 from thunder_core.acquire.fake import AcquisitionFakeMode, make_alias, make_derived, make_fake
-from thunder_core.acquire.higher_order import CHECKPOINT, GET_RNG_STATE, MANUAL_SEED, SET_RNG_STATE
+from thunder_core.acquire.generator_state import GET_RNG_STATE, MANUAL_SEED, SET_RNG_STATE
+from thunder_core.acquire.higher_order import CHECKPOINT
 from thunder_core.acquire.outcome import Outcome, infer
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context

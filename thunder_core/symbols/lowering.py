@@ -105,12 +105,6 @@ def lower_trace(trace: Trace) -> Trace:
     return replace(trace, symbols=tuple(lines))
 
 
-def substitute_parts(trace: Trace) -> Trace:
-    """The trace with each line's parts in its place."""
-    lines = [part for bound in trace.symbols for part in (bound.parts or (bound,))]
-    return trace.with_symbols(lines, "lowering")
-
-
 def _flags() -> tuple[Any, ...]:
     """PyTorch's settings that decide which operators a call consists of."""
     return (

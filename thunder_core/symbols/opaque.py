@@ -56,9 +56,9 @@ def _tags(func: Callable[..., Any]) -> frozenset[Tag]:
     return OPAQUE | {Tag.AUTOGRAD} if func in CHANGES_AUTOGRAD or func in _ASKS_AUTOGRAD else OPAQUE
 
 
-def callable_symbol(func: Callable[..., Any], name: str | None = None) -> Symbol:
+def callable_symbol(func: Callable[..., Any]) -> Symbol:
     """A symbol for a callable that no dotted name stands for; `Tag.LOCAL` says so. Each call makes a new one."""
-    words = name or str(getattr(func, "__qualname__", type(func).__name__))
+    words = str(getattr(func, "__qualname__", type(func).__name__))
     return Symbol(re.sub(r"\W+", "_", words).strip("_"), func, tags=LOCAL)
 
 

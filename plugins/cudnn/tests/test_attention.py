@@ -202,5 +202,6 @@ def test_a_refusal_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled(*inputs())
     reasons = [str(line) for line in thunder.explain(compiled).decisions]
     assert any("cuDNN has no kernel for it: no valid engine configs" in reason for reason in reasons)
-    with pytest.raises(ExecutorError, match="no valid engine configs"):
+    with pytest.raises(ExecutorError, match="no valid engine configs") as caught:
         attention.run(*inputs())
+    assert "option exclude" in caught.value.advice[0]

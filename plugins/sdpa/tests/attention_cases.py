@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,15 @@ class Case:
         else:
             made = [torch.randn(shape, device=device, dtype=dtype) for shape in shapes]
         return made if self.mask is None else [*made, self.mask(device, dtype)]
+
+
+def attention(case: Case) -> Callable[..., torch.Tensor]:
+    """The call, as a program of its tensors."""
+
+    def program(query: Any, key: Any, value: Any, mask: Any = None) -> Any:
+        return F.scaled_dot_product_attention(query, key, value, mask, **case.arguments)
+
+    return program
 
 
 def truth(*shape: int) -> Callable[[str, torch.dtype], torch.Tensor]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_cases import CASES, Case
+from attention_cases import CASES, Case, attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import thunder
@@ -43,13 +43,6 @@ def same(actual: Any, expected: Any, dtype: torch.dtype) -> None:
     assert actual[0].stride() == expected[0].stride()
     torch.testing.assert_close(actual[1], expected[1], equal_nan=True, **tolerance)
     assert torch.equal(actual[2], expected[2])
-
-
-def attention(case: Case) -> Any:
-    def program(query: Any, key: Any, value: Any, mask: Any = None) -> Any:
-        return F.scaled_dot_product_attention(query, key, value, mask, **case.arguments)
-
-    return program
 
 
 def run(name: str, case: Case, dtype: torch.dtype, *, constant_mask: bool) -> None:

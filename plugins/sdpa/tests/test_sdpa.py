@@ -7,20 +7,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_cases import CASES, Case
+from attention_cases import CASES, attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import thunder
 from thunder_core.report.decision_table import decision_table
 
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-9, torch.bfloat16: 2e-2, torch.float16: 2e-3}
-
-
-def attention(case: Case) -> Any:
-    def program(query: Any, key: Any, value: Any, mask: Any = None) -> Any:
-        return F.scaled_dot_product_attention(query, key, value, mask, **case.arguments)
-
-    return program
 
 
 def compiled(program: Any, **options: Any) -> Any:

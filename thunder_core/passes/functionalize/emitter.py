@@ -13,7 +13,6 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.proxies import outputs_of
 from thunder_core.symbols.registry import registry
 
 
@@ -35,7 +34,7 @@ class Emitter:
             bound.context is not None and bound.context.grad_enabled for bound in trace.symbols
         )
         self._next_storage = self._next_name = 0
-        for proxy in chain(trace.inputs, chain.from_iterable(map(outputs_of, trace.symbols))):
+        for proxy in chain(trace.inputs, chain.from_iterable(line.outputs() for line in trace.symbols)):
             self._avoid(proxy)
 
     def _avoid(self, proxy: Proxy) -> None:

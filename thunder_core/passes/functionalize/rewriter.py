@@ -16,13 +16,7 @@ from thunder_core.passes.functionalize.memory import DETACHING_VIEWS, Family, Vi
 from thunder_core.passes.functionalize.roots import ADDRESSING_VIEWS, RootFinder
 from thunder_core.passes.functionalize.state import State, single_view
 from thunder_core.passes.functionalize.writes import Writes
-from thunder_core.passes.proxies import (
-    inputs_of,
-    outputs_of,
-    tensor_inputs_of,
-    tensor_outputs_of,
-    written_storages,
-)
+from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of, written_storages
 
 
 class Rewriter:
@@ -59,7 +53,7 @@ class Rewriter:
     def _line(self, bound: BoundSymbol) -> None:
         views = self.views
         written = self.roots.written
-        touched = any(proxy.name in views for proxy in inputs_of(bound))
+        touched = any(proxy.name in views for proxy in bound.inputs())
         if not touched and not any(proxy.storage in written for proxy in tensor_outputs_of(bound)):
             self.emitter.lines.append(bound)
             return
@@ -86,7 +80,7 @@ class Rewriter:
                 values[proxy.name] = moved(proxy, parent[0], self.state.current(parent[1]))
         line = replace(call, output=map_leaves(lambda leaf: _substitute(leaf, values), call.output))
         self.emitter.lines.append(line)
-        positions = {proxy.name: position for position, proxy in enumerate(outputs_of(bound))}
+        positions = {proxy.name: position for position, proxy in enumerate(bound.outputs())}
         for proxy in tensor_outputs_of(bound):
             if proxy.name in parents:
                 self._view(proxy, *parents[proxy.name], line, positions[proxy.name], values[proxy.name])

@@ -15,7 +15,7 @@ from thunder_core.passes.functionalize.metadata import Metadata
 from thunder_core.passes.functionalize.result import Mutation
 from thunder_core.passes.functionalize.rules import call_on_copies, call_twin, find_twin, requires_grad
 from thunder_core.passes.functionalize.state import State, views_of
-from thunder_core.passes.proxies import inputs_of, outputs_of, tensor_outputs_of
+from thunder_core.passes.proxies import tensor_outputs_of
 
 
 class Writes:
@@ -47,7 +47,7 @@ class Writes:
         wholes = [self._whole(view, family) for view, family in zip(targets, families, strict=True)]
         start = len(self.emitter.lines)
         objects = self._objects(bound, targets)
-        names = [proxy.name for proxy in outputs_of(bound)]
+        names = [proxy.name for proxy in bound.outputs()]
         if twin is not None and names == list(objects) and not self._saved(call, targets[0]):
             after = [call_twin(call, before[0], twin, names[0] if names else None, self.emitter)]
         else:
@@ -66,7 +66,7 @@ class Writes:
         """
         names = set(bound.effects.mutates)
         out = [proxy.name for proxy in iterate_proxies(bound.kwargs.get("out")) if proxy.name in names]
-        candidates = views_of(self.views[proxy.name] for proxy in inputs_of(bound) if proxy.name in names)
+        candidates = views_of(self.views[proxy.name] for proxy in bound.inputs() if proxy.name in names)
         returned = [self.views[name] for name in out]
         returned = returned or [candidates[index] for index in self._objects(bound, candidates).values()]
         return [

@@ -16,7 +16,7 @@ from thunder_core.ir.tree import list_proxies
 from thunder_core.passes.patterns.matching import Match, Matching
 from thunder_core.passes.patterns.pattern import Pattern
 from thunder_core.passes.patterns.recording import recorded, sampled
-from thunder_core.passes.proxies import inputs_of, metadata_of, outputs_of
+from thunder_core.passes.proxies import metadata_of
 from thunder_core.symbols.registry import registry
 
 
@@ -38,7 +38,7 @@ class Program:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.makers = {proxy.name: line for line in trace.symbols for proxy in outputs_of(line)}
+        self.makers = {proxy.name: line for line in trace.symbols for proxy in line.outputs()}
 
     def find(self, pattern: Pattern, line: BoundSymbol) -> Found | None:
         """The pattern, if ``line`` is its end.
@@ -75,17 +75,17 @@ class Program:
         if (found.composite.context or self.trace.context).autocast:
             return "its lines run under autocast"
         result = found.composite.output.name
-        inside = {proxy.name for line in lines for proxy in outputs_of(line)} - {result}
-        read = Counter([proxy.name for line in lines for proxy in inputs_of(line)])
+        inside = {proxy.name for line in lines for proxy in line.outputs()} - {result}
+        read = Counter([proxy.name for line in lines for proxy in line.inputs()])
         outside = [name for name in inside if self._readers[name] != read[name]]
-        outside += [proxy.name for proxy in inputs_of(found.composite) if proxy.name in inside]
+        outside += [proxy.name for proxy in found.composite.inputs() if proxy.name in inside]
         return f"{min(outside)}, a value inside of it, is read by others too" if outside else None
 
     @cached_property
     def _readers(self) -> Counter[str]:
         """How often each value is read, by lines and as a result of the program."""
         trace = self.trace
-        names = [proxy.name for line in trace.symbols for proxy in inputs_of(line)]
+        names = [proxy.name for line in trace.symbols for proxy in line.inputs()]
         return Counter([*names, *[proxy.name for proxy in list_proxies((trace.output,))]])
 
 

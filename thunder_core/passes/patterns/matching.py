@@ -11,7 +11,6 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.passes.patterns.recording import Hole, Template
-from thunder_core.passes.proxies import outputs_of
 
 _ABSENT: Final = object()
 _CONTAINERS: Final = (tuple, list)
@@ -129,7 +128,7 @@ def _place(proxy: TensorProxy, line: BoundSymbol) -> int:
     """Which result of a line a value is."""
     if type(line.output) is TensorProxy:
         return 0
-    return next(index for index, own in enumerate(outputs_of(line)) if own.name == proxy.name)
+    return next(index for index, own in enumerate(line.outputs()) if own.name == proxy.name)
 
 
 def _converts(line: BoundSymbol) -> bool:

@@ -20,7 +20,6 @@ from thunder_core.passes.patterns.offering import CompositeOffers, takes_whole
 from thunder_core.passes.patterns.pattern import Pattern
 from thunder_core.passes.patterns.recording import sampled
 from thunder_core.passes.patterns.table import all_patterns
-from thunder_core.passes.proxies import inputs_of
 from thunder_core.symbols.registry import registry
 
 Rows = Mapping[Symbol, Sequence[tuple[Pattern, frozenset[Symbol]]]]
@@ -111,7 +110,7 @@ def _candidates(program: Program, line: BoundSymbol, rows: Rows) -> Iterator[Fou
     patterns = rows.get(line.symbol)
     if not patterns:
         return
-    makers = {program.makers[proxy.name].symbol for proxy in inputs_of(line) if proxy.name in program.makers}
+    makers = {program.makers[proxy.name].symbol for proxy in line.inputs() if proxy.name in program.makers}
     seen: set[tuple[Symbol, frozenset[int]]] = set()
     for pattern, before in patterns:
         found = program.find(pattern, line) if not before or before & makers else None

@@ -21,7 +21,7 @@ from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.patterns.pattern import Pattern
-from thunder_core.passes.proxies import metadata_of, outputs_of
+from thunder_core.passes.proxies import metadata_of
 from thunder_core.symbols.lowering import call_key
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.symbols.registry import registry
@@ -117,7 +117,7 @@ def _recorded(pattern: Pattern, values: Mapping[str, Any], context: Context, rea
         except Exception as error:  # for these arguments, which only look like its own
             raise LoweringError(f"{pattern.composite.__name__}: {type(error).__name__}: {error}") from error
         made = log.proxy(result)
-    makers = {proxy.name: line for line in log.lines for proxy in outputs_of(line)}
+    makers = {proxy.name: line for line in log.lines for proxy in line.outputs()}
     return Template(frozenset(tensors), made, makers, metadata_of(meant))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from thunder_core.errors import ThunderError
@@ -32,17 +32,17 @@ class Breach(Exception):
         rule: a few words, like "strides"; tests and people look for them.
         problem: what was seen, and what was expected.
         call: the very call, where it differs from the one that the test is named after.
+
+    Attributes:
         cotangents: of a backward that followed.
     """
 
-    def __init__(
-        self, rule: str, problem: str, *, call: Call | None = None, cotangents: Sequence[torch.Tensor | None] = ()
-    ) -> None:
+    def __init__(self, rule: str, problem: str, *, call: Call | None = None) -> None:
         super().__init__(f"{rule}: {problem}")
         self.rule = rule
         self.problem = problem
         self.call = call
-        self.cotangents = tuple(cotangents)
+        self.cotangents: tuple[torch.Tensor | None, ...] = ()
 
 
 def check_applicable(checks: Iterable[Callable[[], None]]) -> None:

@@ -39,28 +39,23 @@ def _unfit_call(
     return unfit("layernorm", device, input, tuple(normalized_shape), parameters, eps, of_weight)
 
 
-def run(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+def run(*args: Any, **kwargs: Any) -> Tensor:
     """Without what backward needs."""
-    return normalized(True, "layernorm", input, row_size(normalized_shape), weight, bias, eps, False)[0]
+    return _forward(True, False, *args, **kwargs)[0]
 
 
 def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
     """The result, and what `backward` takes."""
-    return _forward(True, *args, **kwargs)
+    return _forward(True, True, *args, **kwargs)
 
 
 def _fake(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    return _forward(False, *args, **kwargs)
+    return _forward(False, True, *args, **kwargs)
 
 
 def _forward(
     compute: bool,
+    statistics: bool,
     input: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
@@ -68,7 +63,7 @@ def _forward(
     eps: float = 1e-5,
 ) -> tuple[Tensor, tuple[Any, ...]]:
     size = row_size(normalized_shape)
-    output, mean, inverse = normalized(compute, "layernorm", input, size, weight, bias, eps, True)
+    output, mean, inverse = normalized(compute, "layernorm", input, size, weight, bias, eps, statistics)
     return output, (input, weight, mean, inverse, tuple(normalized_shape), bias is not None)
 
 

@@ -41,7 +41,8 @@ def execute(
             handles.refuse_capture(device, "a graph cannot be prepared")
             plan = _plan(build, device, description)
         if isinstance(plan, str):
-            raise ExecutorError(f"cudnn: {plan}")
+            advice = ("leave the operation to others by the option exclude of cudnn",)
+            raise ExecutorError(f"cudnn: {plan}", advice=advice)
         plan.run(tensors, device)
 
 

@@ -64,57 +64,59 @@ def _unfit_composite(
     return unfit("rmsnorm", device, input, input.shape[-1:], {"weight": weight}, eps, of_weight)
 
 
-def run(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
-) -> Tensor:
+def run(*args: Any, **kwargs: Any) -> Tensor:
     """Without what backward needs."""
-    eps = EPSILON if eps is None else eps
-    return normalized(True, "rmsnorm", input, row_size(normalized_shape), weight, None, eps, False)[0]
+    return _forward(True, False, *_arguments(*args, **kwargs))[0]
 
 
-def run_composite(
-    input: Tensor, weight: Tensor, eps: float, unit_offset: bool = False, rounded: bool = False
-) -> Tensor:
+def run_composite(*args: Any, **kwargs: Any) -> Tensor:
     """Without what backward needs."""
-    factor = _factor(weight, unit_offset)
-    return normalized(True, "rmsnorm", input, input.shape[-1], factor, None, eps, False)[0]
+    return _forward(True, False, *_composite_arguments(*args, **kwargs))[0]
 
 
 def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
     """The result, and what `backward` takes."""
-    return _forward(True, *args, **kwargs)
-
-
-def _fake(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    return _forward(False, *args, **kwargs)
-
-
-def _forward(
-    compute: bool,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    eps: float | None = None,
-) -> tuple[Tensor, tuple[Any, ...]]:
-    shape, eps = tuple(normalized_shape), EPSILON if eps is None else eps
-    output, _, inverse = normalized(compute, "rmsnorm", input, row_size(shape), weight, None, eps, True)
-    return output, (input, weight, inverse, shape, False)
+    return _forward(True, True, *_arguments(*args, **kwargs))
 
 
 def forward_composite(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
     """The result, and what `backward` takes."""
-    return _forward_composite(True, *args, **kwargs)
+    return _forward(True, True, *_composite_arguments(*args, **kwargs))
+
+
+def _fake(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    return _forward(False, True, *_arguments(*args, **kwargs))
 
 
 def _fake_composite(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    return _forward_composite(False, *args, **kwargs)
+    return _forward(False, True, *_composite_arguments(*args, **kwargs))
 
 
-def _forward_composite(
-    compute: bool, input: Tensor, weight: Tensor, eps: float, unit_offset: bool = False, rounded: bool = False
+def _arguments(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> tuple[Any, ...]:
+    """Those of `_forward` for ``F.rms_norm``."""
+    return input, tuple(normalized_shape), weight, EPSILON if eps is None else eps, False
+
+
+def _composite_arguments(
+    input: Tensor, weight: Tensor, eps: float, unit_offset: bool = False, rounded: bool = False
+) -> tuple[Any, ...]:
+    """Those of `_forward` for the composite."""
+    return input, tuple(input.shape[-1:]), weight, eps, unit_offset
+
+
+def _forward(
+    compute: bool,
+    statistics: bool,
+    input: Tensor,
+    shape: tuple[int, ...],
+    weight: Tensor | None,
+    eps: float,
+    unit_offset: bool,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    factor, shape = _factor(weight, unit_offset), tuple(input.shape[-1:])
-    output, _, inverse = normalized(compute, "rmsnorm", input, row_size(shape), factor, None, eps, True)
+    factor = _factor(weight, unit_offset)
+    output, _, inverse = normalized(compute, "rmsnorm", input, row_size(shape), factor, None, eps, statistics)
     return output, (input, weight, inverse, shape, unit_offset)
 
 
@@ -123,7 +125,7 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of input and weight, of those that are given."""
     input, weight, inverse, shape, unit_offset = residuals
-    factor = None if weight is None else _factor(weight, unit_offset)
+    factor = _factor(weight, unit_offset)
     of_input, of_weight, _ = gradients("rmsnorm", cotangents[0], input, row_size(shape), factor, None, inverse)
     given = [of_input]
     if weight is not None:
@@ -131,9 +133,9 @@ def backward(
     return tuple([gradient if want else None for gradient, want in zip(given, wanted)])
 
 
-def _factor(weight: Tensor, unit_offset: bool) -> Tensor:
+def _factor(weight: Tensor | None, unit_offset: bool) -> Tensor | None:
     """What is multiplied by: 1 is added in float32."""
-    return weight.float() + 1 if unit_offset else weight
+    return weight.float() + 1 if unit_offset and weight is not None else weight
 
 
 PAIR: Final = DerivativePair(forward, backward, _fake)

@@ -11,7 +11,7 @@ import torch
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.proxies import inputs_of, tensors_written_by
+from thunder_core.passes.proxies import tensors_written_by
 from thunder_plugin_debug.finding import Finding
 from thunder_plugin_debug.line import Line
 from thunder_plugin_debug.line_call import LineCall
@@ -43,13 +43,13 @@ class Given:
         for index, bound in enumerate(trace.symbols):
             for proxy in tensors_written_by(bound):
                 self._written.setdefault(proxy.storage, index)
-            for taken in inputs_of(bound):
+            for taken in bound.inputs():
                 self._taken.setdefault(taken.name, index)
 
     def at(self, bound: BoundSymbol) -> frozenset[str]:
         """Those that this line of the trace takes as they came in."""
         index = self._index[id(bound)]
-        names = {proxy.name for proxy in inputs_of(bound)} & self._storages.keys()
+        names = {proxy.name for proxy in bound.inputs()} & self._storages.keys()
         return frozenset(name for name in names if self._written.get(self._storages[name], index) >= index)
 
     def first_at(self, bound: BoundSymbol) -> frozenset[str]:

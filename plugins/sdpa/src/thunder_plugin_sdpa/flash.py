@@ -11,19 +11,9 @@ from thunder_core.executors import DerivativePair
 from thunder_plugin_sdpa.preparation import default_scale, padded, those_wanted
 
 
-def run(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
+def run(*args: Any, **kwargs: Any) -> Tensor:
     """Without what backward needs."""
-    return forward(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)[0]
+    return forward(*args, **kwargs)[0]
 
 
 def forward(

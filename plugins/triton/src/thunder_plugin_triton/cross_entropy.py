@@ -17,38 +17,24 @@ from thunder_plugin_triton.cross_entropy_rows import gradient_of, losses_of
 from thunder_plugin_triton.options import TritonOptions
 
 
-def run(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: None = None,
-    ignore_index: int = -100,
-    reduce: None = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
+def run(*args: Any, **kwargs: Any) -> Tensor:
     """`torch.nn.functional.cross_entropy` of ``[N, C]`` logits and ``[N]`` classes."""
-    return loss_of_rows(None, input, target, weight, input.dtype, ignore_index, reduction, label_smoothing)[0]
+    return _forward(True, False, *args, **kwargs)[0]
 
 
-def forward(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: None = None,
-    ignore_index: int = -100,
-    reduce: None = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> tuple[Tensor, tuple[Any, ...]]:
+def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
     """The loss, and what `backward` takes: the logits, and a number of float32 for each row."""
-    _, residuals = fake(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
-    options = ignore_index, reduction, label_smoothing
-    loss, total = loss_of_rows(residuals[3], input, target, weight, input.dtype, *options)
-    return loss, (*residuals[:4], total, *residuals[5:])
+    return _forward(True, True, *args, **kwargs)
 
 
-def fake(
+def fake(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    """`forward` without computing."""
+    return _forward(False, True, *args, **kwargs)
+
+
+def _forward(
+    compute: bool,
+    differentiated: bool,
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
@@ -58,11 +44,9 @@ def fake(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward` without computing."""
-    rows = target.shape[:1]
-    loss = input.new_empty(rows if reduction == "none" else ())
-    logsumexps, total = (input.new_empty(shape, dtype=torch.float32) for shape in (rows, ()))
-    return loss, (input, target, weight, logsumexps, total, ignore_index, reduction, label_smoothing)
+    options = ignore_index, reduction, label_smoothing
+    loss, logsumexps, total = loss_of_rows(compute, differentiated, input, target, weight, input.dtype, *options)
+    return loss, (input, target, weight, logsumexps, total, *options)
 
 
 def backward(
@@ -76,7 +60,8 @@ def backward(
 
 
 def loss_of_rows(
-    logsumexps: Tensor | None,
+    compute: bool,
+    differentiated: bool,
     input: Tensor,
     target: Tensor,
     weight: Tensor | None,
@@ -84,11 +69,23 @@ def loss_of_rows(
     ignore_index: int,
     reduction: str,
     label_smoothing: float,
-) -> tuple[Tensor, Tensor]:
-    """The loss in ``dtype``, and the total of weights; ``logsumexps``, where it is there, is written."""
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """The loss in ``dtype``, what backward needs of each row, and the total of weights.
+
+    Args:
+        compute: otherwise the results have no values.
+        differentiated: otherwise backward needs nothing.
+        input: ``[N, C]``, and target ``[N]``.
+    """
+    rows = target.shape[:1]
+    logsumexps = input.new_empty(rows, dtype=torch.float32) if differentiated else None
+    if not compute:
+        loss = input.new_empty(rows if reduction == "none" else (), dtype=dtype)
+        return loss, logsumexps, input.new_empty((), dtype=torch.float32)
     weights = weights_of(weight)
     losses = losses_of(input, target, weights, ignore_index, label_smoothing, logsumexps=logsumexps)
-    return reduced(losses, target, weights, input.shape[1], dtype, ignore_index, reduction)
+    loss, total = reduced(losses, target, weights, input.shape[1], dtype, ignore_index, reduction)
+    return loss, logsumexps, total
 
 
 PAIR: Final = DerivativePair(forward, backward, fake)

@@ -18,35 +18,24 @@ from thunder_plugin_triton.options import TritonOptions
 from thunder_plugin_triton.row_tiles import LARGEST
 
 
-def run(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-05,
-    cudnn_enable: bool = True,
-) -> Tensor:
-    """Without what backward needs. ``cudnn_enable`` means nothing, as in PyTorch."""
-    output = _output(input)
-    normalize(input, weight, bias, eps, prod(normalized_shape), output, None)
-    return output
+def run(*args: Any, **kwargs: Any) -> Tensor:
+    """Without what backward needs."""
+    return _forward(True, False, *args, **kwargs)[0]
 
 
-def forward(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-05,
-    cudnn_enable: bool = True,
-) -> tuple[Tensor, tuple[Any, ...]]:
+def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
     """The result, and what `backward` takes: the arguments, and two numbers of float32 for each row."""
-    output, residuals = fake(input, normalized_shape, weight, bias, eps)
-    normalize(input, weight, bias, eps, prod(normalized_shape), output, residuals[3])
-    return output, residuals
+    return _forward(True, True, *args, **kwargs)
 
 
-def fake(
+def fake(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    """`forward` without computing."""
+    return _forward(False, True, *args, **kwargs)
+
+
+def _forward(
+    compute: bool,
+    differentiated: bool,
     input: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
@@ -54,10 +43,15 @@ def fake(
     eps: float = 1e-05,
     cudnn_enable: bool = True,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward` without computing."""
-    shape = (2, *input.shape[: input.ndim - len(normalized_shape)])
-    statistics = torch.empty(shape, dtype=torch.float32, device=input.device)
-    return _output(input), (input, weight, bias, statistics, prod(normalized_shape))
+    """``cudnn_enable`` means nothing, as in PyTorch."""
+    output = torch.empty(input.shape, dtype=input.dtype, device=input.device)
+    width, statistics = prod(normalized_shape), None
+    if differentiated:
+        shape = (2, *input.shape[: input.ndim - len(normalized_shape)])
+        statistics = torch.empty(shape, dtype=torch.float32, device=input.device)
+    if compute:
+        normalize(input, weight, bias, eps, width, output, statistics)
+    return output, (input, weight, bias, statistics, width)
 
 
 def backward(
@@ -69,10 +63,6 @@ def backward(
     kept = [tensor is not None and next(given) for tensor in (input, weight, bias)]
     found = gradients(input, weight, bias, statistics, cotangents[0], width, kept)
     return tuple([gradient for gradient, tensor in zip(found, (input, weight, bias)) if tensor is not None])
-
-
-def _output(input: Tensor) -> Tensor:
-    return torch.empty(input.shape, dtype=input.dtype, device=input.device)
 
 
 def check(

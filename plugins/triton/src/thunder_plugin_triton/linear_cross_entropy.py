@@ -9,7 +9,7 @@ from torch import Tensor
 
 from thunder_core.executors import DerivativePair
 from thunder_plugin_triton import scaling_kernels as kernels
-from thunder_plugin_triton.cross_entropy_reduction import reduced, total_weight, weights_of
+from thunder_plugin_triton.cross_entropy_reduction import Weights, reduced, total_weight, weights_of
 from thunder_plugin_triton.linear_cross_entropy_chunks import Sums, new_sums, pass_over_chunks
 from thunder_plugin_triton.tuning import Configuration, Tunable
 
@@ -17,29 +17,8 @@ _SCALING: Final = Tunable("scaling", lambda: [{"BLOCK": 4096, "num_warps": 8}])
 
 
 @torch.no_grad()
-def run(
-    input: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Tensor | None = None,
-    class_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-    upcast: bool = False,
-    start: int | None = None,
-    stop: int | None = None,
-) -> Tensor:
-    """The composite without gradients."""
-    rows, weights = _rows(input, start, stop), weights_of(class_weight)
-    sums = new_sums(rows, weight, bias)
-    pass_over_chunks(rows, weight, target, bias, weights, ignore_index, label_smoothing, None, sums)
-    dtype = torch.float32 if upcast else input.dtype
-    return reduced(sums.losses, target, weights, weight.shape[0], dtype, ignore_index, reduction)[0]
-
-
-@torch.no_grad()
 def _forward(
+    compute: bool,
     wanted: tuple[bool, bool],
     input: Tensor,
     weight: Tensor,
@@ -55,41 +34,40 @@ def _forward(
 ) -> tuple[Tensor, tuple[Any, ...]]:
     """The loss, and what `backward` takes: the gradients for a cotangent of 1, and a factor of float32.
 
-    Gradients of float16 are those of the sum of losses, as divided by many tokens they would be too small for it: the
-    factor divides them. It is None for other dtypes.
+    Args:
+        compute: otherwise the results have no values; of those with gradients alone, whose loss is a scalar.
+        wanted: gradients of the input, and of weight and bias.
     """
-    rows, weights = _rows(input, start, stop), weights_of(class_weight)
-    classes, dtype = weight.shape[0], torch.float32 if upcast else input.dtype
+    rows, dtype = _rows(input, start, stop), torch.float32 if upcast else input.dtype
+    sums = new_sums(rows, weight, bias, *wanted)
+    if not compute:
+        empty = input.new_empty((), dtype=torch.float32)
+        return empty.to(dtype, copy=True), _residuals(sums, input, empty, start, stop)
+    weights, classes = weights_of(class_weight), weight.shape[0]
+    scale: Tensor | None = None
+    factor: Tensor | None = None
+    if any(wanted):
+        scale, factor = _scales(input, target, weights, classes, ignore_index, reduction)
+    pass_over_chunks(rows, weight, target, bias, weights, ignore_index, label_smoothing, scale, sums)
+    loss, _ = reduced(sums.losses, target, weights, classes, dtype, ignore_index, reduction)
+    return loss, _residuals(sums, input, factor, start, stop)
+
+
+def _scales(
+    input: Tensor, target: Tensor, weights: Weights, classes: int, ignore_index: int, reduction: str
+) -> tuple[Tensor, Tensor]:
+    """What the gradients of losses are multiplied by before they are rounded, and in backward.
+
+    Gradients of float16 are those of the sum of losses, as divided by many tokens they would be too small for it: the
+    factor of backward divides them. For other dtypes there is none.
+    """
     scale = factor = torch.ones((), dtype=torch.float32, device=input.device)
     if reduction == "mean":
         total = total_weight(target, weights, classes, ignore_index)
         scale = 1 / total  # infinity without any target: kernels multiply rows by it that have one
         if input.dtype is torch.float16:
             scale, factor = (torch.where(total == 0, *pair) for pair in ((scale, factor), (factor, scale)))
-    sums = new_sums(rows, weight, bias, *wanted)
-    pass_over_chunks(rows, weight, target, bias, weights, ignore_index, label_smoothing, scale, sums)
-    loss, _ = reduced(sums.losses, target, weights, classes, dtype, ignore_index, reduction)
-    return loss, _residuals(sums, input, factor, start, stop)
-
-
-def _fake(
-    wanted: tuple[bool, bool],
-    input: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Tensor | None = None,
-    class_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-    upcast: bool = False,
-    start: int | None = None,
-    stop: int | None = None,
-) -> tuple[Tensor, tuple[Any, ...]]:
-    """`_forward` without computing."""
-    factor, loss = input.new_empty((), dtype=torch.float32), input.new_empty((), dtype=torch.float32)
-    sums = new_sums(_rows(input, start, stop), weight, bias, *wanted)
-    return loss if upcast else loss.to(input.dtype), _residuals(sums, input, factor, start, stop)
+    return scale, factor
 
 
 def _rows(input: Tensor, start: int | None, stop: int | None) -> Tensor:
@@ -98,7 +76,9 @@ def _rows(input: Tensor, start: int | None, stop: int | None) -> Tensor:
     return chosen.reshape(-1, input.shape[-1])
 
 
-def _residuals(sums: Sums, input: Tensor, factor: Tensor, start: int | None, stop: int | None) -> tuple[Any, ...]:
+def _residuals(
+    sums: Sums, input: Tensor, factor: Tensor | None, start: int | None, stop: int | None
+) -> tuple[Any, ...]:
     place = tuple(input.shape), start, stop
     return (
         *(sums.of_input, sums.of_weight, sums.of_bias),
@@ -140,34 +120,39 @@ def _scaled(gradient: Tensor, cotangent: Tensor, factor: Tensor | None, dtype: t
     return output
 
 
+def run(*args: Any, **kwargs: Any) -> Tensor:
+    """The composite without gradients."""
+    return _forward(True, (False, False), *args, **kwargs)[0]
+
+
 def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
     """Loss and gradients of all arguments."""
-    return _forward((True, True), *args, **kwargs)
+    return _forward(True, (True, True), *args, **kwargs)
 
 
 def forward_of_input(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
     """Loss and the gradient of the input alone: weight and bias are frozen."""
-    return _forward((True, False), *args, **kwargs)
+    return _forward(True, (True, False), *args, **kwargs)
 
 
 def forward_of_weight(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
     """Loss and the gradients of weight and bias: the input needs none."""
-    return _forward((False, True), *args, **kwargs)
+    return _forward(True, (False, True), *args, **kwargs)
 
 
 def fake(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
     """`forward` without computing."""
-    return _fake((True, True), *args, **kwargs)
+    return _forward(False, (True, True), *args, **kwargs)
 
 
 def fake_of_input(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
     """`forward_of_input` without computing."""
-    return _fake((True, False), *args, **kwargs)
+    return _forward(False, (True, False), *args, **kwargs)
 
 
 def fake_of_weight(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
     """`forward_of_weight` without computing."""
-    return _fake((False, True), *args, **kwargs)
+    return _forward(False, (False, True), *args, **kwargs)
 
 
 OF_ALL: Final = DerivativePair(forward, backward, fake)

@@ -17,33 +17,24 @@ from thunder_plugin_triton.cross_entropy_rows import gradient_of
 from thunder_plugin_triton.options import TritonOptions
 
 
-def run(
-    input: Tensor,
-    target: Tensor,
-    class_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
+def run(*args: Any, **kwargs: Any) -> Tensor:
     """The composite without what backward needs."""
-    return _loss(None, input, target, class_weight, ignore_index, reduction, label_smoothing)[0]
+    return _forward(True, False, *args, **kwargs)[0]
 
 
-def forward(
-    input: Tensor,
-    target: Tensor,
-    class_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> tuple[Tensor, tuple[Any, ...]]:
+def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
     """The composite, and what `backward` takes: the logits, and a number of float32 for each row."""
-    _, residuals = fake(input, target, class_weight, ignore_index, reduction, label_smoothing)
-    loss, total = _loss(residuals[3], input, target, class_weight, ignore_index, reduction, label_smoothing)
-    return loss, (*residuals[:4], total, *residuals[5:])
+    return _forward(True, True, *args, **kwargs)
 
 
-def fake(
+def fake(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    """`forward` without computing."""
+    return _forward(False, True, *args, **kwargs)
+
+
+def _forward(
+    compute: bool,
+    differentiated: bool,
     input: Tensor,
     target: Tensor,
     class_weight: Tensor | None = None,
@@ -51,12 +42,9 @@ def fake(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward` without computing."""
-    rows = target.shape[:1]
-    logsumexps, total, loss = (
-        input.new_empty(shape, dtype=torch.float32) for shape in (rows, (), rows if reduction == "none" else ())
-    )
-    return loss, (input, target, class_weight, logsumexps, total, ignore_index, reduction, label_smoothing)
+    rows, options = input.reshape(-1, input.shape[-1]), (ignore_index, reduction, label_smoothing)
+    loss, logsumexps, total = loss_of_rows(compute, differentiated, rows, target, class_weight, torch.float32, *options)
+    return loss, (input, target, class_weight, logsumexps, total, *options)
 
 
 def backward(
@@ -68,13 +56,6 @@ def backward(
     input, *others = residuals
     gradient = gradient_of(cotangents[0], input.reshape(-1, input.shape[-1]), *others)
     return (gradient.view(input.shape), *[None] * (len(wanted) - 1))
-
-
-def _loss(
-    logsumexps: Tensor | None, input: Tensor, target: Tensor, class_weight: Tensor | None, *options: Any
-) -> tuple[Tensor, Tensor]:
-    rows = input.reshape(-1, input.shape[-1])
-    return loss_of_rows(logsumexps, rows, target, class_weight, torch.float32, *options)
 
 
 def check(

@@ -21,56 +21,32 @@ Step = Callable[[Tensor], Tensor]
 Part = Callable[[Tensor, int | None, int | None], Tensor]
 
 
-def _linear_loss(
-    steps: tuple[Step, ...],
-    input: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Tensor | None = None,
-    class_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
+def _loss(
+    steps: tuple[Step, ...], input: Tensor, target: Tensor, class_weight: Tensor | None = None, **options: Any
 ) -> Tensor:
-    logits = F.linear(input, weight, bias)
-    return _loss(steps, logits, target, class_weight, ignore_index, reduction, label_smoothing)
+    for step in steps:
+        input = step(input)
+    return F.cross_entropy(input, target, class_weight, **options)
+
+
+def _linear_loss(
+    steps: tuple[Step, ...], input: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None, **options: Any
+) -> Tensor:
+    return _loss(steps, F.linear(input, weight, bias), target, **options)
 
 
 def _linear_loss_of_part(
     before: tuple[Step, ...],
     part: Part,
     after: tuple[Step, ...],
-    input: Tensor,
-    weight: Tensor,
-    target: Tensor,
     start: int | None,
     stop: int | None,
-    bias: Tensor | None = None,
-    class_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
+    **arguments: Any,
 ) -> Tensor:
     def cut(logits: Tensor) -> Tensor:
         return part(logits, start, stop)
 
-    steps = (*before, cut, *after)
-    return _linear_loss(steps, input, weight, target, bias, class_weight, ignore_index, reduction, label_smoothing)
-
-
-def _loss(
-    steps: tuple[Step, ...],
-    input: Tensor,
-    target: Tensor,
-    class_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    for step in steps:
-        input = step(input)
-    options: dict[str, Any] = {"reduction": reduction, "label_smoothing": label_smoothing}
-    return F.cross_entropy(input, target, class_weight, ignore_index=ignore_index, **options)
+    return _linear_loss((*before, cut, *after), **arguments)
 
 
 def upcast(logits: Tensor) -> Tensor:

@@ -1,0 +1,189 @@
+"""PyTorch's attention modules without gradients: the path of eager, with its strides, padding and masked rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import thunder
+
+pytestmark = [  # what PyTorch itself says to these calls
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage"),
+    pytest.mark.filterwarnings("ignore:Support for mismatched"),
+    pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented"),
+]
+
+BATCH, LENGTH, WIDTH = 3, 5, 8
+
+
+@contextmanager
+def slow_path() -> Iterator[None]:
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+
+
+@contextmanager
+def autocast() -> Iterator[None]:
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        yield
+
+
+MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "grad": torch.enable_grad, "no_grad": torch.no_grad, "inference": torch.inference_mode, "slow path": slow_path,
+    "autocast": autocast,
+}  # fmt: skip
+
+
+def padding(*lengths: int) -> torch.Tensor:
+    return torch.arange(LENGTH) >= torch.tensor(lengths)[:, None]
+
+
+PADDING = {
+    "none": None,
+    "left": padding(3, 4, 5),
+    "right": padding(3, 4, 5).flip(1),
+    "nothing left": padding(0, 3, 5),
+    "float": torch.zeros(BATCH, LENGTH).masked_fill(padding(3, 4, 4), -torch.inf),
+}
+CAUSAL = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
+
+
+def layer(**options: Any) -> nn.Module:
+    return nn.TransformerEncoderLayer(WIDTH, 2, 16, 0.0, **{"batch_first": True, **options}).eval()
+
+
+def stack(**options: Any) -> nn.Module:
+    return nn.TransformerEncoder(layer(), 2, nn.LayerNorm(WIDTH), **options).eval()
+
+
+class Attention(nn.Module):
+    """Self-attention with its weights, as asked for."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+        self.options = options
+
+    def forward(self, x: torch.Tensor, **masks: Any) -> Any:
+        renamed = {"src_key_padding_mask": "key_padding_mask", "src_mask": "attn_mask"}
+        return self.attention(x, x, x, **{renamed[name]: mask for name, mask in masks.items()}, **self.options)
+
+
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "attention": lambda: Attention().eval(),
+    "without weights": lambda: Attention(need_weights=False).eval(),
+    "weights by head": lambda: Attention(average_attn_weights=False).eval(),
+    "training": lambda: Attention(need_weights=False).train(),
+    "layer": layer,
+    "norm first": lambda: layer(norm_first=True, activation="gelu"),
+    "batch second": lambda: layer(batch_first=False),
+    "encoder": stack,
+    "not nested": lambda: stack(enable_nested_tensor=False),
+    "not checked": lambda: stack(mask_check=False),
+}
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    if isinstance(expected, tuple):
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+    elif expected is None:
+        assert found is None
+    else:
+        torch.testing.assert_close(found, expected, equal_nan=True, check_stride=True)
+        assert found.requires_grad == expected.requires_grad
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", MODULES)
+def test_modules(name: str, mode: str) -> None:
+    torch.manual_seed(0)
+    module = MODULES[name]()
+    compiled = thunder.jit(module)
+    x = torch.randn(BATCH, LENGTH, WIDTH)
+    if name == "batch second":
+        x = x.transpose(0, 1)
+    with MODES[mode]():
+        for mask in PADDING.values():
+            arguments = {} if mask is None else {"src_key_padding_mask": mask}
+            try:
+                expected = module(x, **arguments)
+            except RuntimeError:  # nested tensors under autocast
+                with pytest.raises(RuntimeError):
+                    compiled(x, **arguments)
+            else:
+                assert_same(compiled(x, **arguments), expected)
+
+
+@pytest.mark.parametrize("mask", PADDING)
+@pytest.mark.parametrize("name", ["attention", "without weights", "layer", "norm first"])
+def test_two_masks(name: str, mask: str) -> None:
+    torch.manual_seed(0)
+    module = MODULES[name]()
+    x = torch.randn(BATCH, LENGTH, WIDTH).transpose(0, 1).contiguous().transpose(0, 1)
+    arguments = {"src_mask": CAUSAL, "src_key_padding_mask": PADDING[mask]}
+    with torch.no_grad():
+        assert_same(thunder.jit(module)(x, **arguments), module(x, **arguments))
+
+
+class Classifier(nn.Module):
+    """An encoder of tokens with a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, WIDTH)
+        self.encoder = stack()
+        self.head = nn.Linear(WIDTH, 3)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encoder(self.embedding(tokens), src_key_padding_mask=tokens == 0))
+
+
+def test_one_entry_serves_all_paddings() -> None:
+    model = Classifier().eval()
+    compiled = thunder.jit(model)
+    tokens = torch.randint(1, 10, (BATCH, LENGTH))
+    with torch.no_grad():
+        for mask in (padding(3, 4, 5), padding(3, 4, 5).flip(1), padding(2, 2, 2), padding(5, 5, 5)):
+            padded = tokens.masked_fill(mask, 0)
+            assert_same(compiled(padded), model(padded))
+        assert thunder.cache_misses(compiled) == 1
+        with slow_path():
+            assert_same(compiled(tokens), model(tokens))
+        assert thunder.cache_misses(compiled) == 2
+
+
+@pytest.mark.parametrize("trained", ["head", "head and norm", "all"])
+def test_training_around_an_encoder(trained: str) -> None:
+    tokens = torch.randint(1, 10, (BATCH, LENGTH)).masked_fill(padding(3, 4, 5), 0)
+    model, other = Classifier().eval(), Classifier().eval()
+    other.load_state_dict(model.state_dict())
+    for one in (model, other):
+        one.requires_grad_(trained == "all")
+        one.head.requires_grad_(True)
+        one.encoder.norm.requires_grad_(trained != "head")
+    expected, found = model(tokens), thunder.jit(other)(tokens)
+    assert_same(found, expected)
+    expected.square().sum().backward()
+    found.square().sum().backward()
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert (one.grad is None) == (two.grad is None)
+        if one.grad is not None:
+            torch.testing.assert_close(two.grad, one.grad)
+
+
+def test_vmap() -> None:
+    module = nn.MultiheadAttention(WIDTH, 2, batch_first=True).eval()
+    program = torch.vmap(lambda x: module(x, x, x, key_padding_mask=PADDING["nothing left"])[0])
+    x = torch.randn(2, BATCH, LENGTH, WIDTH)
+    with torch.no_grad():
+        assert_same(thunder.jit(program)(x), program(x))

@@ -1,0 +1,100 @@
+"""The functions that show what was compiled, and that save it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from thunder_core.errors import OptionError
+
+if TYPE_CHECKING:
+    from thunder_core.ir.trace import Trace
+    from thunder_core.report.compile_report import CompileReport
+
+
+def _compiled(jitted: Any) -> Any:
+    from thunder_core.runtime.compiled import Compiled
+    from thunder_core.runtime.module import ThunderModule
+
+    if isinstance(jitted, ThunderModule):
+        return jitted._compiled
+    if isinstance(jitted, Compiled):
+        return jitted
+    bound = getattr(jitted, "__func__", None)
+    if isinstance(bound, Compiled):
+        return bound
+    name = getattr(jitted, "__qualname__", None) or f"an object of type {type(jitted).__name__}"
+    raise OptionError(
+        f"{name} was not made by thunder.jit",
+        advice=("give what thunder.jit returned; what it was given stays as it is",),
+    )
+
+
+def _last(jitted: Any) -> Any:
+    compiled = _compiled(jitted)
+    if compiled.last is None:
+        raise OptionError(f"{compiled.name} has not been compiled yet", advice=("call it once first",))
+    return compiled.last
+
+
+def last_traces(jitted: Any) -> tuple[Trace, ...]:
+    """The program of the latest compilation at each stage: as acquired first, as executed last."""
+    traces: tuple[Trace, ...] = _last(jitted).traces
+    return traces
+
+
+def last_backward_traces(jitted: Any) -> tuple[Trace, ...]:
+    """The backward of the latest compilation: as joint trace with forward first, as executed last.
+
+    Empty for a program without gradients, and for one that PyTorch's autograd differentiates while it runs.
+    """
+    traces: tuple[Trace, ...] = _last(jitted).backward_traces
+    return traces
+
+
+def last_prologue_traces(jitted: Any) -> tuple[Any, ...]:
+    """The guards of the latest compilation as a Python program."""
+    return (_last(jitted).prologue,)
+
+
+def last_epilogue_traces(jitted: Any) -> tuple[Trace, ...]:
+    """What runs after the program of the latest compilation; empty when there is nothing to do.
+
+    It copies results into inputs that the program writes and, in training, makes results that are views.
+    """
+    epilogue = _last(jitted).epilogue
+    return () if epilogue is None else (epilogue,)
+
+
+def cache_hits(jitted: Any) -> int:
+    """Number of calls that found a compiled entry."""
+    hits: int = _compiled(jitted).hits
+    return hits
+
+
+def cache_misses(jitted: Any) -> int:
+    """Number of calls that did not."""
+    misses: int = _compiled(jitted).misses
+    return misses
+
+
+def explain(jitted: Any) -> CompileReport:
+    """What happened in the compilations of a program so far; print it, or use its fields."""
+    report: CompileReport = _compiled(jitted).report()
+    return report
+
+
+def save_trace(jitted: Any, path: Any) -> None:
+    """Write the latest compilation's program to ``path`` as a Python module that runs by itself."""
+    from thunder_core.saving.files import save_trace as save
+
+    entry = _last(jitted)
+    save(entry.traces[0], path, entry.constants)
+
+
+def load_trace(path: Any) -> Callable[..., Any]:
+    """Read a program that `save_trace` wrote, possibly edited since; the result is callable and has a ``trace``."""
+    from thunder_core.saving.files import load_trace as load
+
+    program: Callable[..., Any] = load(path)
+    return program

@@ -1,0 +1,106 @@
+"""``torch.cond``: recorded as one symbol with both branches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.outcome import Slot
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.region import Region
+from thunder_core.acquire.user_frames import user_location
+from thunder_core.acquire.variable import Variable
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import current_context
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.symbols import control_flow
+
+
+def cond(
+    recorder: Recorder,
+    pred: Any,
+    true_fn: Callable[..., Any],
+    false_fn: Callable[..., Any],
+    operands: tuple[Any, ...],
+) -> Any:
+    """Record both branches and return tensors with the metadata they agree on.
+
+    Raises:
+        UnsupportedError: the branches differ in structure or metadata, or write to tensors from outside.
+    """
+    if isinstance(pred, bool):
+        return true_fn(*operands) if pred else false_fn(*operands)
+    bodies, results = [], []
+    for function in (true_fn, false_fn):
+        region = Region(recorder)
+        with region.recording():
+            result = function(*operands)
+        if region.effects().mutates:
+            raise UnsupportedError(
+                "a branch of torch.cond writes to a tensor from outside of it",
+                location=user_location(3),
+                advice=("return the new value from both branches instead",),
+            )
+        bodies.append(region)
+        results.append(result)
+    proxies = [map_leaves(lambda leaf: _proxy_of(recorder, leaf), result) for result in results]
+    _check_agreement(*proxies)
+    free = tuple({p.name: p for region in bodies for p in region.free()}.values())
+    outside = {p.name: p for side in proxies for p in iterate_leaves(side) if isinstance(p, TensorProxy)}
+    free += tuple(p for name, p in outside.items() if not any(name in r.defined() for r in bodies) and p not in free)
+    traces = [
+        region.body(f"{side}_branch", free, output)
+        for region, side, output in zip(bodies, ("true", "false"), proxies, strict=True)
+    ]
+    random = any(region.effects().random for region in bodies)
+    variables: list[Variable] = []
+
+    def fresh(leaf: Any) -> Any:
+        if not isinstance(leaf, TensorProxy):
+            return leaf
+        storage = recorder.new_storage(None)
+        variables.append(Variable(replace(leaf, name=recorder.names.intermediate(), storage=storage, offset=0)))
+        return Slot(len(variables) - 1)
+
+    structure = map_leaves(fresh, proxies[0])
+    output = map_leaves(lambda leaf: variables[leaf.index].proxy if isinstance(leaf, Slot) else leaf, structure)
+    predicate = recorder.variable(pred).proxy
+    recorder.lines.append(
+        BoundSymbol(
+            control_flow.COND,
+            (predicate, *traces, free),
+            {},
+            output,
+            Effects(random=random),
+            recorder.own_context(current_context()),
+            user_location(3),
+        )
+    )
+    return map_leaves(
+        lambda leaf: recorder.traced(variables[leaf.index]) if isinstance(leaf, Slot) else leaf, structure
+    )
+
+
+def _proxy_of(recorder: Recorder, leaf: Any) -> Any:
+    return recorder.variable(leaf).proxy if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _check_agreement(first: Any, second: Any) -> None:
+    def describe(leaf: Any) -> Any:
+        if isinstance(leaf, TensorProxy):
+            return (tuple(leaf.shape), tuple(leaf.stride), leaf.dtype, leaf.device)
+        return leaf
+
+    one, other = map_leaves(describe, first), map_leaves(describe, second)
+    if one != other:
+        raise UnsupportedError(
+            f"the branches of torch.cond return different things: {one} and {other}",
+            location=user_location(4),
+            advice=("make both branches return tensors of the same shape, strides and dtype",),
+        )

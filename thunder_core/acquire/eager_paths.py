@@ -1,0 +1,112 @@
+"""PyTorch's attention modules take the path that they take in eager.
+
+Where no gradients are recorded, `torch.nn.MultiheadAttention` and `torch.nn.TransformerEncoderLayer` call one native
+function, which differs from the operations that it stands for: in strides, in the numbers of rows whose keys are all
+masked. `torch.nn.TransformerEncoder` moreover leaves out padding by nested tensors, and fills it with zeros. Before,
+the modules ask whether somebody overrides PyTorch's functions or compiles. They are told what eager tells them: the
+native functions are recorded as such, and an encoder that leaves out padding is one line, run as eager runs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from thunder_core.acquire import data_dependence, values
+from thunder_core.acquire.active import active_recorder
+from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.outcome import infer
+from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.user_frames import user_location
+from thunder_core.guards.class_reads import stands_for
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.symbols.recording import RecordingMode
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.recorder import Recorder
+
+_MODULES: Final = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
+_has_torch_function: Callable[..., bool] = torch.overrides.has_torch_function
+_is_compiling: Callable[[], bool] = torch.compiler.is_compiling
+_is_left_aligned: Callable[..., bool] = torch._nested_tensor_from_mask_left_aligned
+_without_padding: Callable[..., torch.Tensor] = torch._nested_tensor_from_mask
+_encoder: Callable[..., Any] = torch.nn.TransformerEncoder.forward
+_NAME: Final = "torch.nn.TransformerEncoder.forward"
+_ENCODER: Final = Symbol(_NAME, _encoder)
+_RECORDED_ENCODER: Final = Symbol(_NAME, _encoder, tags=frozenset({Tag.AUTOGRAD}))
+
+
+class _LeavesOutPadding(Exception):
+    """Raised in place of making a nested tensor."""
+
+
+def has_torch_function(arguments: Iterable[Any]) -> bool:
+    """`torch.overrides.has_torch_function`, without the recorder's own overrides if an attention module asks."""
+    recorder = active_recorder()
+    if recorder is None or recorder.busy or sys._getframe(1).f_globals.get("__name__") not in _MODULES:
+        return _has_torch_function(arguments)
+    modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
+    if not all(isinstance(mode, RecordingMode) for mode in modes):
+        return True
+    disabled = torch._C._disabled_torch_function_impl
+    plain = (type(None), torch.Tensor, TracedTensor)
+    return any(type(value) not in plain and type(value).__torch_function__ != disabled for value in arguments)
+
+
+def is_compiling() -> bool:
+    """`torch.compiler.is_compiling`; False if an attention module asks."""
+    return not _asked_by_module() and _is_compiling()
+
+
+def is_left_aligned(tensor: torch.Tensor, mask: torch.Tensor) -> bool:
+    """True if an encoder asks: then it goes on to `without_padding`, or does not care."""
+    return _asked_by_module() or _is_left_aligned(tensor, mask)
+
+
+def without_padding(tensor: torch.Tensor, mask: torch.Tensor, mask_check: bool = True) -> torch.Tensor:
+    """`torch._nested_tensor_from_mask`; not if an encoder asks."""
+    if _asked_by_module():
+        raise _LeavesOutPadding
+    return _without_padding(tensor, mask, mask_check)
+
+
+def encoder(module: torch.nn.TransformerEncoder, src: Any, *args: Any, **kwargs: Any) -> Any:
+    """The forward of an encoder, recorded as its lines or, where it leaves out padding, as one."""
+    recorder = active_recorder()
+    try:
+        return _encoder(module, src, *args, **kwargs)
+    except _LeavesOutPadding:
+        assert recorder is not None
+    outer, recorder.busy = recorder.busy, True
+    try:
+        with torch._C.DisableTorchFunction():
+            return _record(recorder, (module, src, *args), kwargs)
+    finally:
+        recorder.busy = outer
+
+
+stands_for(encoder, _encoder)
+
+
+def _asked_by_module() -> bool:
+    """Whether the caller of the calling function is an attention module of the program that is recorded."""
+    recorder = active_recorder()
+    if recorder is None or recorder.busy or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return sys._getframe(2).f_globals.get("__name__") in _MODULES
+
+
+def _record(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    call = Call(recorder)
+    convert(args, call), convert(kwargs, call)
+    grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+    with recorder.mode.observing() as observed, torch.inference_mode(False), torch.set_grad_enabled(grad_enabled):
+        try:  # without a mask nothing is left out, and the result looks the same
+            outcome, fakes = infer(_encoder, (args[0], *recorder.fakes(args[1:2])), {}, [], observed)
+        except data_dependence.EXCEPTIONS as error:
+            raise data_dependence.error(_ENCODER, call.variables, user_location(4), error) from error
+    symbol = _RECORDED_ENCODER if any(result.requires_grad for result in outcome.results) else _ENCODER
+    return values.record_checked(recorder, symbol, args, kwargs, call, outcome, fakes)

@@ -1,0 +1,192 @@
+"""Lines of a trace under construction: what a call gave becomes a bound symbol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+
+from thunder_core.acquire.arguments import Call
+from thunder_core.acquire.fake import storage_address
+from thunder_core.acquire.outcome import Outcome, Result, Slot
+from thunder_core.acquire.tensors import Tensors
+from thunder_core.acquire.user_frames import user_location
+from thunder_core.acquire.variable import Variable, metadata_key
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.attention_kernels import attention_kernels
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context, current_context
+from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.tree import map_leaves
+from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
+
+_MAY_ATTEND: Final = frozenset({Tag.ATTENTION, Tag.OPAQUE})
+
+
+class LineWriter(Tensors):
+    """The trace under construction.
+
+    Attributes:
+        lines: the bound symbols so far (of the innermost region while a higher-order call is recorded).
+        ambient: the modes that the whole program runs under.
+        kernels: of attention, that the caller of the program allows.
+        written: memories that a call wrote.
+        renamed: tensor objects that got a new name by a write, with the name before, in order.
+        entangled: memories of which tensors show parts that depend on values, so that nothing may write to them.
+    """
+
+    def __init__(self, source_of: Callable[[Any], Any], on_escape: Callable[..., Any]) -> None:
+        super().__init__(source_of, on_escape)
+        self.lines: list[BoundSymbol] = []
+        self.ambient = current_context()
+        self.kernels = attention_kernels()
+        self.written: set[int] = set()
+        self.renamed: list[tuple[Variable, str]] = []
+        self.entangled: set[int] = set()
+
+    def context_of(self, symbol: Symbol) -> Context:
+        """The modes of a call that is made now, with the kernels of attention if the program chose these for it."""
+        context = current_context()
+        if symbol.tags & _MAY_ATTEND and (kernels := attention_kernels()) != self.kernels:
+            return replace(context, attention=kernels)
+        return context
+
+    def own_context(self, context: Context) -> Context | None:
+        """The modes of a line as it keeps them: None for those of the whole program."""
+        return context if context != self.ambient else None
+
+    def record(
+        self,
+        symbol: Symbol,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        call: Call,
+        outcome: Outcome,
+        fakes: list[Any] | None,
+        context: Context,
+    ) -> Any:
+        """Write the line of a call, and return its result with traced tensors in place of those it would compute."""
+        changes_autograd = symbol.target in CHANGES_AUTOGRAD
+        if not (outcome.results or outcome.written or changes_autograd) and outcome.structure is not None:
+            return outcome.structure  # a question about metadata, answered
+        identical = all(result.same_as >= 0 for result in outcome.results)
+        if identical and outcome.results and not (outcome.written or outcome.random or changes_autograd):
+            # `contiguous()` and the like returned their argument
+            for index, result in enumerate(outcome.results):
+                self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None)
+            return map_leaves(lambda leaf: _pick(leaf, outcome, call.objects), outcome.structure)
+        location = user_location(4)
+        constant = call.foldable and not outcome.random and all(map(self.is_constant, call.variables))
+        proxies: list[TensorProxy] = []
+        objects: list[Any] = []
+        made: list[Variable] = []
+        for index, result in enumerate(outcome.results):
+            if result.same_as >= 0:
+                self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None)
+                objects.append(call.objects[result.same_as])
+                variable = call.variables[result.same_as]
+                proxy = self._rename(variable, result)
+            else:
+                variable = self._new_variable(result, call, made, fakes[index] if fakes else None, constant, location)
+                objects.append(self.traced(variable))
+                proxy = variable.proxy
+            made.append(variable)
+            proxies.append(proxy)
+        self.written.update(call.proxies[index].storage for index in outcome.written)
+        if not constant:
+            self.constant_storages.difference_update(call.proxies[index].storage for index in outcome.written)
+        self._check_writes(symbol, call, outcome, location)
+        effects = self._effects(symbol, outcome, call, args, kwargs)
+        output = map_leaves(lambda leaf: proxies[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
+        if not outcome.results:
+            output = None
+        self.lines.append(BoundSymbol(symbol, args, kwargs, output, effects, self.own_context(context), location))
+        return map_leaves(lambda leaf: objects[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
+
+    def _check_writes(self, symbol: Symbol, call: Call, outcome: Outcome, location: SourceLocation | None) -> None:
+        written = [call.proxies[index] for index in outcome.written]
+        if any(proxy.layout is not torch.strided for proxy in written):
+            raise UnsupportedError(
+                f"{symbol.name} writes to a sparse tensor",
+                location=location,
+                advice=("use the out-of-place function and rebind the variable",),
+            )
+        if not self.entangled.isdisjoint(proxy.storage for proxy in written):
+            raise UnsupportedError(
+                f"{symbol.name} writes to memory of which another tensor shows a part that depends on values",
+                location=location,
+                advice=("clone() the result of the call whose position is a tensor (torch.narrow, say)",),
+            )
+
+    def _effects(
+        self, symbol: Symbol, outcome: Outcome, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Effects:
+        external = symbol.target in CHANGES_AUTOGRAD or (not outcome.results and not outcome.written)
+        if not (outcome.written or outcome.random or external):
+            return PURE
+        names = tuple(dict.fromkeys(call.proxies[index].name for index in outcome.written))
+        return Effects(names, outcome.random, external)
+
+    def _new_variable(
+        self,
+        result: Result,
+        call: Call,
+        made: list[Variable],
+        fake: Any,
+        constant: bool,
+        location: SourceLocation | None,
+    ) -> Variable:
+        base = None
+        if result.shares >= 0:
+            base = call.variables[result.shares]
+        elif result.shares_result >= 0:
+            base = made[result.shares_result]
+        storage = base.proxy.storage if base is not None else self.new_storage(fake)
+        proxy = TensorProxy(
+            self.names.intermediate(),
+            result.shape,
+            result.stride,
+            result.dtype,
+            result.device,
+            result.requires_grad,
+            storage,
+            result.offset,
+            result.layout,
+        )
+        if base is None and constant:
+            self.constant_storages.add(storage)
+        return Variable(proxy, fake=fake, base=base, constant=constant, location=location)
+
+    def _check_storage(self, symbol: Symbol, variable: Variable, fake: torch.Tensor | None) -> None:
+        """Refuse a call that gave its argument other memory (``set_``, assignment to ``data``)."""
+        if fake is None or fake.layout is not torch.strided:
+            return
+        if self.storage_number(storage_address(fake)) != variable.proxy.storage:
+            raise UnsupportedError(
+                f"{symbol.name} gives {variable.proxy.name} other memory",
+                location=user_location(5),
+                advice=("rebind the variable to the other tensor instead",),
+            )
+
+    def _rename(self, variable: Variable, result: Result) -> TensorProxy:
+        """A new name for a tensor object that a call wrote or whose metadata it changed."""
+        self.renamed.append((variable, variable.proxy.name))
+        variable.proxy = replace(
+            variable.proxy,
+            name=self.names.intermediate(),
+            shape=result.shape,
+            stride=result.stride,
+            offset=result.offset,
+            requires_grad=result.requires_grad,
+        )
+        variable.key = metadata_key(variable.proxy)
+        return variable.proxy
+
+
+def _pick(leaf: Any, outcome: Outcome, objects: list[Any]) -> Any:
+    return objects[outcome.results[leaf.index].same_as] if isinstance(leaf, Slot) else leaf

@@ -1,0 +1,56 @@
+"""Metadata of the native functions that PyTorch's attention modules call where no gradients are recorded.
+
+PyTorch has no meta kernels for them: fake tensors would run the kernels on zeros, which takes as long as the real call,
+gives the strides of the query instead of those of the result, and a tensor in place of the weights that are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+Autocast = tuple[tuple[str, torch.dtype], ...]
+
+
+def _attention(
+    autocast: Autocast,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: torch.Tensor,
+    qkv_bias: torch.Tensor,
+    proj_weight: torch.Tensor,
+    proj_bias: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    batch, length, _ = query.shape
+    heads = () if average_attn_weights else (num_head,)
+    weights = _new(autocast, query, (batch, *heads, length, key.shape[1])) if need_weights else None
+    return _new(autocast, query, query.shape), weights
+
+
+def _encoder_layer(autocast: Autocast, src: torch.Tensor, *args: Any) -> torch.Tensor:
+    return _new(autocast, src, src.shape)
+
+
+def _new(autocast: Autocast, like: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """A result: the functions call linear layers, which autocast converts the arguments of."""
+    lower = {} if like.dtype is torch.float64 else dict(autocast)
+    return like.new_empty(shape, dtype=lower.get(like.device.type, like.dtype))
+
+
+NATIVE_ATTENTION: Final[dict[Any, Callable[..., Any]]] = {
+    torch.ops.aten._native_multi_head_attention.default: _attention,
+    torch.ops.aten._transformer_encoder_layer_fwd.default: _encoder_layer,
+}
+"""By operator, a function of what autocast does and of the arguments, with fake tensors.
+
+All results are contiguous, whatever the strides of the arguments.
+"""

@@ -1,0 +1,87 @@
+"""Lines recorded apart from their surroundings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context, current_context
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.trace import Stage, Trace
+
+
+class Region:
+    """Lines recorded apart from their surroundings, to become the body of a higher-order symbol."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.lines: list[BoundSymbol] = []
+        self.first_made = len(recorder.made)
+        self.first_renamed = len(recorder.renamed)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Send lines here for the duration."""
+        recorder = self.recorder
+        outer, recorder.lines = recorder.lines, self.lines
+        try:
+            yield
+        finally:
+            recorder.lines = outer
+
+    def live_tensors(self) -> list[TracedTensor]:
+        """Traced tensors made in the region that somebody still holds."""
+        tensors = [reference() for reference in self.recorder.made[self.first_made :]]
+        return [tensor for tensor in tensors if tensor is not None]
+
+    def defined(self) -> set[str]:
+        return {proxy.name for line in self.lines for proxy in line.outputs()}
+
+    def free(self) -> tuple[Proxy, ...]:
+        """Values used but not defined in the region, in order of first use."""
+        defined = self.defined()
+        found: dict[str, Proxy] = {}
+        for line in self.lines:
+            for proxy in line.inputs():
+                if proxy.name not in defined:
+                    found.setdefault(proxy.name, proxy)
+        return tuple(found.values())
+
+    def effects(self) -> Effects:
+        """Union of the lines' effects, as seen from outside."""
+        storages = set()
+        for line in self.lines:
+            mutated = set(line.effects.mutates)
+            storages |= {p.storage for p in line.inputs() if isinstance(p, TensorProxy) and p.name in mutated}
+        mutates = tuple(p.name for p in self.free() if isinstance(p, TensorProxy) and p.storage in storages)
+        return Effects(
+            mutates,
+            any(line.effects.random for line in self.lines),
+            any(line.effects.external for line in self.lines),
+        )
+
+    def restore_names(self) -> None:
+        """Tensors from outside that were written inside go by their old names again: the memory is the same."""
+        defined = self.defined()
+        for variable, name in reversed(self.recorder.renamed[self.first_renamed :]):
+            if name not in defined and variable.proxy.name in defined:
+                variable.proxy = replace(variable.proxy, name=name)
+
+    def body(self, stem: str, inputs: tuple[Proxy, ...], output: Any) -> Trace:
+        """The region as a trace."""
+        name = self.recorder.names.for_input(stem)
+        context, ambient = current_context(), self.recorder.ambient
+        lines = [_relative(line, ambient, context) for line in self.lines]
+        return Trace(name, inputs, tuple(lines), output, Stage.ACQUIRED, "acquisition", context)
+
+
+def _relative(line: BoundSymbol, ambient: Context, context: Context) -> BoundSymbol:
+    """A line recorded under the modes ``ambient``, as a line of a trace under the modes ``context``."""
+    own = line.context or ambient
+    return replace(line, context=None if own == context else own)

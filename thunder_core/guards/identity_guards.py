@@ -1,0 +1,114 @@
+"""Guards on which object it is that a path leads to."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from thunder_core.guards.guard import Guard, show
+from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names, Source
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityGuard(Guard):
+    """The very same object, held strongly: for classes, builtins, Python modules."""
+
+    expected: Any
+    kind: ClassVar[str] = "identity"
+
+    def holds(self, value: Any) -> bool:
+        return value is self.expected
+
+    def reason(self, value: Any) -> str:
+        return f"{self.source.describe()}: expected {show(self.expected)}, got {show(value)}"
+
+    def failure(self, value: str, names: Names) -> str:
+        name = getattr(self.expected, "__name__", None) or type(self.expected).__name__
+        return f"{value} is not {names.constant(self.expected, str(name))}"
+
+    def __hash__(self) -> int:
+        return hash((self.source, id(self.expected)))
+
+
+@dataclass(frozen=True, slots=True)
+class WeakIdentityGuard(Guard):
+    """The very same object, which the guard does not keep alive."""
+
+    expected: weakref.ref[Any]
+    name: str = field(compare=False)
+    kind: ClassVar[str] = "identity"
+
+    def holds(self, value: Any) -> bool:
+        return value is not None and value is self.expected()
+
+    def reason(self, value: Any) -> str:
+        return f"{self.source.describe()}: is another object than before ({self.name})"
+
+    def failure(self, value: str, names: Names) -> str:
+        # a reference to an object that is gone answers None
+        return f"{value} is None or {value} is not {names.constant(self.expected, 'the_' + self.name)}()"
+
+
+@dataclass(frozen=True, slots=True)
+class CodeGuard(Guard):
+    """A Python function with this code; which function object it is does not matter."""
+
+    expected: Any
+    kind: ClassVar[str] = "function"
+
+    def holds(self, value: Any) -> bool:
+        return getattr(value, "__code__", None) is self.expected
+
+    def reason(self, value: Any) -> str:
+        code = getattr(value, "__code__", None)
+        got = show(value) if code is None else f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
+        return f"{self.source.describe()}: expected the function {self.expected.co_qualname}, got {got}"
+
+    def failure(self, value: str, names: Names) -> str:
+        return f"{value}.__code__ is not {names.constant(self.expected, 'code_of_' + self.expected.co_name)}"
+
+    def __hash__(self) -> int:
+        return hash((self.source, id(self.expected)))
+
+
+@dataclass(frozen=True, slots=True)
+class SameGuard(Guard):
+    """The object is the one that another path leads to."""
+
+    expected: Source
+    kind: ClassVar[str] = "alias"
+
+    def violation(self, args: Args, kwargs: Kwargs) -> str | None:
+        try:
+            same = self.source.read(args, kwargs) is self.expected.read(args, kwargs)
+        except PATH_ERRORS as error:
+            return f"{self.source.describe()}: is missing ({error})"
+        return None if same else self.reason(None)
+
+    def reason(self, value: Any) -> str:
+        return f"{self.source.describe()}: is no longer {self.expected.describe()}"
+
+    def failure(self, value: str, names: Names) -> str:
+        return f"{value} is not {self.expected.expression(names)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctGuard(Guard):
+    """The object is not the one that another path leads to."""
+
+    expected: Source
+    kind: ClassVar[str] = "distinct"
+
+    def violation(self, args: Args, kwargs: Kwargs) -> str | None:
+        try:
+            same = self.source.read(args, kwargs) is self.expected.read(args, kwargs)
+        except PATH_ERRORS as error:
+            return f"{self.source.describe()}: is missing ({error})"
+        return self.reason(None) if same else None
+
+    def reason(self, value: Any) -> str:
+        return f"{self.source.describe()}: is now the same object as {self.expected.describe()}"
+
+    def failure(self, value: str, names: Names) -> str:
+        return f"{value} is {self.expected.expression(names)}"
