@@ -114,3 +114,23 @@ def test_saved_tensors_that_come_back_in_other_strides() -> None:
         gradients.append(torch.autograd.grad(output.square().sum(), [x, weight]))
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_cotangents_that_are_parts_of_one(dim: int) -> None:
+    """Their views begin where they do, not where the memory does."""
+
+    def function(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        return torch.cat([nn.functional.linear(x, weight) for weight in weights], dim)
+
+    x, *weights = [torch.randn(shape, requires_grad=True) for shape in [(3, 5), (4, 5), (4, 5), (4, 5)]]
+    compiled = thunder.jit(function, executors=[Pointwise()])
+    cotangent = torch.randn_like(function(x, *weights))
+    found, expected = (
+        torch.autograd.grad(call(x, *weights), [x, *weights], cotangent) for call in (compiled, function)
+    )
+    torch.testing.assert_close(found, expected)
+    assert DIRECT in lines(compiled, backward=True)
+    for trace in thunder.last_backward_traces(compiled):
+        made = {line.output.name: line for line in trace.symbols if line.symbol.name == "torch.t"}
+        assert all(line.output.offset == line.args[0].offset for line in made.values()), trace

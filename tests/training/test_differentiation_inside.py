@@ -12,6 +12,7 @@ from torch import nn
 from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from tests.subjects import SUBJECT
 from tests.training.steps import assert_same, assert_same_training, check, leaf, loss_of, raised
 
 
@@ -234,3 +235,22 @@ def test_selective_checkpointing(how: str) -> None:
         return inputs
 
     assert_same(Model, scenario)
+
+
+@pytest.mark.parametrize("transform", ["vjp", "jacrev", "vmap of grad"])
+def test_function_transforms_in_inference_mode(transform: str) -> None:
+    """Their backward may come after they have ended, with outputs that autograd saved."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        if transform == "vjp":
+            value, pullback = torch.func.vjp(torch.tanh, x)
+            return pullback(value)[0]
+        if transform == "jacrev":
+            return torch.func.jacrev(lambda y: y.tanh().sum(-1))(x)
+        return torch.func.vmap(torch.func.grad(lambda y: y.tanh().sum()))(x)
+
+    x = torch.randn(3, 4)
+    with torch.inference_mode():
+        expected, actual = program(x), SUBJECT(program)(x)
+    torch.testing.assert_close(actual, expected)
+    assert actual.is_inference() == expected.is_inference()

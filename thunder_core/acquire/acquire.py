@@ -17,6 +17,7 @@ from thunder_core.acquire.rebuild import Rebuilder, Recipe
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import DataDependentError, UnsupportedError
 from thunder_core.guards.observer import Observer
+from thunder_core.guards.shared_memory import base_of, is_recorded
 from thunder_core.guards.source import Source
 from thunder_core.ir.attention_kernels import attention_kernels, only_kernels
 from thunder_core.ir.context import current_context
@@ -51,6 +52,15 @@ class Acquired:
         """Names of the inputs that require grad and are leaves of the autograd graph, as parameters are."""
         pairs = zip(self.trace.inputs, self.inputs, strict=True)
         return frozenset(p.name for p, v in pairs if isinstance(v, torch.Tensor) and v.requires_grad and v.is_leaf)
+
+    @property
+    def families(self) -> tuple[frozenset[str], ...]:
+        """Names of the inputs that autograd takes for views of one tensor, where there are several."""
+        names: dict[int, list[str]] = {}
+        for proxy, value in zip(self.trace.inputs, self.inputs, strict=True):
+            if isinstance(value, torch.Tensor) and is_recorded(value):
+                names.setdefault(base_of(value)._cdata, []).append(proxy.name)
+        return tuple(frozenset(found) for found in names.values() if len(found) > 1)
 
 
 def acquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Acquired:

@@ -16,9 +16,12 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.acquire.fake import computed
+from thunder_core.acquire.input_fakes import view_like
 from thunder_core.acquire.user_frames import library_callers
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError
+from thunder_core.guards.shared_memory import base_of
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
@@ -98,6 +101,7 @@ def error(
     )
 
 
+_OF_AUTOGRAD = "leaf Variable that requires grad is being used in an in-place operation"  # said before any kernel runs
 _MATERIALIZE_LIMIT = 1 << 26  # bytes
 
 
@@ -109,6 +113,8 @@ def as_eager_raises(symbol: Symbol, args: Any, kwargs: Any, raised: Exception) -
     """
     unsupported = isinstance(raised, UnsupportedFakeTensorException | UnsupportedOperatorException)
     module = getattr(symbol.target, "__module__", None) or "torch"
+    if _OF_AUTOGRAD in str(raised) or any(map(_is_refused, iterate_leaves((args, kwargs)))):
+        return raised
     if module.startswith("torch") and is_small(args, kwargs):
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             state = torch.random.get_rng_state()
@@ -130,9 +136,22 @@ def is_small(args: Any, kwargs: Any) -> bool:
     )
 
 
+def _is_refused(leaf: Any) -> bool:
+    """Whether autograd refuses a view for what the program did to its base: zeros have no such past."""
+    if isinstance(leaf, FakeTensor) and leaf._base is not None:
+        try:
+            leaf.grad_fn  # noqa: B018 - made anew after a write to the base
+        except RuntimeError:
+            return True
+    return False
+
+
 def _zeros(leaf: Any) -> Any:
     if not isinstance(leaf, FakeTensor):
         return leaf
     size = leaf.untyped_storage().nbytes() // leaf.element_size()
-    real = torch.zeros(size, dtype=leaf.dtype).as_strided(leaf.shape, leaf.stride(), leaf.storage_offset())
-    return real.requires_grad_(leaf.requires_grad)
+    flat, base = torch.zeros(size, dtype=leaf.dtype), base_of(leaf)
+    real = flat.as_strided(base.shape, base.stride(), base.storage_offset()).detach().requires_grad_(base.requires_grad)
+    if base.requires_grad and not base.is_leaf:
+        real = computed(real)
+    return real if base is leaf else view_like(real, leaf)

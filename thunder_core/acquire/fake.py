@@ -23,6 +23,7 @@ from thunder_core.acquire.native_attention import NATIVE_ATTENTION
 from thunder_core.ir.context import current_context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves
+from thunder_core.symbols.mixed_norms import has_wide_statistics
 from thunder_core.symbols.schema import schema_effects, schema_is_random, written_values
 
 # Operators that write running statistics although their schema does not say so: positions of those arguments and of
@@ -85,7 +86,10 @@ class AcquisitionFakeMode(FakeTensorMode):
             self._observe(observed, func, args, kwargs)
         if func in NATIVE_ATTENTION:
             return NATIVE_ATTENTION[func](observed.autocast if observed is not None else (), *args, **kwargs)
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        result: Any = super().__torch_dispatch__(func, types, args, kwargs)
+        if has_wide_statistics(func, args):
+            return (result[0], *[statistic.float() for statistic in result[1:]])
+        return result
 
     def _observe(
         self, observed: Observed, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -119,18 +123,21 @@ def _note_written(observed: Observed, value: Any) -> None:
 
 
 class _Derived(torch.autograd.Function):
-    """Makes a fake that is not a leaf of the autograd graph, as a computed tensor is not."""
+    """Makes a tensor that is not a leaf of the autograd graph."""
 
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
-        assert isinstance(leaf, FakeTensor)
-        with no_dispatch():  # the mode may be off the stack: it is while it handles a call that escaped
-            meta = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
-            return FakeTensor(leaf.fake_mode, meta, leaf.device)
+        return leaf.detach()  # on the same memory, and no view to autograd
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return gradients[0]
+
+
+def computed(leaf: torch.Tensor) -> torch.Tensor:
+    """A tensor on the memory of ``leaf``, which requires grad, that autograd takes for computed from it."""
+    with torch.enable_grad():
+        return _Derived.apply(leaf)  # type: ignore[no-any-return]
 
 
 def make_fake(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | None = None) -> FakeTensor:
@@ -151,21 +158,23 @@ def make_fake(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | N
     return fake
 
 
-def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False, recorded: bool | None = None) -> FakeTensor:
-    """A fake with the metadata of ``proxy`` that shares the storage of ``base``.
+def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False, derived: bool = False) -> FakeTensor:
+    """A fake with the metadata of ``proxy`` that shares the storage of ``base``; a view of it by default.
 
     Args:
-        leaf: it is no view of ``base`` to autograd, which looks at writes to views.
-        recorded: whether the view was made while autograd recorded; by default if it requires grad.
+        leaf: a leaf of the autograd graph instead.
+        derived: a computed tensor instead.
     """
-    recorded = proxy.requires_grad if recorded is None else recorded
-    with torch.inference_mode(False), torch.set_grad_enabled(recorded and not leaf):
-        source = base.detach() if leaf else base
-        source = source if base.dtype == proxy.dtype else source.view(proxy.dtype)
+    apart = leaf or derived  # autograd looks at writes to views
+    with torch.inference_mode(False), torch.set_grad_enabled(proxy.requires_grad and not apart):
+        source = base if base.dtype == proxy.dtype else base.view(proxy.dtype)
         fake: FakeTensor = source.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[assignment]
-        if leaf and proxy.requires_grad:
-            fake.requires_grad_()
-    return fake
+        if apart:
+            fake = fake.detach()  # type: ignore[assignment]
+            fake.requires_grad_(proxy.requires_grad)
+        if not derived or not proxy.requires_grad:
+            return fake
+        return computed(fake)  # type: ignore[return-value]
 
 
 def make_derived(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | None = None) -> FakeTensor:
@@ -174,12 +183,10 @@ def make_derived(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int 
         return make_fake(mode, proxy, storage_size=storage_size)
     with torch.inference_mode(False), torch.enable_grad():
         if storage_size is None and proxy.offset == 0:
-            whole: FakeTensor = _Derived.apply(make_fake(mode, proxy))
-            return whole
+            return computed(make_fake(mode, proxy))  # type: ignore[return-value]
         size = storage_size if storage_size is not None else _extent(proxy)
-        whole = _Derived.apply(make_fake(mode, replace(proxy, shape=(size,), stride=(1,), offset=0)))
-        part: FakeTensor = whole.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[assignment]
-        return part
+        whole = computed(make_fake(mode, replace(proxy, shape=(size,), stride=(1,), offset=0)))
+        return whole.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[return-value]
 
 
 def _extent(proxy: TensorProxy) -> Any:

@@ -20,6 +20,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import current_context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.opaque import callable_symbol
 
 CHECKPOINT = Symbol(
@@ -56,7 +57,14 @@ def checkpoint_region(recorder: Recorder, options: dict[str, Any]) -> Iterator[N
 def checkpoint(
     recorder: Recorder, function: Callable[..., Any], operands: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
-    """Run ``function`` as a checkpoint region and return its result."""
+    """Run ``function`` as a reentrant checkpoint region and return its result.
+
+    Without gradients for ``operands`` such a region has none at all, and PyTorch warns.
+    """
+    torch.utils.checkpoint.check_backward_validity(operands)
+    if not any(isinstance(operand, torch.Tensor) and operand.requires_grad for operand in operands):
+        with torch.no_grad():
+            return function(*operands)
     with checkpoint_region(recorder, options):
         return function(*operands)
 
@@ -71,4 +79,9 @@ def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], op
     output = tuple(_fresh(recorder, variable) for variable in live)
     shown = recorder.own_context(current_context())
     recorded = convert(options, Call(recorder))  # a ``context_fn`` may be an object without a literal
-    recorder.lines.append(BoundSymbol(CHECKPOINT, (body, *free), recorded, output, effects, shown, user_location(4)))
+    symbol = CHECKPOINT
+    arguments: tuple[Any, ...] = (body, *free)
+    if effects.mutates:
+        written = tuple([place for place, proxy in enumerate(free) if proxy.name in effects.mutates])
+        symbol, arguments = CHECKPOINT_WITH_WRITES, (body, written, *free)
+    recorder.lines.append(BoundSymbol(symbol, arguments, recorded, output, effects, shown, user_location(4)))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.acquire.fake import make_alias, make_derived, make_fake, storage_address
+from thunder_core.acquire.fake import storage_address
+from thunder_core.acquire.input_fakes import InputFakes
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.shared_memory import base_of, is_recorded
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 
@@ -39,8 +39,8 @@ class Inputs:
         self._variables: dict[int, Variable] = {}
         self._opaque: dict[int, OpaqueProxy] = {}
         self._made: list[Any] = []
-        self._by_storage: dict[int, Variable] = {}
-        self._by_base: dict[int, Variable] = {}
+        self._storages: dict[int, int] = {}
+        self._fakes = InputFakes(recorder.mode)
         self._originals: dict[int, TensorProxy] = {}
 
     def close(self) -> None:
@@ -49,8 +49,7 @@ class Inputs:
         self.sources = []
         self._made.clear()
         self._variables.clear()
-        self._by_storage.clear()
-        self._by_base.clear()
+        self._fakes.close()
         self._source_of = lambda _: None
 
     def lift(self, tensor: torch.Tensor) -> Variable:
@@ -109,8 +108,9 @@ class Inputs:
         if tensor.layout is not torch.strided:
             return self._add_sparse(tensor, source, constant)
         address = storage_address(tensor)
-        sibling = self._by_storage.get(address)
-        storage = sibling.proxy.storage if sibling is not None else recorder.new_storage(None)
+        storage = self._storages.get(address)
+        if storage is None:
+            storage = self._storages[address] = recorder.new_storage(None)
         proxy = TensorProxy(
             recorder.names.for_input(source.describe()),
             tuple(tensor.shape),
@@ -123,19 +123,8 @@ class Inputs:
         )
         variable = Variable(proxy, constant=constant, location=user_location(3))
         with recorder.mode.observing():
-            if sibling is not None:
-                related = self._by_base.get(base_of(tensor))
-                if related is None or (tensor.is_leaf and tensor.requires_grad):
-                    variable.fake = make_alias(recorder.fake(sibling), proxy, leaf=tensor.is_leaf)
-                else:  # views of one tensor: what is written to one of them concerns the others
-                    variable.fake = make_alias(recorder.fake(related), proxy, recorded=is_recorded(tensor))
-            else:
-                size = tensor.untyped_storage().nbytes() // max(tensor.element_size(), 1)
-                make = make_fake if tensor.is_leaf else make_derived
-                variable.fake = make(recorder.mode, proxy, storage_size=size if _shows_part(tensor, size) else None)
-                recorder.bind_storage(variable.fake, storage)
-                self._by_storage[address] = variable
-            self._by_base.setdefault(base_of(tensor), variable)
+            variable.fake = self._fakes.make(tensor, proxy)
+            recorder.bind_storage(variable.fake, storage)
             if tensor.is_conj():
                 variable.fake = variable.fake.conj()  # type: ignore[assignment]
             if tensor.is_neg():
@@ -170,10 +159,6 @@ class Inputs:
         self.proxies.append(proxy)
         self.sources.append(source)
         self.objects.append(value)
-
-
-def _shows_part(tensor: torch.Tensor, storage_size: int) -> bool:
-    return tensor.storage_offset() != 0 or storage_size > tensor.numel()
 
 
 def _constant_source(value: Any) -> Any:

@@ -173,6 +173,9 @@ def _checkpoint(
         options["context_fn"] = context_fn
     if determinism_check != "default":
         options["determinism_check"] = determinism_check
+    chosen = torch_checkpoint._enable_checkpoint_early_stop  # by `set_checkpoint_early_stop`
+    if not (early_stop if chosen is None else chosen):
+        options["early_stop"] = False
     with higher_order.checkpoint_region(recorder, options):
         yield
 

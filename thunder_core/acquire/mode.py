@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,7 @@ class AcquisitionMode(RecordingMode):
             if func in _FROM_DATA:
                 with temporarily_clear_interpreter_stack():
                     return self.recorder.call(func, args, kwargs)
-            with torch._C.DisableTorchFunctionSubclass():
+            with torch._C.DisableTorchFunctionSubclass(), _versions(func):
                 return func(*args, **kwargs)  # batching rules turn it into ATen calls, recorded as they come out
         if (
             func is Tensor.__repr__
@@ -141,6 +142,16 @@ class AcquisitionMode(RecordingMode):
                 advice=("avoid it in the compiled function",),
             )
         return answer
+
+
+@contextmanager
+def _versions(func: Any) -> Iterator[None]:
+    """For the backward of a function transform: what autograd saved has versions, which inference mode lacks."""
+    if func is torch.autograd.grad and torch.is_inference_mode_enabled():
+        with torch.inference_mode(False), torch.no_grad():
+            yield
+    else:
+        yield
 
 
 def _known(recorder: Recorder, tensor: torch.Tensor) -> bool:

@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.acquire import data_dependence, reshaping, values
 from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.attention_masks import MASK_CHECKS
 from thunder_core.acquire.eager_modules import Key
 from thunder_core.acquire.line_writer import LineWriter
 from thunder_core.acquire.outcome import Outcome, infer
@@ -73,7 +74,10 @@ class Recorder(LineWriter):
             arguments = [self.fake(variable) for variable in call.variables]
             with torch.set_grad_enabled(grad_enabled):
                 try:
-                    return infer(symbol.target, fake_args, fake_kwargs, arguments, observed)
+                    outcome = infer(symbol.target, fake_args, fake_kwargs, arguments, observed)
+                    if symbol.target in MASK_CHECKS:
+                        MASK_CHECKS[symbol.target](*fake_args, **fake_kwargs)
+                    return outcome
                 except data_dependence.EXCEPTIONS:
                     raise
                 except Exception as error:  # noqa: BLE001 - whatever the call raises reaches the user

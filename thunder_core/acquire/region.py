@@ -72,6 +72,7 @@ class Region:
         for variable, name in reversed(self.recorder.renamed[self.first_renamed :]):
             if name not in defined and variable.proxy.name in defined:
                 variable.proxy = replace(variable.proxy, name=name)
+        del self.recorder.renamed[self.first_renamed :]  # names of this region mean nothing to the one around it
 
     def body(self, stem: str, inputs: tuple[Proxy, ...], output: Any) -> Trace:
         """The region as a trace."""

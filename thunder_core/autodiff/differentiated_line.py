@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from thunder_core.autodiff.derivative import Derivative, Query
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Dimension, Proxy, TensorProxy
+from thunder_core.passes.moved_memories import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +20,14 @@ class DifferentiatedLine:
         query: what was asked about it.
         derivative: how it is differentiated; for an equal line.
         values: the values of the derivative in the joint trace, by their names in the derivative.
-        storages: likewise for memories.
+        storages: where its memories lie there, by their numbers in the derivative.
     """
 
     bound: BoundSymbol
     query: Query
     derivative: Derivative
     values: dict[str, Proxy]
-    storages: dict[int, int]
+    storages: dict[int, Place]
 
     @property
     def outputs(self) -> dict[str, Proxy]:
@@ -69,12 +70,12 @@ class DifferentiatedLine:
         return replace(self, derivative=self.derivative.without(absent))
 
 
-def correspondence(model: BoundSymbol, bound: BoundSymbol) -> tuple[dict[str, Proxy], dict[int, int]]:
-    """Values and storages of ``bound`` by those of an equal line."""
+def correspondence(model: BoundSymbol, bound: BoundSymbol) -> tuple[dict[str, Proxy], dict[int, Place]]:
+    """Values of ``bound``, and places of its memories, by those of an equal line."""
     values: dict[str, Proxy] = {}
-    storages: dict[int, int] = {}
+    storages: dict[int, Place] = {}
     for old, new in zip((*model.inputs(), *model.outputs()), (*bound.inputs(), *bound.outputs()), strict=True):
         values[old.name] = new
         if isinstance(old, TensorProxy) and isinstance(new, TensorProxy):
-            storages[old.storage] = new.storage
+            storages[old.storage] = Place.where(old, new)
     return values, storages

@@ -11,6 +11,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.moved_memories import Place
 
 
 class JointEmitter:
@@ -60,7 +61,7 @@ class JointEmitter:
         self,
         lines: Iterable[BoundSymbol],
         known: Mapping[str, Proxy],
-        storages: dict[int, int],
+        storages: dict[int, Place],
         stem: str,
         names: Mapping[str, str] | None = None,
     ) -> dict[str, Proxy]:
@@ -68,7 +69,7 @@ class JointEmitter:
 
         Args:
             known: what stands for values that exist already, by their name in the derivative.
-            storages: storage numbers of the trace by those of the derivative; new ones are added.
+            storages: where memories of the derivative lie in the trace, by their numbers; new ones are added.
             stem: of the names of new values.
             names: names wanted for certain values.
 
@@ -91,11 +92,11 @@ class JointEmitter:
             self.lines.append(line)
         return values
 
-    def _new(self, proxy: Proxy, storages: dict[int, int], stem: str, names: Mapping[str, str]) -> Proxy:
+    def _new(self, proxy: Proxy, storages: dict[int, Place], stem: str, names: Mapping[str, str]) -> Proxy:
         wanted = names.get(proxy.name)
         name = self.name(stem, numbered=True) if wanted is None else self.name(wanted)
         if not isinstance(proxy, TensorProxy):
             return replace(proxy, name=name)
         if proxy.storage not in storages:
-            storages[proxy.storage] = self.storage()
-        return replace(proxy, name=name, storage=storages[proxy.storage])
+            storages[proxy.storage] = Place(self.storage())
+        return replace(storages[proxy.storage].moved(proxy), name=name)

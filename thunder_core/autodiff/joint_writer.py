@@ -19,6 +19,7 @@ from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.moved_memories import Place
 
 
 class JointWriter:
@@ -106,7 +107,7 @@ class JointWriter:
         for name, stand_in in derivative.cotangents.items():
             cotangent = given[outputs[name].name]
             values[stand_in.name] = cotangent
-            storages[stand_in.storage] = cotangent.storage
+            storages[stand_in.storage] = Place.where(stand_in, cotangent)
         names = {
             proxy.name: f"{inputs[name].name}_cotangent"
             for name, proxy in derivative.gradients.items()

@@ -9,6 +9,7 @@ from itertools import count
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.moved_memories import Place
 from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 
 
@@ -38,17 +39,17 @@ def _clashes(line: BoundSymbol, owned: set[int]) -> bool:
 def _renumbered_line(
     line: BoundSymbol, owned: set[int], changed: dict[str, Proxy], fresh: Iterable[int]
 ) -> BoundSymbol:
-    storages: dict[int, int] = {}
+    places: dict[int, Place] = {}
     for proxy in tensor_inputs_of(line):
         actual = changed.get(proxy.name, proxy)
         assert isinstance(actual, TensorProxy)
-        storages.setdefault(proxy.storage, actual.storage)
+        places.setdefault(proxy.storage, Place.where(proxy, actual))
     for proxy in tensor_outputs_of(line):
-        if proxy.storage not in storages:
-            storages[proxy.storage] = next(iter(fresh)) if proxy.storage in owned else proxy.storage
-        if storages[proxy.storage] != proxy.storage:
-            changed[proxy.name] = replace(proxy, storage=storages[proxy.storage])
-    owned.update(storages.values())
+        if proxy.storage not in places:
+            places[proxy.storage] = Place(next(iter(fresh)) if proxy.storage in owned else proxy.storage)
+        if places[proxy.storage].storage != proxy.storage:
+            changed[proxy.name] = places[proxy.storage].moved(proxy)
+    owned.update(place.storage for place in places.values())
 
     def current(leaf: object) -> object:
         return changed.get(leaf.name, leaf) if isinstance(leaf, PROXY_TYPES) else leaf

@@ -12,7 +12,7 @@ from thunder_core.guards.call_shape import CallShape
 from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard, TypeGuard
 from thunder_core.guards.prologue_writer import PrologueWriter
-from thunder_core.guards.shared_memory import SharedMemoryGuard, relation
+from thunder_core.guards.shared_memory import SharedMemoryGuard, relations
 from thunder_core.guards.source import PATH_ERRORS, Args, ConstantSource, Kwargs, Source
 from thunder_core.guards.tensor_guard import NonOverlappingGuard, TensorGuard
 from thunder_core.ir.program import compile_source
@@ -69,7 +69,7 @@ def build_prologue(
     state: GlobalState,
     shape: CallShape,
     non_overlapping: Iterable[tuple[str, str]] = (),
-    sharing: Iterable[tuple[str, str]] = (),
+    sharing: Iterable[tuple[str, ...]] = (),
     exact_stride: bool = False,
 ) -> Prologue:
     """Compile guards.
@@ -80,7 +80,7 @@ def build_prologue(
         state: PyTorch's modes at acquisition.
         shape: the acquired call.
         non_overlapping: pairs of names of inputs that must not share memory.
-        sharing: pairs of names of inputs that must share memory as they do now.
+        sharing: for each memory the names of inputs that must share it as they do now.
         exact_stride: the program saw strides, so they count in dimensions of one element too.
     """
     tensor_guards = {
@@ -93,8 +93,10 @@ def build_prologue(
     overlap_guards = tuple([NonOverlappingGuard(paths[one], paths[other]) for one, other in pairs])
     objects = {name: value for name, _, value in inputs}
     sharing_guards = {
-        (one, other): SharedMemoryGuard(paths[one], paths[other], relation(objects[one], objects[other]))
-        for one, other in sharing
+        names: SharedMemoryGuard(
+            paths[names[0]], tuple([paths[name] for name in names[1:]]), relations(*[objects[name] for name in names])
+        )
+        for names in sharing
     }
     lifted = {id(guard.source) for guard in tensor_guards.values()}
     plain = tuple(guard for guard in guards if not (type(guard) is TypeGuard and id(guard.source) in lifted))

@@ -16,7 +16,7 @@ from thunder_core.guards.guard import Guard
 from thunder_core.guards.identity_guards import DistinctGuard, SameGuard
 from thunder_core.guards.overlap_check import OverlapCheck
 from thunder_core.guards.prologue_names import PrologueNames
-from thunder_core.guards.shared_memory import SharedMemoryGuard, relation
+from thunder_core.guards.shared_memory import SharedMemoryGuard, relations
 from thunder_core.guards.source import PATH_ERRORS, Source, is_argument
 from thunder_core.guards.structure_guards import (
     NoHooksGuard,
@@ -50,7 +50,7 @@ class PrologueWriter:
         guards: Sequence[Guard],
         tensor_guards: dict[str, TensorGuard],
         overlaps: Sequence[tuple[str, str]],
-        sharing: Mapping[tuple[str, str], SharedMemoryGuard],
+        sharing: Mapping[tuple[str, ...], SharedMemoryGuard],
         state: GlobalState,
         shape: CallShape,
     ) -> str:
@@ -121,12 +121,12 @@ class PrologueWriter:
         self.names.line("# what the program writes shares no memory with other inputs")
         self._check([f"not {name}.apart({', '.join(values)})"])
 
-    def _write_sharing(self, guards: Mapping[tuple[str, str], SharedMemoryGuard]) -> None:
+    def _write_sharing(self, guards: Mapping[tuple[str, ...], SharedMemoryGuard]) -> None:
         if not guards:
             return
-        function = self.names.constant(relation, "memory_relation")
+        function = self.names.constant(relations, "memory_relations")
         self.names.line("# what the program writes is shared by these inputs as it was")
-        self._check([f"{function}({one}, {other}) != {guard.relation!r}" for (one, other), guard in guards.items()])
+        self._check([f"{function}({', '.join(names)}) != {guard.relations!r}" for names, guard in guards.items()])
 
     def _bind_input(self, name: str, source: Source, comment: str = "") -> None:
         known = self.names.bound(source)

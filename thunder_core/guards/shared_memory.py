@@ -1,4 +1,4 @@
-"""How two tensors share memory: what the program makes of a write to one of them depends on it."""
+"""How tensors share memory: what the program makes of a write to one of them depends on it."""
 
 from __future__ import annotations
 
@@ -10,49 +10,65 @@ import torch
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.source import Source
 
-Relation = tuple[Any, ...]
+Relations = tuple[tuple[Any, ...], ...]
 
 
-def base_of(tensor: torch.Tensor) -> int:
-    """Identity of what autograd takes the tensor for a view of: itself, if for none."""
-    base = tensor if tensor._base is None else tensor._base
-    return base._cdata
+def base_of(tensor: torch.Tensor) -> torch.Tensor:
+    """What autograd takes the tensor for a view of; itself, if for none.
+
+    Also itself if it is a view of something whose elements are others: of a complex tensor's parts, or of sparse ones.
+    """
+    base = tensor._base
+    if base is None or base.layout is not torch.strided or base.dtype != tensor.dtype:
+        return tensor
+    return base
+
+
+def relations(*tensors: torch.Tensor) -> Relations | None:
+    """None for tensors without common memory, else for each where it starts in bytes and what autograd knows of it.
+
+    That is: which of the tensors is the first that is a view of the same base, whether writes to it are recorded (not
+    those to what was made a view under `torch.no_grad`, say), whether it and its base are leaves and require grad.
+    """
+    first, start = tensors[0], tensors[0].storage_offset() * tensors[0].element_size()
+    bases: dict[int, int] = {}
+    found = []
+    for index, tensor in enumerate(tensors):
+        if not torch._C._is_alias_of(first, tensor):  # type: ignore[attr-defined]
+            return None
+        base = base_of(tensor)
+        distance = tensor.storage_offset() * tensor.element_size() - start
+        leaves = tensor.is_leaf, base.is_leaf, base.requires_grad
+        found.append((distance, bases.setdefault(base._cdata, index), is_recorded(tensor), *leaves))
+    return tuple(found)
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:
-    """Whether autograd takes writes to a view; not for those that were made under `torch.no_grad`, say."""
+    """Whether autograd takes writes to it as to its base; not if it was made a view under `torch.no_grad`, say."""
     autograd = torch._C._autograd
     return tensor._base is None or autograd._get_creation_meta(tensor) == autograd.CreationMeta.DEFAULT
 
 
-def relation(one: torch.Tensor, other: torch.Tensor) -> Relation | None:
-    """None for tensors without common memory, else how far apart they start in bytes and what autograd knows."""
-    if not torch._C._is_alias_of(one, other):  # type: ignore[attr-defined]
-        return None
-    distance = other.storage_offset() * other.element_size() - one.storage_offset() * one.element_size()
-    related = base_of(one) == base_of(other)
-    return distance, related, is_recorded(one), is_recorded(other), one.is_leaf, other.is_leaf
-
-
 @dataclass(frozen=True, slots=True)
 class SharedMemoryGuard(Guard):
-    """Two inputs in one memory, which the program writes, stand to each other as they did.
+    """Inputs in one memory, which the program writes, stand to each other as they did.
 
     Attributes:
-        expected: where the second tensor is found.
-        relation: of the first to the second.
+        others: where the tensors after the first are found.
+        relations: of the tensors.
     """
 
-    expected: Source
-    relation: Relation | None
+    others: tuple[Source, ...]
+    relations: Relations | None
     kind: ClassVar[str] = "shared memory"
 
     def violation(self, args: Any, kwargs: Any) -> str | None:
-        one, other = self.source.read(args, kwargs), self.expected.read(args, kwargs)
-        return self.reason(one) if relation(one, other) != self.relation else None
+        tensors = [source.read(args, kwargs) for source in (self.source, *self.others)]
+        return self.reason(tensors[0]) if relations(*tensors) != self.relations else None
 
     def reason(self, value: Any) -> str:
+        others = ", ".join(source.describe() for source in self.others)
         return (
-            f"{self.source.describe()}: shares memory with {self.expected.describe()} in another way than when the "
+            f"{self.source.describe()}: shares memory with {others} in another way than when the "
             "program, which writes it, was recorded"
         )

@@ -39,6 +39,8 @@ class Tag(enum.Enum):
     LOSS = enum.auto()
     COMPOSITE = enum.auto()  # of several torch functions; found in programs by the pattern table
     HIGHER_ORDER = enum.auto()  # takes traces as arguments
+    # Backward runs the trace, its first argument, again; then it writes the option ``again`` in place of its arguments.
+    RECOMPUTED = enum.auto()
     RANDOM = enum.auto()  # may consume random numbers; what one call does is in its effects
     # Autograd must record the program while it runs: the call asks or changes the autograd graph, or uses parameters
     # that are not its arguments.

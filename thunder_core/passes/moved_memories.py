@@ -3,33 +3,55 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Dimension, TensorProxy
 from thunder_core.ir.tree import map_leaves
 
 
+class Place(NamedTuple):
+    """Where one memory lies in another.
+
+    Attributes:
+        storage: the number of the other.
+        shift: bytes from its start to that of the one. In bytes, as views may have another dtype.
+    """
+
+    storage: int
+    shift: Dimension = 0
+
+    @classmethod
+    def where(cls, old: TensorProxy, new: TensorProxy) -> Place:
+        """The place of the memory of ``old`` such that both show the same elements."""
+        if old.offset is new.offset and old.dtype is new.dtype:
+            return cls(new.storage)  # also if it is symbolic: a difference would be another symbol
+        return cls(new.storage, new.offset * new.dtype.itemsize - old.offset * old.dtype.itemsize)
+
+    def moved(self, proxy: TensorProxy) -> TensorProxy:
+        """A value of the one memory as it lies in the other."""
+        distance = self.shift // proxy.dtype.itemsize
+        return replace(proxy, storage=self.storage, offset=proxy.offset + distance)
+
+
 class MovedMemories:
-    """Where storages went: the number of another, and a distance in elements. False while nothing has moved."""
+    """Where storages went. False while nothing has moved."""
 
     def __init__(self) -> None:
-        self._places: dict[int, tuple[int, Dimension]] = {}
+        self._places: dict[int, Place] = {}
 
     def __bool__(self) -> bool:
         return bool(self._places)
 
     def move(self, old: TensorProxy, new: TensorProxy) -> None:
         """The memory of ``old`` is that of ``new`` from now on, such that both show the same elements."""
-        new = self.value(new)
-        self._places[old.storage] = new.storage, new.offset - old.offset
+        self._places[old.storage] = Place.where(old, self.value(new))
 
     def value(self, leaf: Any) -> Any:
         """A proxy in the memory that it has now; other leaves as they are."""
         if type(leaf) is not TensorProxy or leaf.storage not in self._places:
             return leaf
-        storage, distance = self._places[leaf.storage]
-        return replace(leaf, storage=storage, offset=leaf.offset + distance)
+        return self._places[leaf.storage].moved(leaf)
 
     def line(self, line: BoundSymbol) -> BoundSymbol:
         """A line with all its values in the memories that they have now."""

@@ -31,6 +31,32 @@ def functional_call(
     return (result, *[copies[id(leaves[position])] for position in written])
 
 
+def recomputed_call(
+    function: Callable[..., Any],
+    written: tuple[int, ...],
+    memories: tuple[tuple[Any, ...] | None, ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[Any, ...]:
+    """`functional_call` of a function that backward runs again, and that writes the program's own inputs then.
+
+    Args:
+        memories: for each argument of ``written`` where the program has it: the arguments of `strided_view`. None where
+            it is in no input; then backward writes the copy.
+    """
+    leaves = list(iterate_leaves((args, kwargs)))
+    again = [
+        None if memory is None else _same_history(leaves[position], strided_view(memory[0].detach(), *memory[1:]))
+        for position, memory in zip(written, memories, strict=True)
+    ]
+    return functional_call(function, written, args, {**kwargs, "again": tuple(again)})
+
+
+def _same_history(tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    """``data``, for which autograd records what it records for ``tensor``."""
+    return with_data(tensor, data) if tensor.requires_grad and torch.is_grad_enabled() else data
+
+
 def strided_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the strides of ``tensor``; autograd goes through it."""
     copy = tensor.clone()

@@ -18,6 +18,7 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.pass_manager import PassManager
+from thunder_core.passes.proxies import written_storages
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.report.region_report import RegionReport
 from thunder_core.runtime.autocast import without_autocast
@@ -92,8 +93,8 @@ def _compile(
         list(zip(names, program.sources, objects, strict=True)),
         state=acquired.observer.global_state,
         shape=CallShape.of(args, kwargs),
-        non_overlapping=_pairs_in_memory(acquired.trace, shared=False) if checked else (),
-        sharing=_pairs_in_memory(acquired.trace, shared=True) if checked else (),
+        non_overlapping=_pairs_apart(acquired.trace) if checked else (),
+        sharing=_sharing(acquired.trace) if checked else (),
         exact_stride=acquired.saw_strides or program.differentiated is not None,  # formulas depend on strides
     )
     acquired.observer.close()
@@ -152,20 +153,10 @@ def _region_report(program: Program) -> RegionReport | None:
     return RegionReport(counts.regions, counts.known, counts.read, counts.compiled, tuple(counts.notes), contents)
 
 
-def _pairs_in_memory(trace: Trace, *, shared: bool) -> list[tuple[str, str]]:
-    """Pairs of inputs of which one is written, and that shared memory, or not, when the program was recorded."""
+def _pairs_apart(trace: Trace) -> list[tuple[str, str]]:
+    """Pairs of inputs of which one is written, and that shared no memory when the program was recorded."""
     inputs = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
-    written = {
-        proxy.storage
-        for line in trace.symbols
-        if line.effects.mutates
-        for proxy in line.inputs()
-        if isinstance(proxy, TensorProxy) and proxy.name in line.effects.mutates
-    }
-    if shared:
-        first = {proxy.storage: proxy.name for proxy in reversed(inputs)}
-        pairs = [(first[proxy.storage], proxy.name) for proxy in inputs if proxy.storage in written]
-        return [(one, other) for one, other in pairs if one != other]
+    written = written_storages(trace)
     return [
         (one.name, other.name)
         for one in inputs
@@ -173,3 +164,12 @@ def _pairs_in_memory(trace: Trace, *, shared: bool) -> list[tuple[str, str]]:
         for other in inputs
         if other.storage != one.storage and (other.storage not in written or one.name < other.name)
     ]
+
+
+def _sharing(trace: Trace) -> list[tuple[str, ...]]:
+    """The inputs in each memory that the program writes, where there are several."""
+    names: dict[int, list[str]] = {storage: [] for storage in sorted(written_storages(trace))}
+    for proxy in trace.inputs:
+        if isinstance(proxy, TensorProxy) and proxy.storage in names:
+            names[proxy.storage].append(proxy.name)
+    return [tuple(found) for found in names.values() if len(found) > 1]

@@ -54,7 +54,7 @@ class _Pipeline:
 
     def run(self) -> Program:
         trace = self.transforms.run(Place.ACQUIRED, self.acquired.trace)
-        functional = self.manager.run(Functionalize(self.acquired.leaves), trace)
+        functional = self.manager.run(Functionalize(self.acquired.leaves, self.acquired.families), trace)
         computation = self.manager.run(DeadCode(), functional.computation)
         computation = self.manager.run(ExplicitAutocast(leaves_among(trace.inputs, self.acquired.inputs)), computation)
         functional = replace(functional, computation=computation)

@@ -21,6 +21,7 @@ from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.checks import CHECK_METADATA
 from thunder_core.symbols.control_flow import COND
 
@@ -130,6 +131,7 @@ def _nothing(*_: Any) -> None:
 # How symbols are run on fake tensors that take programs, or that change more than tensors.
 _STAND_INS: dict[Symbol, Callable[..., Any]] = {
     CHECKPOINT: _run_body,
+    CHECKPOINT_WITH_WRITES: lambda body, written, *operands, **options: body(*operands),
     COND: _run_branch,
     MANUAL_SEED: _nothing,
     SET_RNG_STATE: _nothing,

@@ -20,6 +20,7 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.symbols.fx_graph import GraphReader
+from thunder_core.symbols.mixed_norms import with_wide_statistics
 
 
 def lower_with_fx(bound: BoundSymbol, context: Context) -> tuple[BoundSymbol, ...]:
@@ -61,11 +62,12 @@ def _refuse_programs(bound: BoundSymbol) -> None:
 @cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     """PyTorch's table without the operators that draw random numbers: theirs would draw others."""
-    return {
+    found = {
         op: function
         for op, function in core_aten_decompositions().items()
         if torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())
     }
+    return found | with_wide_statistics(found)
 
 
 def _trace(

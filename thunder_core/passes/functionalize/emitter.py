@@ -76,6 +76,14 @@ class Emitter:
         yield
         self.context = before
 
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Autograd records the lines made meanwhile."""
+        before = self.context
+        self.context = replace(self.modes, grad_enabled=True, inference=False)
+        yield
+        self.context = before
+
     @property
     def modes(self) -> Context:
         """The modes that lines made now run under."""

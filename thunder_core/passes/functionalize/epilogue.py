@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.functionalize.emitter import Emitter
-from thunder_core.passes.functionalize.memory import View
+from thunder_core.passes.functionalize.memory import Family, Memory, View
 from thunder_core.passes.functionalize.state import State
 from thunder_core.symbols.registry import registry
 
@@ -26,25 +28,38 @@ class EpilogueBuilder:
         output: what it returns.
     """
 
-    def __init__(self, emitter: Emitter, state: State, leaves: frozenset[str]) -> None:
+    def __init__(self, emitter: Emitter, state: State, views: Mapping[str, View], leaves: frozenset[str]) -> None:
         self.emitter = emitter
         self.state = state
+        self.views = views
         self.leaves = leaves
         self.lines: list[BoundSymbol] = []
         self.output: list[Proxy] = []
         self._made: dict[int, TensorProxy] = {}
 
-    def write(self, root: View) -> None:
-        """Copy the final value of a written memory into the input that shows it all."""
-        memory, target = root.memory, root.proxy
-        value, context = memory.latest.value, memory.context
-        assert value is not None
-        # autograd lets nobody write a leaf while it records, so such a write came from inside of a call
-        recorded = root.family.recorded and target.name not in self.leaves
-        if recorded and self.state.refresh(memory, root.family).requires_grad:
-            value, context = self.state.current(root), None
-        elif self.emitter.ambient.grad_enabled and not (context and context.inference):
-            context = replace(self.emitter.ambient, grad_enabled=False)
+    def write(self, memory: Memory) -> None:
+        """Copy the final value of a written memory into the inputs that show it.
+
+        Autograd sees the writes to those whose family it recorded writes of.
+        """
+        recorded = [
+            self.views[head.name] for family in filter(self._is_recorded, memory.families) for head in family.heads
+        ]
+        recorded = [view for view in recorded if self.state.current(view).requires_grad]
+        if not any(view.shows_all for view in recorded):
+            value, context = memory.latest.value, memory.context
+            assert value is not None
+            if self.emitter.ambient.grad_enabled and not (context and context.inference):
+                context = replace(self.emitter.ambient, grad_enabled=False)
+            self._copy(memory.root, value, context)
+        for view in recorded:
+            self._copy(view.proxy, self.state.current(view), None)
+
+    def _is_recorded(self, family: Family) -> bool:
+        """Autograd lets nobody write a leaf while it records, so such a write came from inside of a call."""
+        return family.recorded and self.leaves.isdisjoint(head.name for head in family.heads)
+
+    def _copy(self, target: TensorProxy, value: TensorProxy, context: Context | None) -> None:
         symbol, args, kwargs = registry.resolve(torch.Tensor.copy_, (target, value), {})
         result = replace(target, name=self.emitter.name())
         self._add(BoundSymbol(symbol, args, kwargs, result, Effects(mutates=(target.name,)), context))
@@ -60,7 +75,7 @@ class EpilogueBuilder:
         """Return a view of a written input; its position in the epilogue's output."""
         value = self.view(view)
         own = view.family.value
-        if own is not None and own.requires_grad and view.family is not view.memory.root_family:
+        if own is not None and own.requires_grad and not self._is_of_input(view):
             gradient = self.state.current(view)
             joined = replace(value, name=self.emitter.name(), requires_grad=True)
             self._call(operations.with_data, (gradient, value), joined)
@@ -68,6 +83,12 @@ class EpilogueBuilder:
         if value not in self.output:
             self.output.append(value)
         return self.output.index(value)
+
+    def _is_of_input(self, view: View) -> bool:
+        """Whether autograd finds the gradient of a view by itself: it is one of an input."""
+        while view.parent is not None and view.parent.family is view.family:
+            view = view.parent
+        return view.proxy.name in view.memory.inputs or (view.parent is None and view.family is view.memory.root_family)
 
     def build(self) -> Trace:
         """The epilogue. Its inputs are called like the values that it is to be given."""

@@ -33,17 +33,19 @@ class Functionalize(Pass[Functionalized]):
 
     Attributes:
         leaves: inputs that are leaves of the autograd graph and require grad.
+        families: inputs that autograd takes for views of one tensor; others are tensors of their own.
     """
 
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.ACQUIRED})
     produces: ClassVar[Stage | None] = Stage.FUNCTIONAL
 
     leaves: frozenset[str] = frozenset()
+    families: tuple[frozenset[str], ...] = ()
 
     def run(self, trace: Trace) -> Functionalized:
         if not any(bound.effects.mutates for bound in trace.symbols):
             return unchanged(trace, self.name)
-        rewriter = Rewriter(trace)
+        rewriter = Rewriter(trace, self.families)
         rewriter.run()
         return _Results(rewriter, self.leaves).collect(self.name)
 
@@ -79,7 +81,7 @@ class _Results:
         self.trace = rewriter.trace
         self.views = rewriter.views
         self.state = rewriter.state
-        self.epilogue = EpilogueBuilder(rewriter.emitter, rewriter.state, leaves)
+        self.epilogue = EpilogueBuilder(rewriter.emitter, rewriter.state, rewriter.views, leaves)
         self.inputs = {proxy.name: index for index, proxy in enumerate(self.trace.inputs)}
         self.outputs: dict[str, int] = {}
         self.values: list[Proxy] = []
@@ -121,7 +123,7 @@ class _Results:
     def _write_inputs(self) -> None:
         for name, view in self.views.items():
             if name in self.inputs and view.memory.version and view.memory.root.name == name:
-                self.epilogue.write(view)
+                self.epilogue.write(view.memory)
 
     def _result(self, leaf: Any) -> ResultSource:
         if not isinstance(leaf, PROXY_TYPES):

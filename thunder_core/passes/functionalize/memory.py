@@ -23,6 +23,7 @@ class Family:
 
     Attributes:
         value: the functional value of the whole memory for this family; None until it is needed.
+        heads: of a family that the program meets, the tensors that show all of it that the program can reach.
         version: the memory's version that ``value`` has.
         differentiable: False for the family of writes under ``no_grad``.
         recorded: a write was recorded by autograd.
@@ -30,8 +31,14 @@ class Family:
 
     value: TensorProxy | None
     version: int
+    heads: tuple[TensorProxy, ...] = ()
     differentiable: bool = True
     recorded: bool = False
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients go to it, as far as the program has written it."""
+        return self.value.requires_grad if self.value is not None else any(head.requires_grad for head in self.heads)
 
 
 @dataclass(eq=False, slots=True)
@@ -41,6 +48,7 @@ class Memory:
     Attributes:
         root: the tensor that shows all of it that the program can reach.
         root_family: the family of that tensor.
+        families: those of the tensors that show it at first.
         version: number of writes so far.
         latest: the family that wrote last.
         shadow: the family of writes that autograd does not see.
@@ -55,8 +63,14 @@ class Memory:
     version: int = 0
     shadow: Family | None = None
     conflict: str | None = None
+    families: list[Family] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     context: Context | None = None
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients go to any of ``families``."""
+        return any(family.requires_grad for family in self.families)
 
 
 @dataclass(eq=False, slots=True)

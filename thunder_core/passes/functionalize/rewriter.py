@@ -27,11 +27,11 @@ class Rewriter:
         writes: the treatment of in-place calls.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, families: tuple[frozenset[str], ...] = ()) -> None:
         self.trace = trace
         self.emitter = Emitter(trace)
         self.state = State(self.emitter)
-        self.roots = RootFinder(written_storages(trace))
+        self.roots = RootFinder(written_storages(trace), families)
         self.views: dict[str, View] = {}
         self.writes = Writes(self.emitter, self.state, self.views)
 

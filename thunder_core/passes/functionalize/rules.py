@@ -87,7 +87,7 @@ def call_on_copies(
         output: names for its result.
     """
     leaves = list(iterate_leaves((call.args, call.kwargs)))
-    positions = tuple(_position(leaves, target) for target in targets)
+    positions = tuple(position_of(leaves, target) for target in targets)
     operation, _, _ = registry.resolve(operations.functional_call, (), {})
     symbol, function = call.symbol, call.symbol.target
     try:
@@ -114,7 +114,8 @@ def requires_grad(call: BoundSymbol, emitter: Emitter) -> bool:
     )
 
 
-def _position(leaves: list[Any], target: TensorProxy) -> int:
+def position_of(leaves: list[Any], target: TensorProxy) -> int:
+    """Where ``target`` stands among the leaves of a call."""
     return next(
         index for index, leaf in enumerate(leaves) if isinstance(leaf, TensorProxy) and leaf.name == target.name
     )

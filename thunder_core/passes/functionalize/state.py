@@ -16,6 +16,7 @@ from thunder_core.passes import operations
 from thunder_core.passes.functionalize.emitter import Emitter
 from thunder_core.passes.functionalize.geometry import covers, overlaps_itself
 from thunder_core.passes.functionalize.memory import Family, Memory, View
+from thunder_core.passes.functionalize.roots import joined
 from thunder_core.passes.functionalize.write_back import write_back
 
 
@@ -59,9 +60,12 @@ class State:
         assert latest is not None
         if not self.emitter.may_record:
             value = latest
-        elif family.value is not None:
-            value = self.emitter.fresh(latest, requires_grad=family.value.requires_grad, storage=latest.storage)
-            self.emitter.call(operations.with_data, (family.value, latest), value)
+        elif family.requires_grad:
+            own = family.value or joined(family, latest, memory.root, self.emitter)
+            value = self.emitter.fresh(latest, requires_grad=True, storage=latest.storage)
+            self.emitter.call(operations.with_data, (own, latest), value)
+        elif family in memory.families and not (latest.requires_grad or memory.requires_grad):
+            value = latest
         else:
             value = self.emitter.fresh(latest, requires_grad=False, storage=latest.storage)
             self.emitter.call(torch.Tensor.detach, (latest,), value)
@@ -139,10 +143,6 @@ class State:
         if view.value is None or view.family is not family:  # to autograd it is not the same view
             return value
         self.replays[value.name] = view.value.name
-        if view.value.requires_grad and not value.requires_grad:  # an input that autograd knows by itself
-            joined = replace(value, name=self.emitter.name(), requires_grad=True)
-            self.emitter.call(operations.with_data, (view.value, value), joined)
-            return joined
         return value
 
     def _strided_write(self, view: View, value: TensorProxy, family: Family) -> TensorProxy:

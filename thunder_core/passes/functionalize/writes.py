@@ -7,11 +7,13 @@ from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes.functionalize.checks import check_shapes, check_writable
 from thunder_core.passes.functionalize.emitter import Emitter
 from thunder_core.passes.functionalize.memory import Family, View
 from thunder_core.passes.functionalize.metadata import Metadata
+from thunder_core.passes.functionalize.recomputed import call_recomputed
 from thunder_core.passes.functionalize.result import Mutation
 from thunder_core.passes.functionalize.rules import call_on_copies, call_twin, find_twin, requires_grad
 from thunder_core.passes.functionalize.state import State, views_of
@@ -51,7 +53,7 @@ class Writes:
         if twin is not None and names == list(objects) and not self._saved(call, targets[0]):
             after = [call_twin(call, before[0], twin, names[0] if names else None, self.emitter)]
         else:
-            after = self._copies(bound, call, before, objects)
+            after = self._copies(bound, call, targets, before, objects)
         for view, value, family in zip(targets, after, families, strict=True):
             self.state.write(view, value, family)
         for name, position in objects.items():
@@ -76,7 +78,12 @@ class Writes:
         ]
 
     def _copies(
-        self, bound: BoundSymbol, call: BoundSymbol, before: list[TensorProxy], objects: dict[str, int]
+        self,
+        bound: BoundSymbol,
+        call: BoundSymbol,
+        targets: list[View],
+        before: list[TensorProxy],
+        objects: dict[str, int],
     ) -> list[TensorProxy]:
         def output(leaf: Any) -> Any:
             if isinstance(leaf, TensorProxy) and leaf.name in objects:
@@ -84,7 +91,10 @@ class Writes:
                 return replace(leaf, storage=self.emitter.storage(), offset=0)
             return leaf
 
-        return call_on_copies(call, before, map_leaves(output, bound.output), self.metadata, self.emitter)
+        named = map_leaves(output, bound.output)
+        if Tag.RECOMPUTED in call.symbol.tags:
+            return call_recomputed(call, before, targets, named, self.emitter)
+        return call_on_copies(call, before, named, self.metadata, self.emitter)
 
     def _saved(self, call: BoundSymbol, view: View) -> bool:
         """Whether autograd may save an input that the epilogue writes later: then only a copy of it may be read."""
@@ -95,8 +105,7 @@ class Writes:
         if self.emitter.records_gradients:
             view.family.recorded = True
             return view.family
-        whole = view.family.value
-        if whole is None or not whole.requires_grad:
+        if not view.family.requires_grad:
             return view.family
         memory = view.memory
         if memory.shadow is None:

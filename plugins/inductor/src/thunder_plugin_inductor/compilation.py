@@ -29,6 +29,7 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.proxies import written_inputs
+from thunder_core.symbols.mixed_norms import with_wide_statistics
 from thunder_plugin_inductor.artifacts import artifact
 from thunder_plugin_inductor.compiled_region import CompiledRegion
 from thunder_plugin_inductor.concatenation import parts_by_themselves
@@ -119,6 +120,7 @@ class _Started:
 
 def _graph(region: Trace, fakes: list[Any], mode: FakeTensorMode) -> torch.fx.GraphModule:
     table = {**select_decomp_table(), torch.ops.aten.index_copy_.default: index_copy_}
+    table |= with_wide_statistics(table)
     graph = make_fx(compile_trace(region), decomposition_table=table, tracing_mode="real")(*fakes)
     _copy_what_is_copied(graph.graph)
     (output,) = graph.graph.find_nodes(op="output")

@@ -1,0 +1,144 @@
+"""Checkpoint regions that write tensors from outside: backward runs them again, and writes again, as in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+
+import thunder
+from tests.training.steps import assert_same, leaf, step
+
+
+class Normalized(nn.Module):
+    """BatchNorm counts batches in place: eager counts each recomputation, too."""
+
+    def __init__(self, forward: Callable[..., Any], use_reentrant: bool) -> None:
+        super().__init__()
+        self.linear, self.norm, self.second = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+        self.program, self.use_reentrant = forward, use_reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.program(self, x)
+
+    def region(self, function: Callable[..., Any], x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(function, x, use_reentrant=self.use_reentrant)
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.linear(x)).relu()
+
+
+def once(model: Normalized, x: torch.Tensor) -> torch.Tensor:
+    return model.region(model.body, x)
+
+
+def twice_and_outside(model: Normalized, x: torch.Tensor) -> torch.Tensor:
+    y = model.region(model.body, model.norm(model.region(model.body, x)))
+    return y + model.norm.running_mean
+
+
+def nested(model: Normalized, x: torch.Tensor) -> torch.Tensor:
+    def outer(y: torch.Tensor) -> torch.Tensor:
+        return model.region(model.body, model.second(y.sin())).sin()
+
+    return model.region(outer, x)
+
+
+def parts_of_buffers(model: Normalized, x: torch.Tensor) -> torch.Tensor:
+    def body(y: torch.Tensor) -> torch.Tensor:
+        model.second.running_var[1:3].mul_(0.5)
+        return model.body(y) * model.second.running_var
+
+    return model.region(body, x.sin())
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
+@pytest.mark.parametrize("use_reentrant", [False, True], ids=["saved tensors", "reentrant"])
+@pytest.mark.parametrize(
+    ("program", "autocast"),
+    [
+        (once, False),
+        (once, True),
+        (twice_and_outside, False),
+        (nested, False),
+        (nested, True),
+        (parts_of_buffers, False),
+    ],
+    ids=lambda value: getattr(value, "__name__", "autocast" if value else "float32"),
+)
+def test_buffers_are_updated_again(program: Callable[..., Any], autocast: bool, use_reentrant: bool) -> None:
+    def scenario(model: Any) -> Any:
+        seen = []
+        for retain in (False, True):
+            x = leaf(5, 4)
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                y = model(x)
+            counted = model.norm.num_batches_tracked.clone(), model.norm.running_mean.clone()
+            for again in [True, False][not retain :]:
+                y.float().square().sum().backward(retain_graph=again)
+            seen.append((y.detach(), counted, x.grad, model.norm.running_mean.requires_grad))
+        with torch.no_grad():
+            seen.append(model(leaf(5, 4)))
+        return seen
+
+    assert_same(lambda: Normalized(program, use_reentrant), scenario)
+
+
+def test_tensors_with_gradients() -> None:
+    def program(model: Normalized, x: torch.Tensor) -> torch.Tensor:
+        h = x * 2
+
+        def body(y: torch.Tensor) -> torch.Tensor:
+            h.mul_(y.sigmoid())
+            return model.body(y) * h
+
+        return model.region(body, x) + h
+
+    assert_same(lambda: Normalized(program, False), lambda model: [(step(model, x), x.grad) for x in (leaf(5, 4),) * 2])
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_where_recomputation_stops(stop: bool) -> None:
+    def program(model: Normalized, x: torch.Tensor) -> torch.Tensor:
+        def body(y: torch.Tensor) -> torch.Tensor:
+            z = model.linear(y).sin()
+            model.norm.running_mean.add_(1)  # nothing that backward needs comes after it
+            return z
+
+        with set_checkpoint_early_stop(stop):
+            return model.region(body, x)
+
+    assert_same(lambda: Normalized(program, False), lambda model: [step(model, leaf(5, 4)) for _ in range(2)])
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
+def test_reentrant_region_of_constants_has_no_gradients() -> None:
+    assert_same(lambda: Normalized(once, True), lambda model: [model(torch.randn(5, 4)).requires_grad])
+
+
+def test_values_written_in_an_inner_region_stay_there() -> None:
+    """What a region writes of its own keeps its name, however deep it is inside of others."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        kept = []
+
+        def inner(y: torch.Tensor) -> torch.Tensor:
+            z = y.sum(-1)
+            z[z > 0.5] = 1.0
+            kept.append(z)
+            return z
+
+        def outer(y: torch.Tensor) -> torch.Tensor:
+            return checkpoint(inner, y.clone(), use_reentrant=False)
+
+        return checkpoint(outer, x * 2, use_reentrant=False), kept.pop()
+
+    x, y = (torch.randn(5, 4, generator=torch.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
+    expected, actual = program(x), thunder.jit(program, executors=[])(y)
+    torch.testing.assert_close(actual, expected)
+    gradients = [torch.autograd.grad(result.square().sum(), leaf) for (result, _), leaf in ((expected, x), (actual, y))]
+    torch.testing.assert_close(gradients[1], gradients[0])
