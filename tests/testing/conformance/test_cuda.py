@@ -77,7 +77,7 @@ def test_writes_behind_the_result_are_found() -> None:
     assert any('device="cuda:0"' in message for message in found)
 
 
-@pytest.mark.parametrize("symbol", [torch.softmax, F.layer_norm, torch.matmul, F.dropout, torch.sum])
+@pytest.mark.parametrize("symbol", [torch.softmax, F.layer_norm, torch.matmul, F.dropout, torch.sum, F.cross_entropy])
 def test_pytorch_itself_passes(symbol: Any) -> None:
     from thunder_core.testing.conformance.subject import symbol_of
 

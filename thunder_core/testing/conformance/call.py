@@ -20,12 +20,14 @@ class Call:
         what: where it comes from, for people: "sample 3 of OpInfo's softmax, transposed".
         function: what is called: a spelling of the operation, or a program.
         args, kwargs: nested containers of tensors and other values. Nobody writes to these tensors: tests use copies.
+        given: whether the author of the executor wrote it.
     """
 
     what: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
+    given: bool = False
 
     def tensors(self) -> list[torch.Tensor]:
         """The tensors, each once, in order."""

@@ -15,8 +15,8 @@ def covering(calls: Iterable[Call], limit: int, wanted: Callable[[Call], bool] =
     """At most ``limit`` calls, in their order: first those that bring most that is new, then new pairs of such things.
 
     New is, in each place of the arguments: the number of dimensions, whether one has the size 0 or 1, the dtype, a
-    truth value or a word, the sign of a number, the length of a sequence. Calls that are not ``wanted`` are left out;
-    only the others that are chosen are asked about.
+    truth value or a word, the sign of a number, the length of a sequence; and that a call is one of those given. Calls
+    that are not ``wanted`` are left out; only the others that are chosen are asked about.
     """
     candidates = list(calls)
     singles = [frozenset(_features(call)) for call in candidates]
@@ -40,6 +40,7 @@ def covering(calls: Iterable[Call], limit: int, wanted: Callable[[Call], bool] =
 
 
 def _features(call: Call) -> Iterator[Hashable]:
+    yield "given", call.given
     for place, value in [*enumerate(call.args), *call.kwargs.items()]:
         yield from _of_value((place,), value)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.testing.conformance.call import Call
+from thunder_core.testing.conformance.call import Call, can_require_grad
 from thunder_core.testing.conformance.failure import NotApplicable
 from thunder_core.testing.conformance.opinfo_index import opinfos
 from thunder_core.testing.conformance.recording import lines_of, record
@@ -55,12 +56,23 @@ def calls(subject: Subject, device: str, dtype: torch.dtype) -> list[Call]:
 
 
 def accepts(call: Call) -> bool:
-    """Whether eager PyTorch runs it."""
+    """Whether eager PyTorch runs it.
+
+    A GPU refuses an index that is out of range by ending everything that the process does there. So calls with integers
+    are tried on the CPU first, unless PyTorch has no kernel for them there.
+    """
     try:
+        if any(_may_be_places(tensor) for tensor in call.tensors()):
+            with suppress(NotImplementedError):
+                run(call.map_tensors(torch.Tensor.cpu).copy())
         run(call.copy())
     except Exception:  # noqa: BLE001 - whatever eager refuses is no case
         return False
     return True
+
+
+def _may_be_places(tensor: torch.Tensor) -> bool:
+    return tensor.is_cuda and not can_require_grad(tensor) and tensor.dtype is not torch.bool
 
 
 def draws(call: Call) -> bool:
@@ -83,7 +95,7 @@ def finds_positions(call: Call) -> bool:
 def _given(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[Call]:
     if subject.samples is not None and subject.function is not None:
         for number, (args, kwargs) in enumerate(subject.samples(device, dtype)):
-            yield Call(f"sample {number} of those given", subject.function, tuple(args), dict(kwargs))
+            yield Call(f"sample {number} of those given", subject.function, tuple(args), dict(kwargs), given=True)
 
 
 def _from_opinfo(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[Call]:
