@@ -80,9 +80,15 @@ def checked(names: Iterable[str]) -> list[str]:
 
 
 def executors_of(name: str) -> list[str]:
-    """The executors that an implementation names."""
+    """The executors that an implementation, or its configuration, names."""
     found = _THUNDER.fullmatch(name)
-    return _chosen(found).get("executors", []) if found else []
+    chosen = _chosen(found) if found else {}
+    if "config" not in chosen:
+        return chosen.get("executors", [])
+    from thunder_core.config.layers import layers_of
+    from thunder_core.config.merge import merge
+
+    return [entry.name for entry in merge(layers_of(chosen["config"])).config.executors or ()]
 
 
 def asked_of_thunder(name: str) -> dict[str, Any] | None:

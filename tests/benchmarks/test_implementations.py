@@ -6,7 +6,15 @@ import torch
 import thunder
 from benchmarks import availability
 from benchmarks.availability import not_available, required
-from benchmarks.implementations import GROUPS, UnknownImplementation, check, checked, compile_with, in_float8
+from benchmarks.implementations import (
+    GROUPS,
+    UnknownImplementation,
+    check,
+    checked,
+    compile_with,
+    executors_of,
+    in_float8,
+)
 
 
 @pytest.fixture
@@ -77,6 +85,17 @@ def test_compile_needs_a_compiler_on_a_cpu(monkeypatch):
     monkeypatch.setattr(availability.shutil, "which", lambda name: None)
     assert "no C++ compiler" in not_available("compile", "cpu")
     assert not_available("compile", "cuda") == ""
+
+
+def test_executors_of_a_configuration(tmp_path):
+    path = tmp_path / "float8.yaml"
+    path.write_text("executors:\n  - te: {recipe: block}\n  - sdpa\n")
+    (tmp_path / "more.yaml").write_text("extends: float8.yaml\ntransforms: [cudagraphs]\n")
+    for name in (f"thunder:{path}", f"thunder:{tmp_path / 'more.yaml'}"):
+        assert executors_of(name) == ["te", "sdpa"]
+        assert in_float8(name)
+    assert not in_float8("thunder:reference")
+    assert executors_of("thunder:cuda") == ["sdpa", "triton", "inductor"]
 
 
 def test_the_lists_of_executors_are_written_out():

@@ -12,15 +12,13 @@ import pytest
 import torch
 
 from tests.batteries import part
+from tests.passes.on_cuda import on_cuda
 from tests.passes.programs import acquire_program, run_functionalized
 from tests.passes.test_explicit_autocast import explicit, lines_under_autocast, tensors, under
-from thunder_core.acquire.fake import AcquisitionFakeMode, make_fake
 from thunder_core.errors import ThunderError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.modes import modes_for_fakes
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.autocast_forms import explicit_form
 from thunder_core.passes.autocast_log import log_call
 from thunder_core.passes.autocast_policies import rewrite_by_class
@@ -108,7 +106,7 @@ def test_operators_on_fakes_of_cuda(name):
     for given, dtype in itertools.product(GIVEN, (torch.bfloat16, torch.float16)):
         context = Context(True, False, (("cuda", dtype),))
         for call in calls(name, GIVEN[given]):
-            lines = [_on_cuda(line, context) for line in _classed_lines(call, "cuda")]
+            lines = [on_cuda(line, context) for line in _classed_lines(call, "cuda")]
             forms.update(_form(line, context) for line in lines if line is not None)
     expected = set() if name in REFUSED else {"class"}
     assert forms == expected
@@ -120,30 +118,6 @@ def _classed_lines(call, device_type: str) -> list[BoundSymbol]:
     except (RuntimeError, NotImplementedError, ThunderError):
         return []
     return [bound for bound in trace.symbols if device_type in bound.symbol.autocast and bound.effects.pure]
-
-
-def _on_cuda(line: BoundSymbol, context: Context) -> BoundSymbol | None:
-    """The line as it is recorded on CUDA under autocast; None if eager refuses it there."""
-    device = torch.device("cuda", 0)
-
-    def moved(leaf):
-        if isinstance(leaf, TensorProxy):
-            return replace(leaf, device=device)
-        return device if isinstance(leaf, torch.device) else leaf
-
-    line = line.map_arguments(moved)
-    mode = AcquisitionFakeMode()
-    args, kwargs = map_leaves(
-        lambda leaf: make_fake(mode, leaf) if isinstance(leaf, TensorProxy) else leaf, (line.args, line.kwargs)
-    )
-    try:
-        with mode, modes_for_fakes(context):
-            result = line.symbol.target(*args, **kwargs)
-    except RuntimeError:
-        return None
-    dtypes = iter([leaf.dtype for leaf in iterate_leaves(result)])
-    output = map_leaves(lambda leaf: replace(moved(leaf), dtype=next(dtypes)), line.output)
-    return replace(line, output=output)
 
 
 def _form(line: BoundSymbol, context: Context) -> str:

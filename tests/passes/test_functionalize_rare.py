@@ -6,9 +6,16 @@ import pytest
 import torch
 import torch.utils.checkpoint
 
+from tests.ir.build import GRAD, RELU, tensor
 from tests.passes.programs import acquire_program, functionalize, run_functionalized
 from tests.passes.test_functionalize import check, plain, with_gradients
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.functionalize import FromInput
+from thunder_core.passes.functionalize.emitter import Emitter
+
+INFERENCE = Context(grad_enabled=False, inference=True)
 
 
 def complex_inputs():
@@ -274,6 +281,24 @@ class AddInPlace(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return gradient, gradient * 10
+
+
+def fail_while_recording(emitter, modes):
+    with modes:
+        assert emitter.records_gradients
+        raise LookupError
+
+
+@pytest.mark.parametrize("before", [None, INFERENCE], ids=["of the trace", "its own"])
+def test_errors_leave_the_emitter_as_it_was(before):
+    line = BoundSymbol(RELU, (tensor("a", (3,), 0),), {}, tensor("b", (3,), 1), context=GRAD)
+    emitter = Emitter(Trace("computation", line.inputs(), (line,), line.output, Stage.ACQUIRED, "test", INFERENCE))
+    emitter.context = before
+    for modes in (emitter.recording(), emitter.modes_of(line)):
+        with pytest.raises(LookupError):
+            fail_while_recording(emitter, modes)
+        assert emitter.context is before
+        assert not emitter.records_gradients
 
 
 def test_autograd_function_that_writes():

@@ -8,7 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.passes.on_cuda import on_cuda
 from tests.passes.pattern_programs import B, K, T, check, normal
+from tests.passes.programs import acquire_program
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.passes.autocast_forms import Parts, explicit_form
+from thunder_core.passes.patterns.table.autocast_losses import REDUCTIONS
 
 POSITIONS: dict[str, Any] = {
     "reshape": lambda logits: logits[:, :-1].reshape(-1, 7),
@@ -52,3 +59,66 @@ def test_conversion_before_the_loss() -> None:
     for program in spelled:
         check(program, (x,), {"upcast_cross_entropy": 1})
         check(program, (x.detach().float().requires_grad_(),), {})
+
+
+SHAPES: dict[str, Any] = {
+    "rows": lambda logits: logits,
+    "flatten": lambda logits: logits.flatten(0, 1),
+    "flatten rows": lambda logits: logits.flatten(0, -2),
+    "view": lambda logits: logits.view(-1, 7),
+    "reshape": lambda logits: logits.reshape(-1, logits.shape[-1]),
+}
+HALF = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+CLASS_WEIGHTS = pytest.mark.parametrize("class_weight", [None, torch.linspace(0.5, 2, 7)], ids=["", "class weights"])
+
+
+def taken_apart(logits: torch.Tensor, target: torch.Tensor, *options: Any) -> torch.Tensor:
+    """`F.cross_entropy` as autocast on a GPU has it."""
+    logarithms = torch._log_softmax(logits, 1, False).to(torch.float32)
+    return torch.ops.aten.nll_loss_forward.default(logarithms, target, *options)[0]
+
+
+@HALF
+@CLASS_WEIGHTS
+@pytest.mark.parametrize("reduction", [0, 1, 2], ids=["none", "mean", "sum"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
+def test_taken_apart_by_autocast(shape: Any, reduction: int, class_weight: Any, dtype: torch.dtype) -> None:
+    target = torch.randint(7, (B * T,))
+    rows = (B * T,) if shape is SHAPES["rows"] else (B, T)
+    half = dtype is not torch.float32
+
+    def of_linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return taken_apart(shape(F.linear(x, weight)), target, class_weight, reduction, -100)
+
+    def of_logits(logits: torch.Tensor) -> torch.Tensor:
+        return taken_apart(shape(logits), target, class_weight, reduction, 3)
+
+    rounded = {"rtol": 5e-2, "atol": 5e-2}  # eager rounds the logarithms
+    args = normal(*rows, K, dtype=dtype), normal(7, K, dtype=dtype)
+    check(of_linear, args, {"linear_cross_entropy": 1} if half else {}, **rounded)
+    check(of_logits, (normal(*rows, 7, dtype=dtype),), {"upcast_cross_entropy": 1} if half else {}, **rounded)
+
+
+@CLASS_WEIGHTS
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_autocast_on_a_gpu_takes_it_apart_so(reduction: str, class_weight: Any) -> None:
+    """As fake tensors of CUDA are told; no GPU is needed."""
+    logits, target = torch.randn(6, 7).bfloat16(), torch.randint(7, (6,))
+    context = Context(True, False, (("cuda", torch.bfloat16),))
+
+    def program() -> torch.Tensor:
+        return F.cross_entropy(logits, target, class_weight, reduction=reduction)
+
+    (line,) = acquire_program(program).trace.symbols
+    line = on_cuda(line, context)
+    assert line is not None
+    form = explicit_form(line, context)
+    assert isinstance(form, Parts)
+    spelled = acquire_program(lambda: taken_apart(logits, target, class_weight, REDUCTIONS[reduction], -100)).trace
+    assert [written(part) for part in form.lines] == [written(part) for part in spelled.symbols]
+
+
+def written(line: BoundSymbol) -> tuple[Any, ...]:
+    """A line without the names of tensors."""
+    plain = line.map_arguments(lambda leaf: leaf.dtype if isinstance(leaf, TensorProxy) else leaf)
+    return plain.symbol, plain.args, plain.kwargs

@@ -40,7 +40,7 @@ def autocast(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tor
 
 
 def calls_of_flash(function: Callable[..., Any], *args: Any) -> int:
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         function(*args)
     return sum(event.name == FLASH for event in profile.events())
 

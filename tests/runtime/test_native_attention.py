@@ -135,6 +135,42 @@ def test_two_masks(name: str, mask: str) -> None:
         assert_same(thunder.jit(module)(x, **arguments), module(x, **arguments))
 
 
+class Through(nn.TransformerEncoderLayer):
+    """A layer that returns its input."""
+
+    def forward(self, src: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return src
+
+
+@pytest.mark.parametrize("mask", ["none", "left", "right"])
+def test_layers_that_return_their_input(mask: str) -> None:
+    module = nn.TransformerEncoder(Through(WIDTH, 2, 16, 0.0, batch_first=True), 2).eval()
+    x = torch.randn(BATCH, LENGTH, WIDTH)
+    with torch.no_grad():
+        expected = module(x, src_key_padding_mask=PADDING[mask])
+        found = thunder.jit(module)(x, src_key_padding_mask=PADDING[mask])
+    assert_same(found, expected)
+    assert (found is x) == (expected is x)
+
+
+ENCODERS_THAT_RAISE: dict[str, Callable[[], nn.Module]] = {
+    "no layers": lambda: nn.TransformerEncoder(layer(), 0).eval(),
+    "other width": lambda: nn.TransformerEncoder(layer(), 2, nn.LayerNorm(WIDTH + 2)).eval(),
+}
+
+
+@pytest.mark.parametrize("mask", ["none", "right"])
+@pytest.mark.parametrize("name", ENCODERS_THAT_RAISE)
+def test_errors_are_those_of_eager(name: str, mask: str) -> None:
+    module, x = ENCODERS_THAT_RAISE[name](), torch.randn(BATCH, LENGTH, WIDTH)
+    with torch.no_grad():
+        with pytest.raises(Exception) as expected:
+            module(x, src_key_padding_mask=PADDING[mask])
+        with pytest.raises(expected.type) as found:
+            thunder.jit(module)(x, src_key_padding_mask=PADDING[mask])
+    assert str(found.value) == str(expected.value)
+
+
 class Classifier(nn.Module):
     """An encoder of tokens with a head."""
 
@@ -187,3 +223,39 @@ def test_vmap() -> None:
     x = torch.randn(2, BATCH, LENGTH, WIDTH)
     with torch.no_grad():
         assert_same(thunder.jit(program)(x), program(x))
+
+
+def of_encoder() -> tuple[nn.Module, Callable[..., Any]]:
+    layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 2), lambda model, x, mask: model(x, mask=mask)
+
+
+def of_decoder() -> tuple[nn.Module, Callable[..., Any]]:
+    layer = nn.TransformerDecoderLayer(WIDTH, 2, 16, dropout=0.0, batch_first=True)
+    return nn.TransformerDecoder(layer, 2), lambda model, x, mask: model(x, x.flip(1), tgt_mask=mask)
+
+
+def of_both() -> tuple[nn.Module, Callable[..., Any]]:
+    model = nn.Transformer(WIDTH, 2, 1, 1, 16, dropout=0.0, batch_first=True)
+    return model, lambda model, x, mask: model(x, x.flip(1), src_mask=mask, tgt_mask=mask)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("kind", [of_encoder, of_decoder, of_both])
+def test_masks_that_are_known_when_the_program_runs(kind: Any, training: bool, grad: bool) -> None:
+    """Eager asks whether a mask is causal; one program serves those that are and those that are not."""
+    torch.manual_seed(0)
+    model, call = kind()
+    model.train(training)
+    compiled = thunder.jit(model)
+    x = torch.randn(BATCH, LENGTH, WIDTH)
+    causal = nn.Transformer.generate_square_subsequent_mask(LENGTH)
+    for mask in (causal, causal.T.contiguous(), causal):
+        with torch.set_grad_enabled(grad):
+            found, expected = call(compiled, x, mask), call(model, x, mask)
+        torch.testing.assert_close(found, expected)
+        if grad:
+            gradients = [torch.autograd.grad(out.sin().sum(), list(model.parameters())) for out in (found, expected)]
+            torch.testing.assert_close(*gradients)
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (1, 2)

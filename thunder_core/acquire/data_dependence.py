@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.acquire.fake import computed
+from thunder_core.acquire.fake_tensors import computed
 from thunder_core.acquire.input_fakes import view_like
 from thunder_core.acquire.user_frames import library_callers
 from thunder_core.acquire.variable import Variable
@@ -101,7 +101,9 @@ def error(
     )
 
 
-_OF_AUTOGRAD = "leaf Variable that requires grad is being used in an in-place operation"  # said before any kernel runs
+# Said before any kernel runs, by `check_inplace` in torch/csrc/autograd/VariableTypeUtils.h. Only the text tells: it is
+# a RuntimeError of C++, and other calls that fail before a dispatch, as `Tensor.numpy` of fakes, leave such tracebacks.
+_OF_AUTOGRAD = "leaf Variable that requires grad is being used in an in-place operation"
 _MATERIALIZE_LIMIT = 1 << 26  # bytes
 
 

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.nn.modules import transformer
 
 from thunder_core.acquire import data_dependence, values
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.arguments import Call, convert
-from thunder_core.acquire.outcome import infer
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.user_frames import user_location
+from thunder_core.errors import DataDependentError
 from thunder_core.guards.class_reads import stands_for
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.symbols.recording import RecordingMode
@@ -34,6 +35,7 @@ _is_compiling: Callable[[], bool] = torch.compiler.is_compiling
 _is_left_aligned: Callable[..., bool] = torch._nested_tensor_from_mask_left_aligned
 _without_padding: Callable[..., torch.Tensor] = torch._nested_tensor_from_mask
 _encoder: Callable[..., Any] = torch.nn.TransformerEncoder.forward
+_is_causal_mask: Callable[..., bool] = transformer._detect_is_causal_mask
 _NAME: Final = "torch.nn.TransformerEncoder.forward"
 _ENCODER: Final = Symbol(_NAME, _encoder)
 _RECORDED_ENCODER: Final = Symbol(_NAME, _encoder, tags=frozenset({Tag.AUTOGRAD}))
@@ -73,6 +75,17 @@ def without_padding(tensor: torch.Tensor, mask: torch.Tensor, mask_check: bool =
     return _without_padding(tensor, mask, mask_check)
 
 
+def is_causal_mask(mask: torch.Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
+    """`torch.nn.modules.transformer._detect_is_causal_mask`; False of a mask that is known only when the program runs.
+
+    The answer is a hint that chooses a kernel. Without it the mask is applied as it is, to the same effect.
+    """
+    try:
+        return _is_causal_mask(mask, is_causal, size)
+    except DataDependentError:
+        return False
+
+
 def encoder(module: torch.nn.TransformerEncoder, src: Any, *args: Any, **kwargs: Any) -> Any:
     """The forward of an encoder, recorded as its lines or, where it leaves out padding, as one."""
     recorder = active_recorder()
@@ -102,11 +115,9 @@ def _asked_by_module() -> bool:
 def _record(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     call = Call(recorder)
     convert(args, call), convert(kwargs, call)
-    grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-    with recorder.mode.observing() as observed, torch.inference_mode(False), torch.set_grad_enabled(grad_enabled):
-        try:  # without a mask nothing is left out, and the result looks the same
-            outcome, fakes = infer(_encoder, (args[0], *recorder.fakes(args[1:2])), {}, [], observed)
-        except data_dependence.EXCEPTIONS as error:
-            raise data_dependence.error(_ENCODER, call.variables, user_location(4), error) from error
+    try:  # without a mask nothing is left out, and the result looks the same; padding is filled in memory of its own
+        outcome, fakes = recorder.infer(_ENCODER, args[:2], {}, ())
+    except data_dependence.EXCEPTIONS as error:
+        raise data_dependence.error(_ENCODER, call.variables, user_location(4), error) from error
     symbol = _RECORDED_ENCODER if any(result.requires_grad for result in outcome.results) else _ENCODER
     return values.record_checked(recorder, symbol, args, kwargs, call, outcome, fakes)

@@ -1,4 +1,4 @@
-"""Fake tensors: the metadata engine of acquisition.
+"""The mode of fake tensors: the metadata engine of acquisition.
 
 One `AcquisitionFakeMode` is active while a program is recorded. Inside an inference it behaves like `FakeTensorMode`
 and writes down what each ATen operation does (which storages it writes, whether it draws random numbers). Outside of
@@ -11,17 +11,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._mode_utils import no_dispatch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.native_attention import NATIVE_ATTENTION
 from thunder_core.ir.context import current_context
-from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.symbols.mixed_norms import has_wide_statistics
 from thunder_core.symbols.schema import schema_effects, schema_is_random, written_values
@@ -120,79 +118,3 @@ def _note_written(observed: Observed, value: Any) -> None:
     for leaf in iterate_leaves(value):
         if isinstance(leaf, torch.Tensor):
             observed.written.add(storage_address(leaf))
-
-
-class _Derived(torch.autograd.Function):
-    """Makes a tensor that is not a leaf of the autograd graph."""
-
-    @staticmethod
-    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
-        return leaf.detach()  # on the same memory, and no view to autograd
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0]
-
-
-def computed(leaf: torch.Tensor) -> torch.Tensor:
-    """A tensor on the memory of ``leaf``, which requires grad, that autograd takes for computed from it."""
-    with torch.enable_grad():
-        return _Derived.apply(leaf)  # type: ignore[no-any-return]
-
-
-def make_fake(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | None = None) -> FakeTensor:
-    """A fresh fake tensor with a storage of its own and the metadata of ``proxy``.
-
-    ``storage_size`` is the number of elements of the whole storage where other tensors may show more of it.
-    """
-    with no_dispatch(), torch.inference_mode(False), torch.no_grad():
-        if storage_size is None and proxy.offset == 0:
-            meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
-        else:
-            size = storage_size if storage_size is not None else _extent(proxy)
-            flat = torch.empty_strided((size,), (1,), dtype=proxy.dtype, device="meta")
-            meta = flat.as_strided(proxy.shape, proxy.stride, proxy.offset)
-        fake: FakeTensor = FakeTensor(mode, meta, proxy.device)
-        if proxy.requires_grad:
-            fake.requires_grad_()
-    return fake
-
-
-def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False, derived: bool = False) -> FakeTensor:
-    """A fake with the metadata of ``proxy`` that shares the storage of ``base``; a view of it by default.
-
-    Args:
-        leaf: a leaf of the autograd graph instead.
-        derived: a computed tensor instead.
-    """
-    apart = leaf or derived  # autograd looks at writes to views
-    with torch.inference_mode(False), torch.set_grad_enabled(proxy.requires_grad and not apart):
-        source = base if base.dtype == proxy.dtype else base.view(proxy.dtype)
-        fake: FakeTensor = source.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[assignment]
-        if apart:
-            fake = fake.detach()  # type: ignore[assignment]
-            fake.requires_grad_(proxy.requires_grad)
-        if not derived or not proxy.requires_grad:
-            return fake
-        return computed(fake)  # type: ignore[return-value]
-
-
-def make_derived(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | None = None) -> FakeTensor:
-    """Like `make_fake`; a proxy that requires grad becomes a computed tensor instead of a leaf."""
-    if not proxy.requires_grad:
-        return make_fake(mode, proxy, storage_size=storage_size)
-    with torch.inference_mode(False), torch.enable_grad():
-        if storage_size is None and proxy.offset == 0:
-            return computed(make_fake(mode, proxy))  # type: ignore[return-value]
-        size = storage_size if storage_size is not None else _extent(proxy)
-        whole = computed(make_fake(mode, replace(proxy, shape=(size,), stride=(1,), offset=0)))
-        return whole.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[return-value]
-
-
-def _extent(proxy: TensorProxy) -> Any:
-    size: Any = proxy.offset
-    for length, stride in zip(proxy.shape, proxy.stride, strict=True):
-        if length == 0:
-            return proxy.offset
-        size = size + (length - 1) * stride
-    return size + 1

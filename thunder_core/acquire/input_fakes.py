@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, make_alias, make_derived, make_fake, storage_address
+from thunder_core.acquire.fake import AcquisitionFakeMode, storage_address
+from thunder_core.acquire.fake_tensors import make_alias, make_derived, make_fake
 from thunder_core.guards.shared_memory import base_of
 from thunder_core.ir.proxy import TensorProxy
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.utils.checkpoint as torch_checkpoint
 from torch.nn.modules import module as torch_module
+from torch.nn.modules import transformer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import BackwardHook
 
@@ -76,6 +77,7 @@ def _install() -> None:
     _replace(torch, "_nested_tensor_from_mask_left_aligned", eager_paths.is_left_aligned)
     _replace(torch, "_nested_tensor_from_mask", eager_paths.without_padding)
     _replace(torch.nn.TransformerEncoder, "forward", eager_paths.encoder)
+    _replace(transformer, "_detect_is_causal_mask", eager_paths.is_causal_mask)
 
 
 def _replace(owner: Any, name: str, replacement: Any) -> None:

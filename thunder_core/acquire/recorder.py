@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from thunder_core.acquire.attention_masks import MASK_CHECKS
 from thunder_core.acquire.eager_modules import Key
 from thunder_core.acquire.line_writer import LineWriter
 from thunder_core.acquire.outcome import Outcome, infer
+from thunder_core.acquire.variable import Variable
 from thunder_core.ir.symbol import Symbol
 from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.registry import registry
@@ -55,7 +56,7 @@ class Recorder(LineWriter):
         outcome = self._outcomes.get(key) if call.hashable else None
         if outcome is None:
             try:
-                outcome, fakes = self._infer(symbol, args, kwargs, call)
+                outcome, fakes = self.infer(symbol, args, kwargs, call.variables)
             except data_dependence.EXCEPTIONS as error:
                 return values.find_another_way(self, symbol, args, kwargs, call, error)
             if outcome.cacheable and call.hashable:
@@ -64,14 +65,23 @@ class Recorder(LineWriter):
             return reshaping.reshape(self, symbol, args, kwargs, call, outcome)
         return self.record(symbol, recorded_args, recorded_kwargs, call, outcome, fakes, context)
 
-    def _infer(
-        self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call
+    def infer(
+        self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], variables: Iterable[Variable]
     ) -> tuple[Outcome, list[Any]]:
+        """What a call gives, found out on fakes, and the fake of each result.
+
+        Args:
+            variables: of the tensors among the arguments that results may be, or share memory with.
+
+        Raises:
+            data_dependence.EXCEPTIONS: the result needs values, or PyTorch cannot tell it without running the call.
+            Exception: what eager raises for the call.
+        """
         # asked before leaving inference mode, which enables gradients
         grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         with self.mode.observing() as observed, torch.inference_mode(False):
             fake_args, fake_kwargs = self.fakes(args), self.fakes(kwargs)
-            arguments = [self.fake(variable) for variable in call.variables]
+            arguments = [self.fake(variable) for variable in variables]
             with torch.set_grad_enabled(grad_enabled):
                 try:
                     outcome = infer(symbol.target, fake_args, fake_kwargs, arguments, observed)

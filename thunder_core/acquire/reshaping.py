@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.acquire.arguments import Call
-from thunder_core.acquire.fake import make_alias
+from thunder_core.acquire.fake_tensors import make_alias
 from thunder_core.acquire.outcome import Outcome, Result
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.user_frames import user_location

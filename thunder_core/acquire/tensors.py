@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, make_alias, make_derived
+from thunder_core.acquire.fake import AcquisitionFakeMode
+from thunder_core.acquire.fake_tensors import make_alias, make_derived
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.naming import Names
 from thunder_core.acquire.traced_tensor import TracedTensor

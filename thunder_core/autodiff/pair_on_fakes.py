@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, make_fake, storage_address
+from thunder_core.acquire.fake import AcquisitionFakeMode, storage_address
+from thunder_core.acquire.fake_tensors import make_fake
 from thunder_core.autodiff.derivative import PLAIN, Query, dense_stride
 from thunder_core.errors import LoweringError
 from thunder_core.executors.derivative_pair import DerivativePair

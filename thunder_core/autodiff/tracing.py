@@ -9,7 +9,8 @@ from typing import Any, Final, Generic, TypeVar
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, make_fake
+from thunder_core.acquire.fake import AcquisitionFakeMode
+from thunder_core.acquire.fake_tensors import make_fake
 from thunder_core.acquire.function_log import FunctionLog
 from thunder_core.acquire.operator_log import OperatorLog
 from thunder_core.autodiff.derivative import Query

@@ -16,7 +16,11 @@ class Guard:
     """Root of the family: a claim about the object that ``source`` leads to."""
 
     source: Source
-    kind: ClassVar[str] = ""
+
+    @property
+    def kind(self) -> str:
+        """What is claimed, in a word: a class variable of most guards."""
+        return ""
 
     def holds(self, value: Any) -> bool:
         """True when the claim is true of ``value``."""

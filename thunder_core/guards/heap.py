@@ -14,7 +14,7 @@ from torch.nn import Module
 
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.guard import Guard, PlainGuard, TypeGuard
-from thunder_core.guards.identity_guards import DistinctGuard, IdentityGuard, SameGuard
+from thunder_core.guards.identity_guards import IdentityGuard, SameGuard
 from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
 from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
@@ -235,7 +235,7 @@ class Heap:
         for paths in groups.values():
             sources = list(dict.fromkeys(paths))
             self.guards.extend(
-                DistinctGuard(source, other)
+                SameGuard(source, other, same=False)
                 for position, source in enumerate(sources[:_MOST_DISTINCT])
                 for other in sources[:position]
             )

@@ -74,41 +74,30 @@ class CodeGuard(Guard):
 
 @dataclass(frozen=True, slots=True)
 class SameGuard(Guard):
-    """The object is the one that another path leads to."""
+    """The object is the one that another path leads to, or is not.
+
+    Attributes:
+        expected: the other path.
+        same: which of both is claimed.
+    """
 
     expected: Source
-    kind: ClassVar[str] = "alias"
+    same: bool = True
+
+    @property
+    def kind(self) -> str:
+        return "alias" if self.same else "distinct"
 
     def violation(self, args: Args, kwargs: Kwargs) -> str | None:
         try:
             same = self.source.read(args, kwargs) is self.expected.read(args, kwargs)
         except PATH_ERRORS as error:
             return f"{self.source.describe()}: is missing ({error})"
-        return None if same else self.reason(None)
+        return None if same is self.same else self.reason(None)
 
     def reason(self, value: Any) -> str:
-        return f"{self.source.describe()}: is no longer {self.expected.describe()}"
+        change = "no longer" if self.same else "now the same object as"
+        return f"{self.source.describe()}: is {change} {self.expected.describe()}"
 
     def failure(self, value: str, names: Names) -> str:
-        return f"{value} is not {self.expected.expression(names)}"
-
-
-@dataclass(frozen=True, slots=True)
-class DistinctGuard(Guard):
-    """The object is not the one that another path leads to."""
-
-    expected: Source
-    kind: ClassVar[str] = "distinct"
-
-    def violation(self, args: Args, kwargs: Kwargs) -> str | None:
-        try:
-            same = self.source.read(args, kwargs) is self.expected.read(args, kwargs)
-        except PATH_ERRORS as error:
-            return f"{self.source.describe()}: is missing ({error})"
-        return self.reason(None) if same else None
-
-    def reason(self, value: Any) -> str:
-        return f"{self.source.describe()}: is now the same object as {self.expected.describe()}"
-
-    def failure(self, value: str, names: Names) -> str:
-        return f"{value} is {self.expected.expression(names)}"
+        return f"{value} {'is not' if self.same else 'is'} {self.expected.expression(names)}"

@@ -13,7 +13,7 @@ from thunder_core.guards.call_shape import CallShape
 from thunder_core.guards.fast_checks import ModesMemo, TensorsMemo, sees_requires_grad
 from thunder_core.guards.global_state import GlobalState, always_checked, remaining
 from thunder_core.guards.guard import Guard
-from thunder_core.guards.identity_guards import DistinctGuard, SameGuard
+from thunder_core.guards.identity_guards import SameGuard
 from thunder_core.guards.overlap_check import OverlapCheck
 from thunder_core.guards.prologue_names import PrologueNames
 from thunder_core.guards.shared_memory import SharedMemoryGuard, relations
@@ -151,7 +151,7 @@ class PrologueWriter:
             self._bind(anchor)
             conditions = []
             for guard in members:
-                if isinstance(guard, SameGuard | DistinctGuard):
+                if isinstance(guard, SameGuard):
                     self._bind(guard.expected)
                 conditions.append(self._condition(guard))
             self._check(conditions)

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, make_derived
+from thunder_core.acquire.fake import AcquisitionFakeMode
+from thunder_core.acquire.fake_tensors import make_derived
 from thunder_core.acquire.operator_log import OperatorLog
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol

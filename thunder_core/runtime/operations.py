@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, make_fake
+from thunder_core.acquire.fake import AcquisitionFakeMode
+from thunder_core.acquire.fake_tensors import make_fake
 from thunder_core.autodiff.derivative import PLAIN
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.modes import modes_for_fakes

@@ -9,7 +9,8 @@ import torch
 from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.acquire import data_dependence
-from thunder_core.acquire.fake import AcquisitionFakeMode, make_alias, make_derived, make_fake
+from thunder_core.acquire.fake import AcquisitionFakeMode
+from thunder_core.acquire.fake_tensors import make_alias, make_derived, make_fake
 from thunder_core.acquire.generator_state import GET_RNG_STATE, MANUAL_SEED, SET_RNG_STATE
 from thunder_core.acquire.higher_order import CHECKPOINT
 from thunder_core.acquire.outcome import Outcome, infer

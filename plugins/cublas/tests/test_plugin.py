@@ -15,12 +15,11 @@ test_package = package_suite(__file__)
 
 
 def test_the_doctor_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.version, "cuda", None)
     library.missing.cache_clear()
-    try:
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.version, "cuda", None)
         found = library.check()
-    finally:
-        library.missing.cache_clear()
+    library.missing.cache_clear()
     assert found.ok
     assert found.text == "this PyTorch is built without CUDA; the executor declines"
 
@@ -29,13 +28,12 @@ def test_the_doctor_where_the_library_is_missing(monkeypatch: pytest.MonkeyPatch
     def absent() -> None:
         raise OSError("libcublasLt.so.99: cannot open shared object file")
 
-    monkeypatch.setattr(torch.version, "cuda", "99.0")
-    monkeypatch.setattr(library, "library", absent)
     library.missing.cache_clear()
-    try:
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.version, "cuda", "99.0")
+        patched.setattr(library, "library", absent)
         found = library.check()
-    finally:
-        library.missing.cache_clear()
+    library.missing.cache_clear()
     assert not found.ok
     assert found.text == "cuBLASLt does not load: libcublasLt.so.99: cannot open shared object file"
 

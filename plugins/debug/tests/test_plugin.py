@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+import torch
 
 import thunder_plugin_debug
 from thunder_core.passes.transform import Place, Transform
@@ -24,6 +25,8 @@ SPECS = {spec.name: spec for spec in plugin.thunder_transforms()}
 def test_specifications(spec: TransformSpec) -> None:
     if spec.name == "nvtx_ranges":
         pytest.importorskip("torch._C._nvtx", reason="PyTorch was built without CUDA")
+        if not torch.cuda.is_available():
+            pytest.skip("needs a GPU")
     module, _, name = spec.load.partition(":")
     options: Any = spec.options()
     if spec.name == "line_callbacks":

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 import sympy
-from torch._inductor.sizevars import stride_at_vec_range
+from torch._inductor import sizevars
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from thunder_plugin_inductor.index_strides import coefficient
+
+if not hasattr(sizevars, "stride_at_vec_range"):
+    pytest.skip("this PyTorch has no such function", allow_module_level=True)
 
 X, Y, Z = (sympy.Symbol(name, integer=True, nonnegative=True) for name in "xyz")
 
@@ -34,7 +37,7 @@ def test_what_is_read_off_is_right(seed: int) -> None:
     for variable, vec_length in itertools.product((X, Y, Z), (None, 16)):
         known = coefficient(index, variable, vec_length)
         if known is not None:
-            assert known == stride_at_vec_range(index, variable, vec_length), (index, variable, vec_length)
+            assert known == sizevars.stride_at_vec_range(index, variable, vec_length), (index, variable, vec_length)
 
 
 @pytest.mark.parametrize(

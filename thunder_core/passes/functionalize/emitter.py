@@ -73,16 +73,20 @@ class Emitter:
         """Lines made meanwhile run under the modes that ``line`` has."""
         before = self.context
         self.context = before if line is None else line.context
-        yield
-        self.context = before
+        try:
+            yield
+        finally:
+            self.context = before
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Autograd records the lines made meanwhile."""
         before = self.context
         self.context = replace(self.modes, grad_enabled=True, inference=False)
-        yield
-        self.context = before
+        try:
+            yield
+        finally:
+            self.context = before
 
     @property
     def modes(self) -> Context:

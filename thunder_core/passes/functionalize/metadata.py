@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, make_alias, make_fake
+from thunder_core.acquire.fake import AcquisitionFakeMode
+from thunder_core.acquire.fake_tensors import make_alias, make_fake
 from thunder_core.acquire.outcome import Outcome, infer
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import Dimension, TensorProxy

@@ -46,22 +46,23 @@ class Program:
         The lines are first compared with the pattern on its sample, which says what its arguments are; then with the
         pattern on these: sizes, constants and conversions must be equal.
         """
-        if not isinstance(line.output, TensorProxy):
+        sample, defaults = sampled(pattern), pattern.defaults
+        end = sample.end_of(line)
+        if end is None:
             return None
-        defaults = pattern.defaults
-        for candidate in Matching(sampled(pattern), self.makers, defaults, exact=False).matches(line.output, Match()):
+        for candidate in Matching(sample, self.makers, defaults, exact=False).matches(end, Match()):
             values = {**defaults, **candidate.values}
             if values.keys() != pattern.sample.keys():
                 continue
-            composite = _call(pattern, values, line)
+            composite = _call(pattern, values, line, end)
             try:
                 template = recorded(pattern, values, composite, self.trace.context)
             except LoweringError:
                 continue
-            if template.meant != metadata_of(line.output):  # the program rounds less, or more
+            if template.meant != metadata_of(end):  # the program rounds less, or more
                 continue
             exact = Matching(template, self.makers, defaults, exact=True)
-            for match in exact.matches(line.output, Match(values)):
+            for match in exact.matches(end, Match(values)):
                 return Found(composite, match.lines)
         return None
 
@@ -89,7 +90,7 @@ class Program:
         return Counter([*names, *[proxy.name for proxy in list_proxies((trace.output,))]])
 
 
-def _call(pattern: Pattern, values: Mapping[str, Any], line: BoundSymbol) -> BoundSymbol:
-    """The composite with these arguments, in the place of ``line``."""
+def _call(pattern: Pattern, values: Mapping[str, Any], line: BoundSymbol, end: TensorProxy) -> BoundSymbol:
+    """The composite with these arguments, in the place of ``line`` and of its result ``end``."""
     symbol, args, kwargs = registry.resolve(pattern.composite, (), {**values, **pattern.arguments})
-    return BoundSymbol(symbol, args, kwargs, line.output, context=line.context, location=line.location)
+    return BoundSymbol(symbol, args, kwargs, end, context=line.context, location=line.location)

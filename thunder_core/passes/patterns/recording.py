@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, make_fake
+from thunder_core.acquire.fake import AcquisitionFakeMode
+from thunder_core.acquire.fake_tensors import make_fake
 from thunder_core.acquire.line_log import LineLog
 from thunder_core.errors import LoweringError
 from thunder_core.ir.annotation_syntax import Storages, read_input
@@ -46,13 +47,21 @@ class Template:
         parameters: names of the tensors that it takes; other parameters are holes.
         result: what it returns.
         makers: the lines, by the names of their results.
-        meant: metadata of what the composite returns for the same arguments, as `metadata_of` has it.
+        meant: metadata of what the composite returns for the same arguments, as `metadata_of` has it; None of a sample.
     """
 
     parameters: frozenset[str]
     result: TensorProxy
     makers: Mapping[str, BoundSymbol]
-    meant: tuple[Any, ...]
+    meant: tuple[Any, ...] | None
+
+    def end_of(self, line: BoundSymbol) -> TensorProxy | None:
+        """Which result of a program's line may be that of the template; None if the line has none in its place."""
+        maker = self.makers.get(self.result.name)
+        place = 0 if maker is None else [proxy.name for proxy in maker.outputs()].index(self.result.name)
+        results = line.outputs()
+        end = results[place] if place < len(results) else None
+        return end if isinstance(end, TensorProxy) else None
 
 
 @cache
@@ -113,12 +122,12 @@ def _recorded(pattern: Pattern, values: Mapping[str, Any], context: Context, rea
         try:
             with log:
                 result = pattern.spelling(**arguments)
-            meant = pattern.composite(**arguments, **pattern.arguments)
+            meant = None if real else pattern.composite(**arguments, **pattern.arguments)
         except Exception as error:  # for these arguments, which only look like its own
             raise LoweringError(f"{pattern.composite.__name__}: {type(error).__name__}: {error}") from error
         made = log.proxy(result)
     makers = {proxy.name: line for line in log.lines for proxy in line.outputs()}
-    return Template(frozenset(tensors), made, makers, metadata_of(meant))
+    return Template(frozenset(tensors), made, makers, None if meant is None else metadata_of(meant))
 
 
 def _real(proxy: TensorProxy) -> torch.Tensor:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, make_fake
+from thunder_core.acquire.fake import AcquisitionFakeMode
+from thunder_core.acquire.fake_tensors import make_fake
 from thunder_core.ir.context import Context
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_plugin_sdpa.call import Call

@@ -12,7 +12,7 @@ from typing import Final
 
 from thunder_core.passes.patterns.pattern import Pattern
 
-AREAS: Final = ("losses", "normalization", "rotary", "gating", "softmax")
+AREAS: Final = ("losses", "autocast_losses", "normalization", "rotary", "gating", "softmax")
 """Modules of this package, each with a list ``PATTERNS``."""
 
 _added: list[Pattern] = []

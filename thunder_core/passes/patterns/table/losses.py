@@ -104,7 +104,7 @@ def last_but_one(logits: Tensor, start: int | None, stop: int | None) -> Tensor:
 _OPTIONS = {"ignore_index": -371, "reduction": "sum", "label_smoothing": 0.0371}
 _SAMPLE = {"weight": "bf16[7, 8]", "target": "i64[6]", "bias": "bf16[7]", **_OPTIONS}
 _SAMPLE_OF_PART = {**_SAMPLE, "input": "bf16[2, 9, 8]", "start": 3, "stop": 6}
-_FLAT = (view, reshape, flatten, flatten_rows)
+FLATTENINGS = (view, reshape, flatten, flatten_rows)
 
 
 def _weights(*steps: Step) -> dict[str, str]:
@@ -131,7 +131,7 @@ def _upcast_row(*steps: Step) -> Pattern:
 
 
 PATTERNS = [
-    *[_row(*steps) for flat in _FLAT for steps in ((flat,), (upcast, flat), (flat, upcast))],
+    *[_row(*steps) for flat in FLATTENINGS for steps in ((flat,), (upcast, flat), (flat, upcast))],
     _row(),
     _row(upcast),
     *[
@@ -146,5 +146,5 @@ PATTERNS = [
         )
     ],
     _upcast_row(narrow_upcast),
-    *[_upcast_row(*steps) for flat in _FLAT for steps in ((narrow_upcast, flat), (flat, narrow_upcast))],
+    *[_upcast_row(*steps) for flat in FLATTENINGS for steps in ((narrow_upcast, flat), (flat, narrow_upcast))],
 ]
