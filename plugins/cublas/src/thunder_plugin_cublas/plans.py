@@ -28,7 +28,7 @@ class Plan:
 
 
 PLANS: Final[dict[object, Plan]] = {}
-"""By what `_key` says."""
+"""By number of the device, product, and number of candidates."""
 
 
 def multiplied(
