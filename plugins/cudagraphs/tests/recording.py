@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import ref
 
 import torch
+from torch.autograd.graph import increment_version
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from thunder_plugin_cudagraphs.backend import Capture, Layout
@@ -106,11 +108,17 @@ class RecordingBackend:
             arguments.clear()
             raise self.fails.pop()
         given = [Argument(value) if isinstance(value, torch.Tensor) else value for value in arguments]
+        tensors = [ref(value) for value in arguments if isinstance(value, torch.Tensor)]
         arguments.clear()
         copies: dict[int, torch.UntypedStorage] = {}
         trial = [value.copy(copies) if isinstance(value, Argument) else value for value in given]
+        versions = [(value, value._version) for value in trial if isinstance(value, torch.Tensor)]
         with torch.random.fork_rng(devices=[]):
             results = function(trial)
+        for tensor, (copy, version) in zip(tensors, versions, strict=True):
+            value = tensor()
+            if value is not None and not value.is_inference() and copy._version != version:
+                increment_version(value)  # PyTorch counts writes while they are captured
         held = pool.in_use()
         addresses = {copy.data_ptr(): start for start, copy in copies.items()}
         made: dict[int, torch.UntypedStorage] = {}

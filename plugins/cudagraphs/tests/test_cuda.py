@@ -12,6 +12,7 @@ from torch import nn
 
 import thunder
 from thunder_plugin_cudagraphs import CUDAGraphs, release_memory, statistics
+from thunder_plugin_cudagraphs.cuda import CUDABackend
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device")
 
@@ -57,6 +58,32 @@ def test_generators() -> None:
         assert torch.equal(state, torch.cuda.get_rng_state())
     assert statistics(compiled)[0].replays == 4
     assert generator.device.type == "cuda"
+
+
+@torch.no_grad()
+def test_random_numbers_of_the_first_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream of captures is busy when one begins, and the graph is before it draws: nothing resets its offset."""
+    backend = CUDABackend(torch.device("cuda", torch.cuda.current_device()))
+    pool, empty_cache = backend.new_pool(), torch.cuda.empty_cache
+
+    def busy() -> None:  # the last that happens before a capture begins
+        empty_cache()
+        with torch.cuda.stream(backend._capturing):
+            torch.cuda._sleep(100_000_000)
+
+    def draw(arguments: list[Any]) -> list[torch.Tensor]:
+        arguments.clear()
+        torch.cuda._sleep(300_000_000)
+        return [torch.rand(1000, device="cuda")]
+
+    torch.rand(1000, device="cuda")  # the offset is not zero
+    state = torch.cuda.get_rng_state()
+    expected = torch.rand(1000, device="cuda")
+    torch.cuda.set_rng_state(state)
+    monkeypatch.setattr(torch.cuda, "empty_cache", busy)
+    captured = backend.capture(pool, draw, [], [])
+    captured.replay()
+    assert torch.equal(captured.outputs[0], expected)
 
 
 @torch.no_grad()

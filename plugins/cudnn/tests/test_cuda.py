@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -48,10 +49,10 @@ def outcome(program: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return [output.detach(), *torch.autograd.grad(output, wanted, cotangent)]
 
 
-def compare(program: Any, tensors: list[torch.Tensor], **options: Any) -> Any:
+def compare(program: Any, tensors: list[torch.Tensor], in_eager: Any = None, **options: Any) -> Any:
     """The error against float64 is at most twice eager's own, as far as rounding goes."""
     compiled = thunder.jit(program, executors=[{"cudnn": options}])
-    found, eager = outcome(compiled, tensors), outcome(program, tensors)
+    found, eager = outcome(compiled, tensors), outcome(in_eager or program, tensors)
     wide = outcome(program, [tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors])
     for one, own, exact in zip(found, eager, wide, strict=True):
         error, usual = ((each.double() - exact).norm() / exact.norm() for each in (one, own))
@@ -100,7 +101,12 @@ LAYOUTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts(name: str) -> None:
-    compare(lambda q, k, v: PLAIN(*map(LAYOUTS[name], (q, k, v))), inputs())
+    def program(*tensors: torch.Tensor, layout: str = name) -> torch.Tensor:
+        return PLAIN(*map(LAYOUTS[layout], tensors))
+
+    # PyTorch's own attention ends the process's CUDA context where an address is not aligned
+    in_eager = partial(program, layout="heads outside") if name == "an odd offset" else program
+    compare(program, inputs(), in_eager)
 
 
 def test_a_cotangent_that_is_expanded() -> None:

@@ -54,6 +54,13 @@ def test_calls_are_the_same_whenever_asked() -> None:
         assert all(torch.equal(a, b) for a, b in zip(one.tensors(), other.tensors(), strict=True))
 
 
+def test_calls_that_return_nothing_are_no_cases() -> None:
+    """As some kernels of PyTorch do on a GPU for sizes that they do not expect."""
+    call = Call("", lambda tensor: tensor * 2 if tensor.numel() else None, (torch.ones(2, 3),), {})
+    assert samples.accepts(call)
+    assert not [made for made in shapes([call], samples.accepts) if not made.tensors()[0].numel()]
+
+
 def test_samples_of_the_author_come_first() -> None:
     given = {symbol_of(F.silu): lambda device, dtype: [((torch.ones(2, device=device, dtype=dtype),), {})]}
     first, *others = samples.calls(operation(symbol_of(F.silu), given), "cpu", torch.float64)

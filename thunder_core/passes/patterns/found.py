@@ -13,7 +13,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import list_proxies
-from thunder_core.passes.patterns.matching import Match, Matching
+from thunder_core.passes.patterns.matching import Match, Matching, end_of
 from thunder_core.passes.patterns.pattern import Pattern
 from thunder_core.passes.patterns.recording import recorded, sampled
 from thunder_core.passes.proxies import metadata_of
@@ -47,7 +47,7 @@ class Program:
         pattern on these: sizes, constants and conversions must be equal.
         """
         sample, defaults = sampled(pattern), pattern.defaults
-        end = sample.end_of(line)
+        end = end_of(sample, line)
         if end is None:
             return None
         for candidate in Matching(sample, self.makers, defaults, exact=False).matches(end, Match()):

@@ -149,6 +149,15 @@ def ends(template: Template) -> Iterator[tuple[Symbol, frozenset[Symbol]]]:
         yield line.symbol, frozenset([before.symbol for value in made[:1] for before in _alternatives(value, template)])
 
 
+def end_of(template: Template, line: BoundSymbol) -> TensorProxy | None:
+    """Which result of a program's line may be that of the template; None if the line has none in its place."""
+    maker = template.makers.get(template.result.name)
+    place = 0 if maker is None else _place(template.result, maker)
+    results = line.outputs()
+    end = results[place] if place < len(results) else None
+    return end if isinstance(end, TensorProxy) else None
+
+
 def _alternatives(value: Any, template: Template) -> Iterator[BoundSymbol]:
     """The line that makes a value, and those that may stand for it where conversions are absent."""
     while isinstance(value, TensorProxy) and value.name in template.makers:

@@ -55,14 +55,6 @@ class Template:
     makers: Mapping[str, BoundSymbol]
     meant: tuple[Any, ...] | None
 
-    def end_of(self, line: BoundSymbol) -> TensorProxy | None:
-        """Which result of a program's line may be that of the template; None if the line has none in its place."""
-        maker = self.makers.get(self.result.name)
-        place = 0 if maker is None else [proxy.name for proxy in maker.outputs()].index(self.result.name)
-        results = line.outputs()
-        end = results[place] if place < len(results) else None
-        return end if isinstance(end, TensorProxy) else None
-
 
 @cache
 def sampled(pattern: Pattern) -> Template:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from thunder_plugin_cudagraphs.backend import Layout
 from thunder_plugin_cudagraphs.buffers import Buffers
@@ -145,7 +146,8 @@ def _captured(
     kept: list[Any],
 ) -> tuple[Graph, Sequence[Any]]:
     backend = program.device.backend
-    with torch.no_grad():
+    written = tuple([kept[position] for position in program.inputs.mutated if not kept[position].is_inference()])
+    with torch.no_grad(), _unsafe_preserve_version_counter(written):  # nothing is written yet, and writes are counted
         made = backend.capture(pool.handle, program.function, arguments, program.inputs.generators(kept))
     held = {one.start: one.end for one in pool.alive()}
     footprint = Footprint(made.segments, held)

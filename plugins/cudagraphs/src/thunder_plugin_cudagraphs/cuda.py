@@ -88,6 +88,9 @@ class CUDABackend:
         finally:
             if collects:
                 gc.enable()
+            # As captures begin, PyTorch queues writes of seeds and offsets for random numbers on this stream. Replays on
+            # others write theirs to the same places: on a busy GPU they lost the race, and drew other numbers.
+            self._capturing.synchronize()
         return outputs
 
     def _abandon(self, graph: torch.cuda.CUDAGraph, pool: Any) -> None:

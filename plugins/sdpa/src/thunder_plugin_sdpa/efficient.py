@@ -39,19 +39,26 @@ def forward(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """The result, and what `backward` takes. Key heads are repeated where they are fewer."""
+    """The result, and what `backward` takes. Key heads are repeated where they are fewer.
+
+    Without dropout the kernel returns a seed on the CPU that nobody reads, and fake tensors say that it is on the GPU.
+    """
     given = (query, key, value, attn_mask)
     key, value, bias = _prepared(query, key, value, attn_mask)
     operator = torch.ops.aten._scaled_dot_product_efficient_attention.default
     output, logsumexp, seed, offset = operator(query, key, value, bias, True, dropout_p, is_causal, scale=scale)
-    return output, (*given, output, logsumexp, seed, offset, dropout_p, is_causal, scale)
+    seeds = (seed, offset) if dropout_p else (None, None)
+    return output, (*given, output, logsumexp, *seeds, dropout_p, is_causal, scale)
 
 
 def backward(
     residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """Gradients of query, key, value and the mask."""
-    query, key, value, attn_mask, *tensors, dropout_p, is_causal, scale = residuals
+    query, key, value, attn_mask, output, logsumexp, seed, offset, dropout_p, is_causal, scale = residuals
+    if seed is None:
+        seed = offset = query.new_empty((), dtype=torch.int64)
+    tensors = (output, logsumexp, seed, offset)
     heads, of_mask = key.shape[1], len(wanted) == 4 and wanted[3]
     inputs = (query, *_prepared(query, key, value, attn_mask))
     operator = torch.ops.aten._scaled_dot_product_efficient_attention_backward.default

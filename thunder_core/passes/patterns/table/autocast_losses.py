@@ -9,10 +9,9 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 
 from thunder_core.passes.patterns.pattern import Pattern
-from thunder_core.passes.patterns.table.losses import FLATTENINGS, Step, narrow_upcast
+from thunder_core.passes.patterns.table.losses import FLATTENINGS, Step, linear_loss, loss_after, narrow_upcast
 from thunder_core.symbols.composites import linear_cross_entropy, upcast_cross_entropy
 
 Tensor = torch.Tensor
@@ -22,31 +21,11 @@ REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
 
 def _loss(
-    steps: tuple[Step, ...],
-    reduction: int,
-    input: Tensor,
-    target: Tensor,
-    class_weight: Tensor | None = None,
-    ignore_index: int = -100,
+    reduction: int, input: Tensor, target: Tensor, class_weight: Tensor | None = None, ignore_index: int = -100
 ) -> Tensor:
-    for step in steps:
-        input = step(input)
     logarithms = narrow_upcast(torch._log_softmax(input, 1, False))
     loss: Tensor = torch.ops.aten.nll_loss_forward.default(logarithms, target, class_weight, reduction, ignore_index)[0]
     return loss
-
-
-def _linear_loss(
-    steps: tuple[Step, ...],
-    reduction: int,
-    input: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Tensor | None = None,
-    class_weight: Tensor | None = None,
-    ignore_index: int = -100,
-) -> Tensor:
-    return _loss(steps, reduction, F.linear(input, weight, bias), target, class_weight, ignore_index)
 
 
 _SAMPLE = {"target": "i64[6]", "class_weight": "f32[7]", "ignore_index": -371}
@@ -54,13 +33,14 @@ _SAMPLE = {"target": "i64[6]", "class_weight": "f32[7]", "ignore_index": -371}
 
 def _linear_row(reduction: str, *steps: Step) -> Pattern:
     sample = {**_SAMPLE, "input": "bf16[2, 3, 8]" if steps else "bf16[6, 8]", "weight": "bf16[7, 8]", "bias": "bf16[7]"}
-    spelling = partial(_linear_loss, steps, REDUCTIONS[reduction])
+    spelling = partial(linear_loss, steps, partial(_loss, REDUCTIONS[reduction]))
     return Pattern(linear_cross_entropy, spelling, sample, {"reduction": reduction, "upcast": True})
 
 
 def _row(reduction: str, *steps: Step) -> Pattern:
     sample = {**_SAMPLE, "input": "bf16[2, 3, 7]" if steps else "bf16[6, 7]"}
-    return Pattern(upcast_cross_entropy, partial(_loss, steps, REDUCTIONS[reduction]), sample, {"reduction": reduction})
+    spelling = partial(loss_after, steps, partial(_loss, REDUCTIONS[reduction]))
+    return Pattern(upcast_cross_entropy, spelling, sample, {"reduction": reduction})
 
 
 PATTERNS = [

@@ -19,20 +19,32 @@ from thunder_core.symbols.composites import linear_cross_entropy, upcast_cross_e
 Tensor = torch.Tensor
 Step = Callable[[Tensor], Tensor]
 Part = Callable[[Tensor, int | None, int | None], Tensor]
+Loss = Callable[..., Tensor]
+"""Of logits and target; its further parameters are called like those of the composites."""
 
 
-def _loss(
-    steps: tuple[Step, ...], input: Tensor, target: Tensor, class_weight: Tensor | None = None, **options: Any
-) -> Tensor:
+def loss_after(steps: tuple[Step, ...], loss: Loss, input: Tensor, target: Tensor, **options: Any) -> Tensor:
+    """``loss`` of the logits ``input`` after some steps."""
     for step in steps:
         input = step(input)
-    return F.cross_entropy(input, target, class_weight, **options)
+    return loss(input, target, **options)
 
 
-def _linear_loss(
-    steps: tuple[Step, ...], input: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None, **options: Any
+def linear_loss(
+    steps: tuple[Step, ...],
+    loss: Loss,
+    input: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None = None,
+    **options: Any,
 ) -> Tensor:
-    return _loss(steps, F.linear(input, weight, bias), target, **options)
+    """``loss`` of the logits that a linear layer gives, after some steps."""
+    return loss_after(steps, loss, F.linear(input, weight, bias), target, **options)
+
+
+def _cross_entropy(input: Tensor, target: Tensor, class_weight: Tensor | None = None, **options: Any) -> Tensor:
+    return F.cross_entropy(input, target, class_weight, **options)
 
 
 def _linear_loss_of_part(
@@ -46,7 +58,7 @@ def _linear_loss_of_part(
     def cut(logits: Tensor) -> Tensor:
         return part(logits, start, stop)
 
-    return _linear_loss((*before, cut, *after), **arguments)
+    return linear_loss((*before, cut, *after), _cross_entropy, **arguments)
 
 
 def upcast(logits: Tensor) -> Tensor:
@@ -113,9 +125,8 @@ def _weights(*steps: Step) -> dict[str, str]:
 
 def _row(*steps: Step) -> Pattern:
     sample = {**_SAMPLE, **_weights(*steps), "input": "bf16[6, 8]" if steps in ((), (upcast,)) else "bf16[2, 3, 8]"}
-    return Pattern(
-        linear_cross_entropy, partial(_linear_loss, steps), sample, {"upcast": True} if upcast in steps else {}
-    )
+    arguments = {"upcast": True} if upcast in steps else {}
+    return Pattern(linear_cross_entropy, partial(linear_loss, steps, _cross_entropy), sample, arguments)
 
 
 def _row_of_part(part: Part, *after: Step, before: tuple[Step, ...] = ()) -> Pattern:
@@ -127,7 +138,7 @@ def _row_of_part(part: Part, *after: Step, before: tuple[Step, ...] = ()) -> Pat
 def _upcast_row(*steps: Step) -> Pattern:
     shape = "bf16[6, 7]" if len(steps) == 1 else "bf16[2, 3, 7]"
     sample = {"input": shape, "target": "i64[6]", "class_weight": "f32[7]", **_OPTIONS}
-    return Pattern(upcast_cross_entropy, partial(_loss, steps), sample)
+    return Pattern(upcast_cross_entropy, partial(loss_after, steps, _cross_entropy), sample)
 
 
 PATTERNS = [

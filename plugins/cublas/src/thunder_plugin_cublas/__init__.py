@@ -1,1 +1,0 @@
-"""Matrix products by the fastest of cuBLASLt's algorithms, as an executor for Thunder."""
