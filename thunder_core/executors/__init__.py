@@ -5,6 +5,7 @@ from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.executors.executor import Executor, FusionExecutor
 from thunder_core.executors.operator_executor import OperatorExecutor
+from thunder_core.executors.states import ReplayableState
 
 __all__ = [
     "Claim",
@@ -15,4 +16,5 @@ __all__ = [
     "Executor",
     "FusionExecutor",
     "OperatorExecutor",
+    "ReplayableState",
 ]

@@ -37,7 +37,8 @@ class Claim:
             a method ``name(line)`` says what the state is called; it should be the same in all processes. If the state
             has ``state_dict()`` and ``load_state_dict(entries)``, its entries are in state dicts of compiled modules,
             as ``executor_states.<executor>.<name>.<entry>``. With ``joins(companions)`` it is given the list of all
-            states of the executor in the program, which grows.
+            states of the executor in the program, which grows. A program with such lines is not captured as a CUDA
+            graph, unless the state is a `ReplayableState`.
         variant: which of the executor's implementations this is, for reports; or a function that says it.
     """
 

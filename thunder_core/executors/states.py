@@ -25,6 +25,31 @@ class Stateful:
         raise AssertionError(f"{self.function} was called before it had a state")
 
 
+class ReplayableState:
+    """Base class of states whose lines may be part of a captured CUDA graph.
+
+    Such a line does nothing besides returning its results but work on the device, in tensors that stay where they are
+    from the first call on. A replay does that again; what the line does on the host, it does when it is captured.
+    """
+
+    __slots__ = ()
+
+
+class WithState(partial[Any]):
+    """A function that is given its state, the last of the arguments that are bound."""
+
+    @property
+    def state(self) -> Any:
+        """What `Stateful.make` made."""
+        return self.args[-1]
+
+
+def is_replayable(line: BoundSymbol) -> bool:
+    """Whether a line of an executable program has a state that replays of a CUDA graph keep right."""
+    target = line.symbol.target
+    return isinstance(target, WithState) and isinstance(target.state, ReplayableState)
+
+
 def with_state(pair: DerivativePair, make: Factory, bound: BoundSymbol) -> DerivativePair:
     """The pair as one without state: forward is `Stateful`, and the state is the first of the residuals."""
     fake = partial(_forward, pair.fake or pair.forward, make(bound))
@@ -93,7 +118,7 @@ class States:
         key = stem if name is not None and counts[stem] == 1 else f"{stem} #{counts[stem]}"
         if key not in self.found:
             self.found[key] = self._made(key, executor, stateful.make(line))
-        bound = partial(stateful.function, self.found[key])
+        bound = WithState(stateful.function, self.found[key])
         return replace(line, symbol=replace(line.symbol, target=bound))
 
     def _made(self, key: str, executor: str, state: Any) -> Any:

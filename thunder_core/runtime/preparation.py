@@ -13,6 +13,7 @@ from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.attention_layout import AttentionLayout
 from thunder_core.passes.checkpoint_bodies import FunctionalBodies
 from thunder_core.passes.convolution_layout import ConvolutionLayout
+from thunder_core.passes.copy_pinned_views import CopyPinnedViews
 from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.patterns import RecognizeComposites
@@ -48,6 +49,7 @@ def prepared(
         computation = manager.run(RewriteClaims(executors), computation)
     if fusing(executors):
         computation = manager.run(AttentionLayout(), computation)
+        computation = manager.run(CopyPinnedViews(), computation)
         computation = manager.run(SeparateBias(executors), computation)
         if not keep:
             computation = manager.run(ConvolutionLayout(), computation)

@@ -124,7 +124,7 @@ class RecordingBackend:
         made: dict[int, torch.UntypedStorage] = {}
         outputs: list[Any] = []
         for value in results:
-            storage = None if value is None else value.untyped_storage()
+            storage = value.untyped_storage() if isinstance(value, torch.Tensor) else None
             if storage is None or not value.numel():
                 outputs.append(value)
             elif storage.data_ptr() in addresses:
@@ -134,7 +134,7 @@ class RecordingBackend:
                     made[storage.data_ptr()] = pool.allocate(storage.nbytes())
                 outputs.append(tensor_in(made[storage.data_ptr()], Layout.of(value)))
         places = [
-            value.untyped_storage().data_ptr() if value is not None and pool_has(pool, value) else None
+            value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) and pool_has(pool, value) else None
             for value in outputs
         ]
         self.captures += 1
@@ -142,7 +142,9 @@ class RecordingBackend:
         def replay() -> None:
             self.replays += 1
             values = function([value.value() if isinstance(value, Argument) else value for value in given])
-            contents = [None if value is None else value.untyped_storage().clone() for value in values]
+            contents = [
+                value.untyped_storage().clone() if isinstance(value, torch.Tensor) else None for value in values
+            ]
             untouched = [(start, pool.memory[start:end].clone()) for start, end in held]
             pool.memory.fill_(GARBAGE)
             for start, content in untouched:

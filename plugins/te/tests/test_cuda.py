@@ -96,3 +96,26 @@ def test_delayed_scales() -> None:
     assert history[:, 0].tolist() == [0, 0, *largest]
     scale = state["executor_states.te.module_weight.forward_scale"]
     torch.testing.assert_close(float(scale[0]), 448 / largest[0], rtol=1e-5, atol=0)
+
+
+def test_delayed_scales_in_cuda_graphs() -> None:
+    """Replays note largest values and renew scales as calls do."""
+    graphs = pytest.importorskip("thunder_plugin_cudagraphs")
+    states, results = [], []
+    for transforms in ([], [graphs.CUDAGraphs(copy_below=0)]):
+        module = Gated(512, 768).cuda()
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.copy_(tensor(*parameter.shape) / 16)
+        options = {"recipe": "delayed", "amax_history": 4}
+        program = thunder.jit(module, executors=[{"te": options}], transforms=transforms)
+        found = []
+        for turn in range(8):
+            x = (tensor(2, 256, 512) * (1 + turn % 3)).requires_grad_()
+            found += [one.clone() for one in step(program, module, x)]
+        results.append(found)
+        states.append({name: value.clone() for name, value in program.state_dict().items() if "amax" in name})
+    assert {one.phase: one.replays for one in graphs.statistics(program)} == {"forward": 6, "backward": 6}
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+    assert len(states[0]) == 6
+    torch.testing.assert_close(states[1], states[0], rtol=0, atol=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -77,6 +78,37 @@ def test_scales_are_renewed_after_the_last_product(calls: list[str]) -> None:
         step(program, module, values(2, 16, 32, grad=True))
         assert calls[-2:] == ["update 3", "update 3"]
         assert calls.count("update 3") == 2
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_each_backward_of_several_forwards_counts(order: list[int], calls: list[str]) -> None:
+    module = Gated()
+    program = delayed(module)
+    losses = [program(values(2, 16, 32, seed=seed, grad=True)).float().square().sum() for seed in range(2)]
+    for number in order:
+        losses[number].backward()
+    assert calls.count("update 3") == 4
+
+
+def test_backward_renews_scales_after_a_forward_that_is_a_graph(calls: list[str]) -> None:
+    """A replay calls no layer, so only the order of the capture is known."""
+    module = Gated()
+    program = delayed(module)
+    step(program, module, values(2, 16, 32, grad=True))
+    with patch.object(LayerScales, "begin"):
+        step(program, module, values(2, 16, 32, grad=True))
+    assert calls.count("update 3") == 4
+
+
+def test_the_first_scales_are_not_made_by_a_graph() -> None:
+    state = LayerScales("site", TeOptions(recipe="delayed"), "e5m2")
+    matrix = Mock(is_cuda=True)
+    with (
+        patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),
+        pytest.raises(RuntimeError, match="made by a call outside of CUDA graphs"),
+    ):
+        state.forward.quantize(0, matrix, False)
+    assert state.state_dict() == {}
 
 
 @pytest.mark.parametrize(("options", "factor"), [({}, 1), ({"margin": 2}, 4)])

@@ -88,8 +88,8 @@ class CUDABackend:
         finally:
             if collects:
                 gc.enable()
-            # As captures begin, PyTorch queues writes of seeds and offsets for random numbers on this stream. Replays on
-            # others write theirs to the same places: on a busy GPU they lost the race, and drew other numbers.
+            # As a capture begins, PyTorch queues writes of the seed and offset of random numbers on this stream. A
+            # replay on another writes its own there: on a busy GPU it lost the race, and drew other numbers.
             self._capturing.synchronize()
         return outputs
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.executors.states import ReplayableState
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
@@ -101,7 +102,7 @@ class Inputs:
         for name, role, value in zip(self.names, self.roles, values, strict=True):
             kind = type(value).__name__
             if role is Role.OBJECT:
-                if not isinstance(value, (*_CONSTANTS, float, torch.Generator)):
+                if not isinstance(value, (*_CONSTANTS, float, torch.Generator, ReplayableState)):
                     return f"the input {name} is a {kind}, which may be another object next time and look the same"
             elif role is not Role.UNUSED and type(value) not in _TENSORS:
                 return f"the input {name} is a {kind}, which is more than a tensor in one memory"

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.executors.states import ReplayableState
 from thunder_plugin_cudagraphs.backend import Backend, Layout
 from thunder_plugin_cudagraphs.buffers import copy_all
 from thunder_plugin_cudagraphs.errors import CannotBeCaptured
@@ -69,6 +70,9 @@ class Outputs:  # its graph's, and lives as long
         groups: dict[tuple[int, bool], OutputGroup] = {}
         for position, value in enumerate(values):
             if value is None:
+                continue
+            if isinstance(value, ReplayableState):
+                outputs._constants.append((position, value))
                 continue
             _check(value)
             storage = value.untyped_storage()

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 import torch
 
+from thunder_core.executors.states import is_replayable
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
@@ -55,13 +56,14 @@ def _devices(trace: Trace) -> str | None:
 def _line(bound: BoundSymbol, trust: Sequence[str]) -> str | None:
     symbol = bound.symbol
     name = _describe(bound)
-    if bound.effects.external:
+    replayable = is_replayable(bound)
+    if bound.effects.external and not replayable:
         return f"{name} does something besides computing, which would not happen again"
     if symbol.tags & _USERS:
         return f"{name} calls Python code, or asks autograd"
     if Tag.HIGHER_ORDER in symbol.tags:
         return f"{name} decides on the host what runs"
-    if any(not isinstance(proxy, TensorProxy) for proxy in bound.outputs()):
+    if not replayable and any(not isinstance(proxy, TensorProxy) for proxy in bound.outputs()):
         return f"{name} gives a value that the host waits for"
     if not _DEPENDENT.isdisjoint(getattr(symbol.target, "tags", ())):
         return f"{name} gives a tensor whose size depends on values"

@@ -113,9 +113,10 @@ class _Results:
 
 
 def _effects(trace: Trace, inputs: Inputs) -> Effects:
-    """What all lines do to inputs, also through views, and whether one is random."""
+    """What all lines do to inputs, also through views, and whether one is random, or has a state."""
     written = tuple([inputs.names[position] for position in inputs.mutated])
-    return Effects(written, any(bound.effects.random for bound in trace.symbols))
+    effects = [bound.effects for bound in trace.symbols]
+    return Effects(written, any(one.random for one in effects), any(one.external for one in effects))
 
 
 def from_options(options: CUDAGraphsOptions) -> CUDAGraphs:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from thunder_core.executors.states import ReplayableState
 from thunder_plugin_te import formula, library
 from thunder_plugin_te.operations import Parts
 from thunder_plugin_te.options import TeOptions
@@ -36,6 +37,8 @@ class Scales:
 
     def quantize(self, index: int, matrix: Tensor, columns: bool) -> Parts:
         """The tensor of that number by its present scale; its largest value is noted."""
+        if not self._known[index] and matrix.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("the first scales are made by a call outside of CUDA graphs")
         if self.scale is None:
             self._allocate(matrix.device)
         scale, amax = self._views[index]
@@ -94,17 +97,21 @@ class Scales:
 
 
 @dataclass(eq=False)
-class LayerScales:
+class LayerScales(ReplayableState):
     """The state of one layer.
 
     Scales are renewed once for each backward, for all layers in one call, when the layer that ran first in forward has
-    finished, which is the last in backward. Layers whose backward did not run keep theirs.
+    finished, which is the last in backward. Layers whose backward did not run keep theirs. Of a captured forward, the
+    order is that of its capture; a captured backward renews the scales itself.
 
     Attributes:
         site: what it is called.
         forward: of input and weight.
         backward: of the gradient of the result.
-        companions: those of the whole program; the first has the order of the present step.
+        companions: those of the whole program; the first knows what the steps have in common:
+        order: the layers that ran forward since the last backward;
+        first: the first of them, also after that;
+        task: the autograd engine's number of the backward that renewed the scales last.
     """
 
     site: str
@@ -112,6 +119,8 @@ class LayerScales:
     gradient_format: Format
     companions: list[LayerScales] = field(default_factory=list)
     order: dict[LayerScales, None] = field(default_factory=dict)
+    first: LayerScales | None = None
+    task: int = -1
     finished: bool = False
 
     def __post_init__(self) -> None:
@@ -126,17 +135,22 @@ class LayerScales:
         """The layer runs forward."""
         self.forward.move_to(device)
         self.backward.move_to(device)
-        order = self.companions[0].order
-        if self in order:  # the step before had no backward, or not to its end
-            order.clear()
-        order[self] = None
+        leader = self.companions[0]
+        if self in leader.order:  # the step before had no backward, or not to its end
+            leader.order.clear()
+        if not leader.order:
+            leader.first = self
+        leader.order[self] = None
 
     def finish(self) -> None:
         """The layer ran backward."""
         self.finished = True
-        order = self.companions[0].order
-        if next(iter(order), None) is self:
-            order.clear()
+        leader, task = self.companions[0], torch._C._current_graph_task_id()
+        # one backward of two forwards counts once; outside of autograd's engine only the order tells that
+        again = leader.task == task if task >= 0 else not leader.order
+        if leader.first is self and not again:
+            leader.order.clear()
+            leader.task = task
             update([one for one in self.companions if one.finished])
 
     def state_dict(self) -> dict[str, Tensor]:
