@@ -108,10 +108,13 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str | None]]] = {
         {"key": tensor(2, 8, 1, 64)},
         {"cudnn": "there is one key only", "flash": None, "efficient": None},
     ),
-    "empty": (
-        {"key": tensor(2, 8, 0, 64)},
-        dict.fromkeys(("cudnn", "flash", "efficient"), "a sequence is empty"),
-    ),
+    **{
+        f"empty {name}": (
+            dict.fromkeys(("query", "key", "value"), tensor(*shape)),
+            dict.fromkeys(("cudnn", "flash", "efficient"), "a tensor is empty"),
+        )
+        for name, shape in {"batch": (0, 8, 16, 64), "sequence": (2, 8, 0, 64), "head": (2, 8, 16, 0)}.items()
+    },
     "strides": (
         {"query": tensor(2, 8, 16, 64, stride=(8192, 1024, 1, 16))},
         dict.fromkeys(("cudnn", "flash", "efficient"), "the last stride of query is 16, not 1"),

@@ -72,7 +72,7 @@ def _accepted(accepts: Callable[[Any], bool], call: Call) -> bool:
 
 
 _HALF: Final = (torch.float16, torch.bfloat16)
-_COMMON: Final = (need.same_batch, need.heads, need.not_empty, need.adjacent_elements)
+_COMMON: Final = (need.same_batch, need.heads, need.adjacent_elements)
 
 BACKENDS: Final = (
     Backend(
@@ -83,6 +83,7 @@ BACKENDS: Final = (
             need.capability((8, 0)),
             need.dtypes(*_HALF),
             need.not_deterministic,
+            need.not_empty,
             *_COMMON,
             mask_conditions.constant_mask,
             mask_conditions.mask_shape,
@@ -105,6 +106,7 @@ BACKENDS: Final = (
             need.capability((8, 0)),
             need.dtypes(*_HALF),
             mask_conditions.no_mask,
+            need.not_empty,
             *_COMMON,
             need.equal_sizes,
             need.largest_size(256),
@@ -121,6 +123,7 @@ BACKENDS: Final = (
             need.switched_on(cuda.flash_sdp_enabled, "flash attention"),
             need.dtypes(torch.float32, torch.float64, *_HALF),
             need.no_dropout,
+            need.no_empty_sequence,
             *_COMMON,
             need.equal_sizes,
             mask_conditions.constant_mask,
@@ -137,6 +140,7 @@ BACKENDS: Final = (
             need.switched_on(cuda.mem_efficient_sdp_enabled, "memory-efficient attention"),
             need.capability((5, 0)),
             need.dtypes(torch.float32, *_HALF),
+            need.not_empty,
             *_COMMON,
             mask_conditions.mask_shape,
             mask_conditions.mask_dtype,
