@@ -12,6 +12,7 @@ from benchmarks.availability import unavailable
 from benchmarks.implementations import compile_with
 from benchmarks.process import in_fresh_process
 from benchmarks.row import Row, reached_by_thunder
+from benchmarks.stages import reported_stages, stages_of
 
 REPEATS = 3
 FIRST_CALL_REPEATS = 3
@@ -76,7 +77,7 @@ def acquisition(layers: int) -> dict[str, Any]:
     return {
         "acquisition": _acquisition_seconds(report),
         "best": min(_acquisition_seconds(compile_once()[1]) for _ in range(4)),
-        "stages": _stages(report),
+        "stages": reported_stages(report),
         "first call": first_call,
         "guards": len(report.entries[-1].guards),
     }
@@ -84,7 +85,7 @@ def acquisition(layers: int) -> dict[str, Any]:
 
 def _acquisition_seconds(report: CompileReport) -> float:
     """Recording the program observes the guards; the prologue is where they become a program."""
-    stages = {name: seconds for name, seconds, _ in _stages(report)}
+    stages = {name: seconds for name, seconds, _ in reported_stages(report)}
     return stages["acquisition"] + stages["prologue"]
 
 
@@ -107,16 +108,10 @@ def first_call(name: str, case: str) -> dict[str, Any]:
     """Seconds from the model to its first output, in this process, after the imports."""
     import torch
 
-    import thunder
-
     program, arguments = getattr(programs, case)()
     with torch.no_grad():
         start = time.perf_counter()
         compiled = compile_with(name, program)
         compiled(*arguments)
         seconds = time.perf_counter() - start
-    return {"seconds": seconds, "stages": _stages(thunder.explain(compiled)) if name.startswith("thunder") else None}
-
-
-def _stages(report: CompileReport) -> list[tuple[str, float, int | None]]:
-    return [(stage.name, stage.seconds, stage.lines) for stage in report.entries[-1].stages]
+    return {"seconds": seconds, "stages": stages_of(name, compiled)}

@@ -41,16 +41,17 @@ def measure(
         turns: number of turns in which steps are timed, on a CPU; others have theirs before each. 0: at once.
 
     Returns:
-        ``losses`` of the steps that are compared, seconds of the ``first`` step with all compilation, seconds of
-        the timed ``steps`` (from CUDA events on a GPU), seconds the ``host`` takes to enqueue a step from an idle
-        device (on a GPU; more than a thousand waiting kernels make it wait for the device), ``items`` of a step, and
-        ``memory`` in bytes.
+        ``losses`` of the steps that are compared, seconds of the ``first`` step with all compilation, the ``stages`` of
+        Thunder's, seconds of the timed ``steps`` (from CUDA events on a GPU), seconds the ``host`` takes to enqueue a
+        step from an idle device (on a GPU; more than a thousand waiting kernels make it wait for the device),
+        ``items`` of a step, and ``memory`` in bytes.
     """
     import torch
 
     from benchmarks.implementations import compile_with
     from benchmarks.inference_tasks import Decode, Prefill
     from benchmarks.kernels import OTHER_KERNELS
+    from benchmarks.stages import stages_of
     from benchmarks.training_task import Training
 
     asked = Workload(**workload)
@@ -65,6 +66,7 @@ def measure(
         result = task.step(compiled, 0)
         synchronize(asked.device)
         first = time.perf_counter() - start
+        stages = stages_of(implementation, compiled)
         losses = [task.loss(result, 0)]
         del result
         marks = [_mark(asked.device)]
@@ -82,6 +84,7 @@ def measure(
         return {
             "losses": [loss.item() for loss in losses],
             "first": first,
+            "stages": stages,
             "steps": times,
             "host": _host_seconds(task, compiled, asked.steps) if cuda and not first_only else [],
             "items": task.items,
