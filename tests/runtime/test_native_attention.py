@@ -198,6 +198,19 @@ def test_one_entry_serves_all_paddings() -> None:
         assert thunder.cache_misses(compiled) == 2
 
 
+class PassesThrough(nn.TransformerEncoderLayer):
+    def forward(self, src: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return src
+
+
+def test_layers_that_return_what_they_are_given() -> None:
+    """Where padding is left out, the result is made anew whatever the layers do: it is contiguous."""
+    model = nn.TransformerEncoder(PassesThrough(WIDTH, 2, 16, dropout=0.0, batch_first=True), 1).eval()
+    x, mask = torch.randn(LENGTH, BATCH, WIDTH).transpose(0, 1), padding(3, 4, 4)
+    with torch.no_grad():
+        assert_same(thunder.jit(model)(x, src_key_padding_mask=mask), model(x, src_key_padding_mask=mask))
+
+
 @pytest.mark.parametrize("trained", ["head", "head and norm", "all"])
 def test_training_around_an_encoder(trained: str) -> None:
     tokens = torch.randint(1, 10, (BATCH, LENGTH)).masked_fill(padding(3, 4, 5), 0)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import thunder
+from thunder_core.errors import FunctionalizationError
 
 Inputs = tuple[torch.Tensor, torch.Tensor]
 
@@ -77,3 +78,22 @@ def test_reason_names_the_inputs() -> None:
     result(compiled, views)
     result(compiled, detached)
     assert "a: shares memory with b in another way" in thunder.explain(compiled).entries[-1].reason
+
+
+def test_inputs_that_overlap_partly_are_read() -> None:
+    def reads(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> Any:
+        return a * x + b, a, b[1:]
+
+    compiled = thunder.jit(reads)
+    for _ in range(2):
+        whole, x = torch.randn(6), torch.randn(4, requires_grad=True)
+        expected, found = (function(whole[:4], whole[2:], x) for function in (reads, compiled))
+        torch.testing.assert_close(found, expected)
+        gradients = [torch.autograd.grad(results[0].sum(), x) for results in (expected, found)]
+        torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_inputs_that_overlap_partly_are_not_written() -> None:
+    whole = torch.ones(6)
+    with pytest.raises(FunctionalizationError, match="a, b overlap in memory, none of them shows all of it"):
+        thunder.jit(program)(whole[:4], whole[2:], torch.tensor(2.0))

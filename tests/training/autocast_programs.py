@@ -25,6 +25,7 @@ LOWER: dict[str, Callable[..., Any]] = {
     "vecdot": lambda x, y: torch.linalg.vecdot(x, y),
     "sdpa": lambda x, y: F.scaled_dot_product_attention(x[None, None], y[None, None], (x * y)[None, None]),
     "einsum": lambda x, y: torch.einsum("ij,kj->ik", x, y),
+    "bilinear": lambda x, y: F.bilinear(x, y, torch.stack([x @ y.t(), y])),
 }
 FLOAT32: dict[str, Callable[..., Any]] = {
     "prod": lambda x, y: x.prod(1) * y.prod(),

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import thunder
-from tests.training.steps import assert_same, leaf, step
+from tests.training.steps import assert_same, check, leaf, step
 
 
 class Normalized(nn.Module):
@@ -56,6 +56,44 @@ def parts_of_buffers(model: Normalized, x: torch.Tensor) -> torch.Tensor:
     return model.region(body, x.sin())
 
 
+def view_from_outside(model: Normalized, x: torch.Tensor) -> torch.Tensor:
+    part = model.second.running_var[1:]
+
+    def body(y: torch.Tensor) -> torch.Tensor:
+        model.second.running_var.mul_(0.5)
+        return model.body(y) * part.sum()
+
+    return model.region(body, model.region(body, x.sin()))
+
+
+def views_from_outside(model: Normalized, x: torch.Tensor) -> torch.Tensor:
+    """None of them is the buffer itself, and one was written before."""
+    variance = model.second.running_var
+    first, last = variance[:3], variance.data[1:]
+    first.add_(1)
+    inner = last[1:]
+
+    def body(y: torch.Tensor) -> torch.Tensor:
+        inner.mul_(0.5)
+        return model.body(y) * first.sum() + last[0]
+
+    return model.region(body, x.sin()) * inner.sum()
+
+
+def view_in_nested_regions(model: Normalized, x: torch.Tensor) -> torch.Tensor:
+    part = model.second.running_var[1:]
+
+    def inner(y: torch.Tensor) -> torch.Tensor:
+        model.second.running_var.mul_(1.5)
+        return (y * part.sum()).sin()
+
+    def outer(y: torch.Tensor) -> torch.Tensor:
+        part.add_(1)
+        return model.region(inner, model.body(y) * part.sum()).cos()
+
+    return model.region(outer, x)
+
+
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
 @pytest.mark.parametrize("use_reentrant", [False, True], ids=["saved tensors", "reentrant"])
 @pytest.mark.parametrize(
@@ -67,6 +105,9 @@ def parts_of_buffers(model: Normalized, x: torch.Tensor) -> torch.Tensor:
         (nested, False),
         (nested, True),
         (parts_of_buffers, False),
+        (view_from_outside, False),
+        (views_from_outside, False),
+        (view_in_nested_regions, False),
     ],
     ids=lambda value: getattr(value, "__name__", "autocast" if value else "float32"),
 )
@@ -80,7 +121,8 @@ def test_buffers_are_updated_again(program: Callable[..., Any], autocast: bool, 
             counted = model.norm.num_batches_tracked.clone(), model.norm.running_mean.clone()
             for again in [True, False][not retain :]:
                 y.float().square().sum().backward(retain_graph=again)
-            seen.append((y.detach(), counted, x.grad, model.norm.running_mean.requires_grad))
+            state = model.second.running_var.clone(), model.norm.running_mean.requires_grad
+            seen.append((y.detach(), counted, x.grad, *state))
         with torch.no_grad():
             seen.append(model(leaf(5, 4)))
         return seen
@@ -97,6 +139,23 @@ def test_tensors_with_gradients() -> None:
             return model.body(y) * h
 
         return model.region(body, x) + h
+
+    assert_same(lambda: Normalized(program, False), lambda model: [(step(model, x), x.grad) for x in (leaf(5, 4),) * 2])
+
+
+def test_view_with_gradients() -> None:
+    """A view of a value, and one without gradients, of which the region writes the first."""
+
+    def program(model: Normalized, x: torch.Tensor) -> torch.Tensor:
+        h = x * 2
+        first, detached = h[0], h.detach()[1:]
+        first.add_(1)
+
+        def body(y: torch.Tensor) -> torch.Tensor:
+            h.mul_(y.sigmoid())
+            return model.body(y) * first + detached.sum()
+
+        return model.region(body, x) + first
 
     assert_same(lambda: Normalized(program, False), lambda model: [(step(model, x), x.grad) for x in (leaf(5, 4),) * 2])
 
@@ -142,3 +201,59 @@ def test_values_written_in_an_inner_region_stay_there() -> None:
     torch.testing.assert_close(actual, expected)
     gradients = [torch.autograd.grad(result.square().sum(), leaf) for (result, _), leaf in ((expected, x), (actual, y))]
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def several_views(x: torch.Tensor, b: torch.Tensor) -> Any:
+    def body(y: torch.Tensor) -> Any:
+        h = y.sin()
+        return h, h[0], h.detach()
+
+    whole, row, detached = checkpoint(body, x, use_reentrant=False)
+    row.mul_(2)
+    return whole, row, detached
+
+
+def views_of_what_nobody_holds(x: torch.Tensor, b: torch.Tensor) -> Any:
+    def body(y: torch.Tensor) -> Any:
+        h = y.sin()
+        row = h[0]
+        h.mul_(2)
+        return row, row[1:], h.unbind(1)[1]
+
+    row, part, column = checkpoint(body, x, use_reentrant=False)
+    part.mul_(3)
+    return row * column.sum(), part
+
+
+def view_of_what_was_written(x: torch.Tensor, b: torch.Tensor) -> Any:
+    part = b[1:]
+
+    def body(y: torch.Tensor) -> Any:
+        b.mul_(2)
+        part.add_(1)
+        return (y * b).sin(), part[0], b
+
+    y, row, same = checkpoint(body, x, use_reentrant=False)
+    row.add_(1)
+    return y, row, same is b, part
+
+
+def views_of_nested_regions(x: torch.Tensor, b: torch.Tensor) -> Any:
+    def inner(y: torch.Tensor) -> Any:
+        h = y.sin()
+        return h, h[0]
+
+    def outer(y: torch.Tensor) -> Any:
+        h, row = checkpoint(inner, y * 2, use_reentrant=False)
+        return h, row[1:]
+
+    h, part = checkpoint(outer, x, use_reentrant=False)
+    part.mul_(2)
+    return h, part
+
+
+@pytest.mark.parametrize(
+    "program", [several_views, views_of_what_nobody_holds, view_of_what_was_written, views_of_nested_regions]
+)
+def test_results_in_one_memory(program: Callable[..., Any]) -> None:
+    check(program, lambda: (leaf(3, 4), torch.ones(3, 4)))

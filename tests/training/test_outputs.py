@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+import thunder
 from tests.training.steps import assert_same, check, detached, leaf, loss_of, raised
+from thunder_core.errors import UnsupportedError
 
 
 def an_input(x: torch.Tensor) -> Any:
@@ -213,3 +215,36 @@ def test_in_place_on_an_output_that_is_a_leaf_input() -> None:
         return seen, x
 
     assert_same(lambda: lambda x: (x, x[0]), scenario)
+
+
+def hidden_and_loss(x: torch.Tensor) -> Any:
+    h = x * 2
+    return h, h.sin(), h.detach() * x, h[0]
+
+
+def _retained(program: Callable[..., Any], used: tuple[int, ...]) -> Any:
+    x = leaf(3, 4)
+    outputs = program(x)
+    for output in outputs:
+        output.retain_grad()
+    torch.stack([outputs[place].square().sum() for place in used]).sum().backward()
+    return x.grad, [output.grad for output in outputs]
+
+
+@pytest.mark.parametrize("used", [(0,), (2,), (3,), (0, 2), (0, 3), (2, 3), (0, 2, 3)])
+def test_retained_gradients(used: tuple[int, ...]) -> None:
+    assert_same(lambda: hidden_and_loss, lambda program: _retained(program, used))
+
+
+@pytest.mark.parametrize("used", [(1,), (0, 1)])
+def test_retained_gradient_of_an_output_that_another_one_is_computed_from(used: tuple[int, ...]) -> None:
+    """It would lack what comes by way of the other."""
+    with pytest.raises(UnsupportedError, match="computed from it"):
+        _retained(thunder.jit(hidden_and_loss), used)
+
+
+def test_hook_on_an_output_that_another_one_is_computed_from() -> None:
+    hidden, other, *_ = thunder.jit(hidden_and_loss)(leaf(3, 4))
+    hidden.register_hook(torch.cos)
+    with pytest.raises(UnsupportedError, match="computed from it"):
+        (hidden.sum() + other.sum()).backward()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -120,4 +121,8 @@ def _record(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     except data_dependence.EXCEPTIONS as error:
         raise data_dependence.error(_ENCODER, call.variables, user_location(4), error) from error
     symbol = _RECORDED_ENCODER if any(result.requires_grad for result in outcome.results) else _ENCODER
+    with recorder.mode.observing():  # filled up it is contiguous, whatever the layers make of strides
+        fakes = [fake.contiguous() for fake in fakes]
+    pairs = zip(outcome.results, fakes, strict=True)
+    outcome = replace(outcome, results=tuple([replace(old, stride=new.stride(), offset=0) for old, new in pairs]))
     return values.record_checked(recorder, symbol, args, kwargs, call, outcome, fakes)

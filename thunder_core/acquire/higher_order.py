@@ -14,6 +14,7 @@ import torch.utils.checkpoint
 from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
+from thunder_core.acquire.region_views import Results, ViewHistory, make_views_inside
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -71,12 +72,15 @@ def checkpoint(
 
 def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], options: dict[str, Any]) -> None:
     """Append the checkpoint symbol for a finished region."""
+    history = ViewHistory(recorder, region)
     region.restore_names()
     defined = region.defined()
     live = [variable for variable in dict.fromkeys(live) if variable.proxy.name in defined]
+    results = Results(history, region, live, options["use_reentrant"])
+    make_views_inside(history, region)
     free, effects = region.free(), region.effects()
-    body = region.body("checkpoint_body", free, tuple(variable.proxy for variable in live))
-    output = tuple(_fresh(recorder, variable) for variable in live)
+    body = region.body("checkpoint_body", free, tuple(variable.proxy for variable in results.returned))
+    output = tuple(_fresh(recorder, variable) for variable in results.returned)
     shown = recorder.own_context(current_context())
     recorded = convert(options, Call(recorder))  # a ``context_fn`` may be an object without a literal
     symbol = CHECKPOINT
@@ -85,3 +89,6 @@ def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], op
         written = tuple([place for place, proxy in enumerate(free) if proxy.name in effects.mutates])
         symbol, arguments = CHECKPOINT_WITH_WRITES, (body, written, *free)
     recorder.lines.append(BoundSymbol(symbol, arguments, recorded, output, effects, shown, user_location(4)))
+    for variable in results.views:
+        _fresh(recorder, variable)
+    recorder.lines += results.lines()

@@ -33,6 +33,7 @@ class LineWriter(Tensors):
 
     Attributes:
         lines: the bound symbols so far (of the innermost region while a higher-order call is recorded).
+        outer_lines: those of the regions around it and of the program, the outermost first.
         ambient: the modes that the whole program runs under.
         kernels: of attention, that the caller of the program allows.
         written: memories that a call wrote.
@@ -43,6 +44,7 @@ class LineWriter(Tensors):
     def __init__(self, source_of: Callable[[Any], Any], on_escape: Callable[..., Any]) -> None:
         super().__init__(source_of, on_escape)
         self.lines: list[BoundSymbol] = []
+        self.outer_lines: list[list[BoundSymbol]] = []
         self.ambient = current_context()
         self.kernels = attention_kernels()
         self.written: set[int] = set()

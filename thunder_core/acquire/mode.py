@@ -12,6 +12,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.acquire import values
+from thunder_core.acquire.base_reads import BASE, read_base
 from thunder_core.acquire.gradient_reads import GRAD, read_gradient
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import TracedTensor, describe
@@ -178,5 +179,6 @@ def _set_grad_enabled(recorder: Recorder, enabled: bool) -> None:
 _INTERCEPTS: dict[Any, Callable[..., Any]] = {
     Tensor.__deepcopy__: _deepcopy,
     GRAD: read_gradient,
+    BASE: read_base,
     torch._C._set_grad_enabled: _set_grad_enabled,
 }

@@ -29,11 +29,12 @@ class Region:
     def recording(self) -> Iterator[None]:
         """Send lines here for the duration."""
         recorder = self.recorder
-        outer, recorder.lines = recorder.lines, self.lines
+        recorder.outer_lines.append(recorder.lines)
+        recorder.lines = self.lines
         try:
             yield
         finally:
-            recorder.lines = outer
+            recorder.lines = recorder.outer_lines.pop()
 
     def live_tensors(self) -> list[TracedTensor]:
         """Traced tensors made in the region that somebody still holds."""

@@ -54,19 +54,20 @@ def reshape(
 
 
 def reshape_escaped(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An ATen operator that changes its first argument's view in place, called by functorch below the torch functions.
+    """An ATen operator that changes its first argument's view in place, called below the torch functions.
 
-    Functorch reads sizes and strides of the tensor object in C++ afterwards, so they change with those of its proxy.
-    The operator itself does that when it is not dispatched: PyTorch's wrapper subclasses do the same.
+    Functorch does so, and ``set_``. Functorch reads sizes and strides of the tensor object in C++ afterwards, so they
+    change with those of its proxy. The operator itself does that when it is not dispatched: the wrapper subclasses of
+    PyTorch do the same.
 
     Raises:
         UnsupportedError: the tensor is one of the user's, which recording must leave as it is.
     """
     if type(args[0]) is not TracedTensor:
         raise UnsupportedError(
-            f"{func} under a function transformation changes the shape of a tensor that the program did not make",
+            f"{func} changes the shape or the memory of a tensor that the program did not make",
             location=user_location(4),
-            advice=("use the out-of-place function",),
+            advice=("use the out-of-place function", "copy_() writes new values into the memory that is there"),
         )
     result = recorder.call(*torch_call(func, args, kwargs))
     with no_dispatch():

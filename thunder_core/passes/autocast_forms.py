@@ -21,6 +21,8 @@ from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.symbols.lowering import call_key
 
 _CACHE_SIZE: Final = 1024
+# Operators whose kernels call others through the dispatcher: autocast converts for these, and no log shows it.
+_CONVERTS_INSIDE: Final = frozenset({"torch._trilinear"})
 _cache: OrderedDict[Any, Form] = OrderedDict()
 
 
@@ -58,6 +60,8 @@ def _decide(bound: BoundSymbol, context: Context) -> Form:
         wanted = log_call(bound, context)
     except LoweringError:
         return rewrite_by_class(bound, context)
+    if _converts_inside(bound, wanted):
+        return None
     plain = replace(context, autocast=())
     for rewrite in candidate_rewrites(bound, context):
         if _does(bound, plain, rewrite, wanted):
@@ -66,6 +70,15 @@ def _decide(bound: BoundSymbol, context: Context) -> Form:
         return _parts(bound, plain, wanted)
     except LoweringError:
         return None
+
+
+def _converts_inside(bound: BoundSymbol, log: CallLog) -> bool:
+    """Whether a kernel meets autocast below all that a log shows. Inside of what has a class autocast is off."""
+    return any(
+        line.symbol.name in _CONVERTS_INSIDE and proxy.device.type not in bound.symbol.autocast
+        for line in log.lines
+        for proxy in tensor_inputs_of(line)
+    )
 
 
 def _does(bound: BoundSymbol, plain: Context, rewrite: Rewrite, wanted: CallLog) -> bool:

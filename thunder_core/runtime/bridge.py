@@ -10,6 +10,7 @@ import torch
 from thunder_core.ir.program import annotate_exception
 from thunder_core.passes.operations import with_strides
 from thunder_core.runtime.differentiated import Backward, DifferentiatedProgram
+from thunder_core.runtime.related_outputs import check_unobserved, watch
 
 
 def join(program: DifferentiatedProgram) -> Callable[..., tuple[Any, ...]]:
@@ -53,12 +54,16 @@ class Bridge(torch.autograd.Function):
         outputs = tuple([_no_view(value) for value in values[:count]])
         if program.joint.constant:
             ctx.mark_non_differentiable(*[outputs[index] for index in program.joint.constant])
+        if program.related:
+            ctx.watched = watch(outputs, program.related)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
         """Gradients of the program's inputs."""
         program: DifferentiatedProgram = ctx.program
+        if program.related:
+            check_unobserved(ctx, ctx.watched, program.related, cotangents)
         given = [cotangents[index] for index in program.joint.cotangent_of]
         wanted = _wanted(ctx.next_functions, program.edges)
         if torch.is_grad_enabled():

@@ -12,6 +12,7 @@ from thunder_core.autodiff.zero_cotangents import ZeroCotangents
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+from thunder_core.runtime.related_outputs import dependents
 from thunder_core.runtime.second_derivatives import SecondDerivatives
 
 Variant = tuple[tuple[bool, ...], tuple[bool, ...]]
@@ -53,6 +54,7 @@ class DifferentiatedProgram:
         all_tensors: whether all saved values are tensors.
         gradient_of: for each input the position of its gradient, -1 if it has none.
         edges: likewise, among the tensors of the inputs: the others are unknown to autograd.
+        related: outputs that others are computed from.
         again: computes gradients that can be differentiated themselves.
     """
 
@@ -80,6 +82,7 @@ class DifferentiatedProgram:
         self.gradient_of = [found.get(place, -1) for place in range(len(primals))]
         self.cotangent_strides = [tuple(map(int, proxy.stride)) for proxy in self.joint.cotangents]
         self.edges = [tensors.index(place) for place in sources]
+        self.related = dependents(self.original) if len(self.original.output) == self.outputs else {}
         self.again = SecondDerivatives(self.original, self.joint, saved)
 
     def backward(self, present: tuple[bool, ...], wanted: tuple[bool, ...]) -> Backward:

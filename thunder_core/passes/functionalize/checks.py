@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Final
 
 from thunder_core.errors import FunctionalizationError, UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.passes.functionalize import geometry
 from thunder_core.passes.functionalize.memory import View
 from thunder_core.passes.proxies import tensor_outputs_of
+
+# They leave one value in all that they write.
+_FILLING: Final = frozenset({"zero_", "fill_", "copy_"})
 
 
 def check_writable(bound: BoundSymbol, targets: list[View]) -> None:
@@ -20,12 +25,10 @@ def check_writable(bound: BoundSymbol, targets: list[View]) -> None:
                 location=bound.location,
                 advice=("pass tensors that do not overlap, or pass one of them and make views of it inside",),
             )
-        if geometry.overlaps_itself(view.proxy):
-            raise FunctionalizationError(
-                f"{bound.symbol.name} writes to an expanded tensor: several elements are one place in memory",
-                location=bound.location,
-                advice=("clone() the tensor before the write",),
-            )
+        if geometry.expanded(view.proxy):
+            raise _several_in_one_place(bound, "an expanded tensor")
+        if geometry.overlaps_itself(view.proxy) and not _fills(bound):
+            raise _several_in_one_place(bound, "a tensor that overlaps itself")
     for one, other in combinations(targets, 2):
         if one.memory is other.memory and not geometry.disjoint(one.proxy, other.proxy):
             raise FunctionalizationError(
@@ -33,6 +36,20 @@ def check_writable(bound: BoundSymbol, targets: list[View]) -> None:
                 location=bound.location,
                 advice=("clone() one of them before the call",),
             )
+
+
+def _fills(bound: BoundSymbol) -> bool:
+    """Whether the order does not matter in which a call writes elements that are one place in memory."""
+    values = [leaf for leaf in bound.args[1:] if isinstance(leaf, TensorProxy)]
+    return bound.symbol.name in _FILLING and all(value.numel == 1 for value in values)
+
+
+def _several_in_one_place(bound: BoundSymbol, what: str) -> FunctionalizationError:
+    return FunctionalizationError(
+        f"{bound.symbol.name} writes to {what}: several elements are one place in memory",
+        location=bound.location,
+        advice=("clone() the tensor before the write",),
+    )
 
 
 def check_shapes(bound: BoundSymbol, targets: list[View]) -> None:

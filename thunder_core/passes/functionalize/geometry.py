@@ -16,11 +16,34 @@ def end(proxy: TensorProxy) -> int:
     return 1 + int(proxy.offset) + sum((int(n) - 1) * int(s) for n, s in zip(proxy.shape, proxy.stride, strict=True))
 
 
-def overlaps_itself(proxy: TensorProxy) -> bool:
+def expanded(proxy: TensorProxy) -> bool:
     """Whether two indices of an expanded dimension show one element."""
     return 0 not in proxy.shape and any(
         stride == 0 and size > 1 for size, stride in zip(proxy.shape, proxy.stride, strict=True)
     )
+
+
+def overlaps_itself(proxy: TensorProxy) -> bool:
+    """Whether two indices show one element. May say yes where that is hard to know."""
+    if 0 in proxy.shape or _nested(proxy):
+        return False
+    if expanded(proxy) or end(proxy) > _EXACT_LIMIT:
+        return True
+    counts = torch.zeros(end(proxy), dtype=torch.bool, device="cpu")
+    _show(counts, proxy).fill_(True)
+    return int(counts.sum()) < int(proxy.numel)
+
+
+def _nested(proxy: TensorProxy) -> bool:
+    """Whether each dimension steps over all that those of smaller strides reach: then no element is shown twice."""
+    reach = 0
+    for stride, size in sorted(zip(proxy.stride, proxy.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride <= reach:
+            return False
+        reach += int(stride) * (int(size) - 1)
+    return True
 
 
 def dense(proxy: TensorProxy) -> bool:

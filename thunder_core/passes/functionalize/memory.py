@@ -55,6 +55,7 @@ class Memory:
         conflict: why it cannot be written, when that is so.
         inputs: names of the trace inputs that show it.
         context: the modes of the latest write, where they are not those of the program.
+        inference: it was made in an inference mode that the program enters itself: autograd must not save it.
     """
 
     root: TensorProxy
@@ -66,6 +67,7 @@ class Memory:
     families: list[Family] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     context: Context | None = None
+    inference: bool = False
 
     @property
     def requires_grad(self) -> bool:

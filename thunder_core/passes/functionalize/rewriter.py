@@ -93,6 +93,7 @@ class Rewriter:
             proxy for proxy in tensor_outputs_of(bound) if proxy.storage in written and proxy.name not in self.views
         ]
         for view in self.roots.of_outputs(fresh):
+            view.memory.inference = self.emitter.modes.inference
             self.views[view.proxy.name] = view
 
     def _addressing_view(self, bound: BoundSymbol, call: BoundSymbol) -> bool:
@@ -125,6 +126,8 @@ class Rewriter:
         view = View(proxy, memory, family, parent, line, base, position, value, memory.version)
         if not single_view(line, base) or line.symbol.name in ADDRESSING_VIEWS:
             view.parent = None
+            if not geometry.covers(parent.proxy, proxy):  # the argument's gradient would lack what it does not show
+                view.version = -1
         self.views[proxy.name] = view
 
     def _changed_metadata(self, proxy: TensorProxy, view: View, value: TensorProxy) -> None:

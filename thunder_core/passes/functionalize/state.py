@@ -99,7 +99,7 @@ class State:
     def _written(self, view: View, value: TensorProxy, family: Family) -> TensorProxy:
         if view.shows_all:
             return value
-        if view.parent is None or _through_expanded(view):
+        if view.parent is None or _through_overlap(view):
             return self._strided_write(view, value, family)
         if view.shows_parent:
             return self._written(view.parent, value, family)
@@ -162,7 +162,7 @@ class State:
             )
 
 
-def _through_expanded(view: View) -> bool:
+def _through_overlap(view: View) -> bool:
     """Whether a view was made through one that shows an element twice; no copy of that one has its strides."""
     ancestor = view.parent
     while ancestor is not None and not overlaps_itself(ancestor.proxy):

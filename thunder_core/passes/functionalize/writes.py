@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import iterate_proxies, map_leaves
@@ -39,6 +40,24 @@ class Writes:
         targets = self._targets(bound)
         check_writable(bound, targets)
         check_shapes(bound, targets)
+        modes = self._modes(targets)
+        with self.emitter.modes_of(replace(call, context=modes)):
+            self._rewrite(bound, replace(call, context=modes), targets)
+        for view in targets:
+            view.memory.context = bound.context
+
+    def _modes(self, targets: list[View]) -> Context | None:
+        """Those of a write. Inference mode, where the program enters it, leaves what is from outside as it was.
+
+        What a call returns there could not be saved for backward, and would stand for such a tensor from then on.
+        """
+        emitter = self.emitter
+        entered = emitter.modes.inference and not emitter.ambient.inference
+        if not entered or any(view.memory.inference for view in targets):
+            return emitter.context
+        return replace(emitter.modes, inference=False, grad_enabled=False)
+
+    def _rewrite(self, bound: BoundSymbol, call: BoundSymbol, targets: list[View]) -> None:
         before = [self.state.current(view) for view in targets]
         twin = None
         if len(targets) == 1:
@@ -58,7 +77,7 @@ class Writes:
             self.state.write(view, value, family)
         for name, position in objects.items():
             self.views[name] = targets[position]
-        self._remember(call, start, before, after, wholes, families, objects)
+        self._remember(call, bound.context, start, before, after, wholes, families, objects)
 
     def _targets(self, bound: BoundSymbol) -> list[View]:
         """The arguments that are written.
@@ -131,6 +150,7 @@ class Writes:
     def _remember(
         self,
         call: BoundSymbol,
+        context: Context | None,
         start: int,
         before: list[TensorProxy],
         after: list[TensorProxy],
@@ -144,5 +164,5 @@ class Writes:
             for old, new, whole, family in zip(before, after, wholes, families, strict=True)
         )
         mutates = tuple(proxy.name for proxy in before)
-        original = replace(call, effects=replace(call.effects, mutates=mutates))
+        original = replace(call, context=context, effects=replace(call.effects, mutates=mutates))
         self.mutations.append(Mutation(original, self.emitter.lines[start].symbol, lines, written, objects))

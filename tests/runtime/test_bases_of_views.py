@@ -1,0 +1,69 @@
+"""``_base`` and ``_is_view``: the tensor objects that eager names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import thunder
+
+
+def own_value(x: torch.Tensor) -> Any:
+    y = x * 2
+    view = y[0]
+    y.add_(1)
+    return view._base is y, view[1:]._base is y, view._is_view(), y._base is None, view._base + 1
+
+
+def of_input(x: torch.Tensor) -> Any:
+    return x[0]._base is x, x[0].t()._base is x, x._is_view(), x._base is None, x * 2
+
+
+def nobody_holds_it(x: torch.Tensor) -> Any:
+    view = (x * 2)[0]
+    return view._base * x, view
+
+
+def equal_calls(x: torch.Tensor) -> Any:
+    found = []
+    for _ in range(3):
+        y = x * 2
+        found.append((y.view(-1)[1:]._base is y, y + 1))
+    return found
+
+
+def written(x: torch.Tensor) -> Any:
+    y = x * 2
+    view = y[0]
+    view._base.mul_(3)
+    return y, view
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("program", [own_value, of_input, nobody_holds_it, equal_calls, written])
+def test_program(program: Callable[..., Any], grad: bool, check_gradients: Callable[..., None]) -> None:
+    check_gradients(program, lambda: (torch.randn(3, 4, requires_grad=grad),))
+
+
+def test_module(check_gradients: Callable[..., None]) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+            self.register_buffer("state", torch.zeros(2, 4))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            part = self.state[0]
+            return x * self.weight, self.weight[1:]._base is self.weight, part._base is self.state
+
+    check_gradients(Model(), lambda: (torch.randn(3, 4),))
+
+
+def test_base_that_the_program_does_not_have() -> None:
+    x = torch.randn(3, 4)[1:]
+    with pytest.raises(thunder.UnsupportedError, match="_base of a view"):
+        thunder.jit(lambda x: x[0]._base * 2)(x)
