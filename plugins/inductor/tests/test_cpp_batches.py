@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -24,13 +25,16 @@ extern "C" void kernel(const float* in, float* out) {{ for (int i = 0; i < 4; i+
 class Waiting(Batches):
     """Starts when it is told: all kernels wait for the same compiler then."""
 
+    def _start(self) -> None:
+        """Nothing starts by itself."""
+
     def start(self) -> None:
-        self._running = self.most
+        self._running = 1
         self._compile()
 
 
 def kernels(*operations: str) -> list[Any]:
-    batches = Waiting(most=0)
+    batches = Waiting(most=1)
     found = [batches.add(["const float*", "float*"], SOURCE.format(operation=operation)) for operation in operations]
     batches.start()
     return found
@@ -85,3 +89,33 @@ def test_regions_come_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.rand(4, 4) / 8
     torch.testing.assert_close(thunder.jit(function, executors=["inductor"])(x), function(x))
     assert sizes == [1, 5]
+
+
+def test_shares_are_alike_and_not_small() -> None:
+    share = cpp_batches._share
+    assert share([], 2) == 0
+    assert share([30_000], 4) == 1
+    assert share([9_000, 9_000, 9_000, 9_000], 1) == 4
+    assert share([30_000, 10_000, 10_000, 10_000], 2) == 1  # by length
+    assert share([1_000] * 15, 2) == 15  # less than a compiler is worth
+    assert share([9_000] * 8, 2) == 4
+
+
+def test_compilers_wait_and_then_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that come before the headers are compiled together afterwards, by as many compilers as may run."""
+    sizes: list[int] = []
+    both = threading.Barrier(2)
+
+    def compile(kernels: list[cpp_batches.Kernel]) -> None:
+        sizes.append(len(kernels))
+        both.wait(60)
+
+    monkeypatch.setattr(cpp_batches, "_compile_together", compile)
+    headers: Future[None] = Future()
+    batches = Batches(most=2, later=1, first=(headers,))
+    added = [batches.add([], "x" * 20_000) for _ in range(4)]
+    batches.allow_all()
+    assert not sizes
+    headers.set_exception(RuntimeError("they cannot be made"))
+    assert all(kernel.done.wait(60) for kernel in added)
+    assert sizes == [2, 2]

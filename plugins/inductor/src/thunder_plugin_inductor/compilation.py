@@ -36,15 +36,17 @@ from thunder_plugin_inductor.concatenation import parts_by_themselves
 from thunder_plugin_inductor.index_strides import coefficients_as_strides
 from thunder_plugin_inductor.kernels import Kernels, bundled, without_waiting
 from thunder_plugin_inductor.options import InductorOptions
+from thunder_plugin_inductor.preparation import Preparation, preparation
 from thunder_plugin_inductor.vector_instructions import find_vector_instructions
 from thunder_plugin_inductor.writes import index_copy_
 
 
 def compile_regions(regions: Sequence[Trace], options: InductorOptions) -> list[CompiledRegion | str]:
     """For each region its function, or why Inductor refuses it."""
-    with _settings(options):
+    prepared = preparation(options) if any(map(_on_cpu, regions)) else None
+    with _settings(options, prepared):
         started: list[_Started | str] = []
-        with without_waiting() as waiting:
+        with without_waiting(prepared) as waiting:
             for number, region in enumerate(regions):
                 progress.count(number, len(regions))
                 started.append(_attempt(_Started, region, waiting))
@@ -54,6 +56,10 @@ def compile_regions(regions: Sequence[Trace], options: InductorOptions) -> list[
             progress.count(number, len(started))
             found.append(one if isinstance(one, str) else _attempt(one.finished))
     return found
+
+
+def _on_cpu(region: Trace) -> bool:
+    return any(isinstance(proxy, TensorProxy) and proxy.device.type == "cpu" for proxy in region.inputs)
 
 
 def _attempt(step: Any, *args: Any) -> Any:
@@ -72,7 +78,7 @@ def _first_words(message: str) -> str:
 
 
 @contextmanager
-def _settings(options: InductorOptions) -> Iterator[None]:
+def _settings(options: InductorOptions, prepared: Preparation | None) -> Iterator[None]:
     """Inductor's, for this thread alone: much of its state is global."""
     settings = {
         "keep_output_stride": True,
@@ -86,7 +92,7 @@ def _settings(options: InductorOptions) -> Iterator[None]:
         stack.enter_context(inductor_config.patch(settings))
         stack.enter_context(parts_by_themselves())
         stack.enter_context(coefficients_as_strides())
-        find_vector_instructions()
+        find_vector_instructions() if prepared is None else prepared.vectors.result()
         yield
 
 

@@ -11,7 +11,9 @@ import contextvars
 import re
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Final
 
 from torch._inductor.codecache import CppPythonBindingsCodeCache
@@ -19,6 +21,8 @@ from torch._inductor.codecache import CppPythonBindingsCodeCache
 ENTRY: Final = CppPythonBindingsCodeCache.entry_function
 """How the functions of kernels are named, and their modules after the last dot; a number may follow."""
 
+_WORTH_A_COMPILER: Final = 20_000
+"""Characters of source. They take 0.3 s, and to start a compiler takes 0.6."""
 _DECLARATION: Final = re.compile(rf'extern "C"\s+void\s+{ENTRY}\(')
 _INCLUDE: Final = re.compile(r"^\s*#include .*$", re.MULTILINE)
 _DIRECTIVE: Final = re.compile(r"^\s*#\s*(?!pragma)\w+", re.MULTILINE)
@@ -51,12 +55,17 @@ class Batches:
     """Compilers that take what waits.
 
     Attributes:
-        most: how many run at a time.
+        most: how many run at a time, in the end.
+        later: how many of them do not run yet, because kernels are still being written. One runs in any case.
+        first: what they wait for; whether it succeeds is no matter.
     """
 
     most: int
+    later: int = 0
+    first: Sequence[Future[Any]] = ()
     _waiting: list[Kernel] = field(default_factory=list)
     _running: int = 0
+    _compiling: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, argument_types: Sequence[str], source: str) -> Kernel:
@@ -67,20 +76,21 @@ class Batches:
             self._start()
         return kernel
 
-    def allow(self, most: int) -> None:
-        """From now on so many compilers run at a time."""
+    def allow_all(self) -> None:
+        """From now on as many compilers run as may in the end."""
         with self._lock:
-            self.most = most
+            self.later = 0
             self._start()
 
     def _start(self) -> None:
         """One more compiler, if it has something to do and may run."""
-        if self._waiting and self._running < self.most:
+        if self._waiting and self._running < max(1, self.most - self.later):
             self._running += 1
             run = contextvars.copy_context().run  # Inductor's settings are those of the thread that asks
             threading.Thread(target=run, args=(self._compile,), daemon=True).start()
 
     def _compile(self) -> None:
+        wait(self.first)
         while kernels := self._taken():
             try:
                 _compile_together(kernels)
@@ -89,18 +99,27 @@ class Batches:
                     _compile_alone(kernel)
             for kernel in kernels:
                 kernel.done.set()
+            with self._lock:
+                self._compiling -= 1
 
     def _taken(self) -> list[Kernel]:
-        """This compiler's share of what waits; nothing ends it."""
+        """This compiler's share of what waits, as large as those of others that compile nothing; nothing ends it."""
         with self._lock:
-            free = 1 + max(0, self.most - self._running)
-            count = -(-len(self._waiting) // free)
+            count = _share([len(kernel.source) for kernel in self._waiting], self.most - self._compiling)
             kernels, self._waiting = self._waiting[:count], self._waiting[count:]
             if kernels:
+                self._compiling += 1
                 self._start()
             else:
                 self._running -= 1
         return kernels
+
+
+def _share(lengths: Sequence[int], compilers: int) -> int:
+    """How many of the first kernels are one compiler's: by length of their sources, and worth to start a compiler."""
+    share = max(sum(lengths) / max(1, compilers), _WORTH_A_COMPILER)
+    sums = list(accumulate(lengths, initial=0))
+    return sum(before < share for before in sums[:-1])
 
 
 class _Library(CppPythonBindingsCodeCache):

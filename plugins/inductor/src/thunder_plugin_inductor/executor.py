@@ -13,6 +13,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.passes.proxies import written_inputs
 from thunder_plugin_inductor.fusible import can_fuse
 from thunder_plugin_inductor.options import InductorOptions
+from thunder_plugin_inductor.templates import parsed_when_used
 from thunder_plugin_inductor.writes import can_write
 
 
@@ -41,7 +42,7 @@ class InductorExecutor(FusionExecutor):
 
     def can_fuse(self, bound: BoundSymbol) -> bool | str:
         """Whether Inductor makes a kernel of the line. Asked of its core-ATen operators."""
-        return can_fuse(bound, self.options.matmul == "inside")
+        return can_fuse(bound, self.options)
 
     def can_write(self, bound: BoundSymbol) -> bool | str:
         """Whether Inductor makes a store of the line that does not copy the rest of the memory."""
@@ -53,8 +54,8 @@ class InductorExecutor(FusionExecutor):
 
     def fuse_all(self, regions: Sequence[Trace]) -> Sequence[Callable[..., Sequence[Any]] | str]:
         """Compile the regions; their kernels are compiled at the same time."""
-        from thunder_plugin_inductor.compilation import compile_regions
-
+        with parsed_when_used():
+            from thunder_plugin_inductor.compilation import compile_regions
         return compile_regions(regions, self.options)
 
     def artifact_key(self) -> str:

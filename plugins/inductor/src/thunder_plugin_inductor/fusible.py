@@ -18,14 +18,17 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.passes.operations import restride, strided_view, strided_write
 from thunder_core.passes.proxies import is_view
 from thunder_plugin_inductor.compilers import missing_compiler
+from thunder_plugin_inductor.options import InductorOptions
 from thunder_plugin_inductor.settings import settings_text
+from thunder_plugin_inductor.templates import parsed_when_used
 
 _PLAIN = Context(grad_enabled=False, inference=False)
 BY_STRIDES: Final = "it goes to memory by strides, and Inductor chooses other ones for values inside of its regions"
 _BY_STRIDES: Final = (torch.as_strided, torch.Tensor.as_strided, strided_view, strided_write)
+_answers: Final[dict[tuple[Any, str], str]] = {}
 
 
-def can_fuse(bound: BoundSymbol, matmul_inside: bool) -> bool | str:
+def can_fuse(bound: BoundSymbol, options: InductorOptions) -> bool | str:
     """True, or why the line cannot be in a region."""
     tensors = [proxy for proxy in (*bound.inputs(), *bound.outputs()) if isinstance(proxy, TensorProxy)]
     reason = unsuitable(tensors)
@@ -42,7 +45,7 @@ def can_fuse(bound: BoundSymbol, matmul_inside: bool) -> bool | str:
     except LoweringError as error:
         return f"it has no core-ATen form: {error.problem}"
     for part in parts:
-        reason = _unfusible_operator(part.symbol.target, matmul_inside)
+        reason = _unfusible_operator(part.symbol.target, options, tensors[0].device.type)
         if reason is not None:
             return reason
     return True
@@ -61,18 +64,29 @@ def unsuitable(tensors: list[TensorProxy]) -> str | None:
     return missing_compiler(next(iter(devices)).type)
 
 
-@cache
-def _unfusible_operator(operator: Any, matmul_inside: bool) -> str | None:
+def _unfusible_operator(operator: Any, options: InductorOptions, device: str) -> str | None:
+    known = _answers.get((operator, options.matmul))
+    if known is None:
+        known = _answers[operator, options.matmul] = _kept_answer(operator, options, device)
+    return known or None
+
+
+def _kept_answer(operator: Any, options: InductorOptions, device: str) -> str:
+    """Why Inductor makes no kernel of the operator; empty if it does."""
     table = kept_table(_table_key()) if getattr(operator, "namespace", None) in ("aten", "prims") else None
-    question = f"{operator}, matmul {'inside' if matmul_inside else 'outside'}"
+    question = f"{operator}, matmul {options.matmul}"
     known = None if table is None else table.get(question)
     if known is None:
-        from thunder_plugin_inductor.operators import refusal
+        if device == "cpu":  # where operators are new, kernels will be
+            from thunder_plugin_inductor.preparation import preparation
 
-        known = (refusal(operator, matmul_inside) or "").encode()
+            preparation(options)
+        with parsed_when_used():
+            from thunder_plugin_inductor.operators import refusal
+        known = (refusal(operator, options.matmul == "inside") or "").encode()
         if table is not None:
             table.put(question, known)
-    return known.decode() or None
+    return known.decode()
 
 
 @cache

@@ -13,6 +13,7 @@ from torch._inductor.async_compile import AsyncCompile, get_compile_threads
 from torch._inductor.triton_bundler import TritonBundler
 
 from thunder_plugin_inductor.cpp_batches import Batches, Kernel
+from thunder_plugin_inductor.preparation import Preparation
 
 _lock = threading.Lock()
 
@@ -37,11 +38,11 @@ class Kernels:
 
 
 @contextmanager
-def without_waiting() -> Iterator[list[Kernels]]:
+def without_waiting(prepared: Preparation | None) -> Iterator[list[Kernels]]:
     """Inside, modules that Inductor makes in this thread do not wait for their kernels; these are in the list instead.
 
     C++ kernels are compiled in batches, beside this thread: on one core less than Inductor would take, and on all of
-    them once this thread is done.
+    them once this thread is done. They wait for what is ``prepared``.
     Triton kernels are compiled by a pool of processes if it runs already, and otherwise one by one in this process: as
     Inductor does it. Measured on an H200 with the 11 regions of TinyLlama, to wait until the processes have imported
     PyTorch takes twice as long as that.
@@ -49,7 +50,7 @@ def without_waiting() -> Iterator[list[Kernels]]:
     owner = threading.get_ident()
     found: list[Kernels] = []
     wait, alone = AsyncCompile.wait, AsyncCompile.cpp_pybinding
-    batches = Batches(max(1, get_compile_threads() - 1))
+    batches = Batches(get_compile_threads(), later=1, first=() if prepared is None else (prepared.headers,))
 
     def note(self: AsyncCompile, scope: dict[str, Any]) -> None:
         if threading.get_ident() == owner:
@@ -68,7 +69,7 @@ def without_waiting() -> Iterator[list[Kernels]]:
         mock.patch.object(AsyncCompile, "cpp_pybinding", cpp_pybinding),
     ):
         yield found
-        batches.allow(get_compile_threads())
+        batches.allow_all()
 
 
 @contextmanager

@@ -1,0 +1,52 @@
+"""What is done before kernels need it, and what is not done before somebody does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from thunder_plugin_inductor import fusible, preparation
+from thunder_plugin_inductor.options import InductorOptions
+from thunder_plugin_inductor.templates import parsed_when_used
+
+KERNEL = '#include <torch/csrc/inductor/cpp_prefix.h>\nextern "C" void kernel(float* out) { out[0] = 5; }\n'
+
+
+@pytest.mark.needs_compiler
+def test_headers_are_those_of_kernels() -> None:
+    """No kernel looks for them again."""
+    from torch._inductor import codecache
+
+    prepared = preparation.preparation(InductorOptions())
+    assert prepared is preparation.preparation(InductorOptions())
+    assert prepared.headers.result() is None
+    looked: Any = codecache._precompile_header.cache_info
+    before = looked().misses
+    codecache.CppPythonBindingsCodeCache.load_pybinding(["float*"], KERNEL)
+    assert (before > 0, looked().misses) == (True, before)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_first_operator_starts_it(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    started: list[InductorOptions] = []
+    options = InductorOptions(smallest=1)
+    monkeypatch.setattr(preparation, "preparation", started.append)
+    monkeypatch.setattr(fusible, "_answers", {})
+    for _ in range(2):
+        assert fusible._unfusible_operator(torch.ops.aten.exp.default, options, device) is None
+    assert started == ([options] if device == "cpu" else [])
+
+
+def test_templates_are_parsed_when_they_are_used() -> None:
+    jinja2 = pytest.importorskip("jinja2")
+    from torch._inductor.codegen.common import KernelTemplate
+
+    parse = KernelTemplate._template_from_string
+    with parsed_when_used():
+        good, bad = map(KernelTemplate._template_from_string, ("{{ one }} is {% if one %}set{% endif %}", "{% if %}"))
+    assert KernelTemplate._template_from_string is parse
+    assert good.render(one=1) == good.render(one=1) == "1 is set"
+    with pytest.raises(jinja2.TemplateSyntaxError):
+        bad.render()
