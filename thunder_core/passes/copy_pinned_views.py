@@ -34,14 +34,19 @@ class CopyPinnedViews(TracePass):
 
     def run(self, trace: Trace) -> Trace:
         """The trace with copies; inputs and output stay as they are."""
-        if not any(Tag.ATTENTION in bound.symbol.tags for bound in trace.symbols):
+        if not any(map(_keeps_arguments, trace.symbols)):
             return trace
         memories, fresh = _Memories.of(trace), FreshValues.of(trace)
         symbols: list[BoundSymbol] = []
         for bound in trace.symbols:
-            pinned = memories.pinned_by(bound) if Tag.ATTENTION in bound.symbol.tags else ()
+            pinned = memories.pinned_by(bound) if _keeps_arguments(bound) else ()
             symbols.extend(_rewritten(bound, pinned, trace, fresh) if any(pinned) else (bound,))
         return trace.with_symbols(symbols, self.name) if len(symbols) > len(trace.symbols) else trace
+
+
+def _keeps_arguments(line: BoundSymbol) -> bool:
+    """Whether a line is attention that is differentiated."""
+    return Tag.ATTENTION in line.symbol.tags and any(proxy.requires_grad for proxy in tensor_inputs_of(line))
 
 
 @dataclass(frozen=True)
