@@ -39,11 +39,17 @@ def test_ten_thousand_calls_with_alternating_shapes(grad: bool, jit: Callable[..
                 if grad and index % 10 == 0:
                     result.sum().backward()
 
+    def growth() -> tuple[int, float]:
+        objects, resident = _objects(), _resident()
+        calls(CALLS)
+        return _objects() - objects, _resident() - resident
+
     calls(CALLS // 10)
-    objects, resident = _objects(), _resident()
-    calls(CALLS)
-    assert _objects() - objects < 100
-    assert _resident() - resident < 8, "MiB more than after the first calls"
+    # What leaks grows in each round. What the process's other threads and the allocator do (once 11 MiB in one round,
+    # among the other tests) comes in some.
+    rounds = [growth() for _ in range(3)]
+    assert min(objects for objects, _ in rounds) < 100
+    assert min(resident for _, resident in rounds) < 8, "MiB more after each 10,000 calls"
 
 
 def test_calls_that_mutate_leave_nothing(jit: Callable[..., Any]) -> None:
