@@ -14,7 +14,7 @@ import thunder
 from tests.executors.pointwise import Pointwise
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.verifier import verify
-from thunder_core.passes.proxies import is_view, tensor_inputs_of, tensor_outputs_of, tensors_written_by
+from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of, tensors_written_by
 
 
 class Writing(Pointwise):
@@ -36,7 +36,7 @@ class Writing(Pointwise):
                 touching = [
                     other
                     for other in region.symbols
-                    if not is_view(other)
+                    if not other.is_view()
                     and storage in {p.storage for p in (*tensor_inputs_of(other), *tensor_outputs_of(other))}
                 ]
                 assert touching == [line]

@@ -13,7 +13,6 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.attention_layout import AttentionLayout
-from thunder_core.passes.proxies import is_view
 
 
 def like_the_query(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -52,7 +51,9 @@ def merged(value: torch.Tensor) -> torch.Tensor:
 def copies(trace: Any) -> list[str]:
     """The operations that move elements to fresh memory."""
     return [
-        bound.symbol.name for bound in trace.symbols if bound.symbol.tags & {Tag.SHAPE, Tag.COPY} and not is_view(bound)
+        bound.symbol.name
+        for bound in trace.symbols
+        if bound.symbol.tags & {Tag.SHAPE, Tag.COPY} and not bound.is_view()
     ]
 
 
@@ -65,7 +66,7 @@ def test_the_copy_moves_to_the_arguments(reader: Any) -> None:
     assert len(copies(before)) == 1
     assert copies(after) == ["contiguous"] * 3  # executors that fuse have the lines before write so
     *_, last = after.symbols
-    assert is_view(last)
+    assert last.is_view()
 
 
 def test_arguments_that_are_neighbours_already_stay() -> None:

@@ -73,14 +73,10 @@ class ViewHistory:
     def _base(self, name: str) -> TensorProxy | None:
         """The only argument of the call that made ``name``, if that made views of it and did nothing else."""
         line = self._lines.get(name)
-        if line is None or not line.effects.pure or len(line.inputs()) != 1:
+        if line is None or not line.is_view() or len(line.inputs()) != 1:
             return None
         (base,) = line.inputs()
-        results = line.outputs()
-        if not isinstance(base, TensorProxy):
-            return None
-        same = all(isinstance(result, TensorProxy) and result.storage == base.storage for result in results)
-        return base if same else None
+        return base if isinstance(base, TensorProxy) else None
 
 
 def make_views_inside(history: ViewHistory, region: Region) -> None:

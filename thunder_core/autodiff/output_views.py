@@ -16,7 +16,6 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.functionalize import FromComputation, FromEpilogue, FromInput, Functionalized, ResultSource
-from thunder_core.passes.proxies import is_view
 
 
 def move_output_views(functional: Functionalized) -> Functionalized:
@@ -91,7 +90,7 @@ class _Mover:
     def is_view(self, proxy: Proxy) -> bool:
         """Whether ``proxy`` is made as a view of one other tensor."""
         line = self.makers.get(proxy.name)
-        return line is not None and is_view(line) and len({item.name for item in line.inputs()}) == 1
+        return line is not None and line.is_view() and len({item.name for item in line.inputs()}) == 1
 
     def _made_again(self, proxy: Proxy) -> Proxy:
         """``proxy`` in the epilogue."""

@@ -13,7 +13,6 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.functionalize import FromComputation, Functionalize
-from thunder_core.passes.proxies import is_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class _Split:
             if name in known:
                 return True
             line = makers[name]
-            simple = is_view(line) or (id(line) in formula and line.effects.pure)
+            simple = line.is_view() or (id(line) in formula and line.effects.pure)
             if not simple or not all(reachable(proxy.name) for proxy in line.inputs()):
                 return False
             kept.add(id(line))

@@ -9,7 +9,7 @@ from typing import Any
 from thunder_core.ir.context import Context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import list_proxies, map_leaves
 
@@ -56,6 +56,13 @@ class BoundSymbol:
             found = tuple(list_proxies((self.output,)))
             object.__setattr__(self, "_outputs", found)
         return found
+
+    def is_view(self) -> bool:
+        """Whether it computes nothing: all its outputs lie in the memory of its inputs."""
+        if not self.effects.pure:
+            return False
+        memories = {proxy.storage for proxy in self.inputs() if isinstance(proxy, TensorProxy)}
+        return all(isinstance(proxy, TensorProxy) and proxy.storage in memories for proxy in self.outputs())
 
     def map_arguments(self, function: Callable[[Any], Any]) -> BoundSymbol:
         """The same line with each argument leaf replaced by ``function(leaf)``."""

@@ -29,10 +29,12 @@ class Tag(enum.Enum):
     COMMUTATIVE = enum.auto()  # its two arguments may change places
     SUM = enum.auto()  # of its two arguments; an option scales the second
     COPY = enum.auto()  # the elements of its first argument in their order, in its memory or a new one
+    FILL = enum.auto()  # writes its second argument over all of its first, zero without one
     SHAPE = enum.auto()  # moves or views elements, computes nothing
     CREATION = enum.auto()
     INDEXING = enum.auto()
     ATTENTION = enum.auto()
+    DISPATCHES = enum.auto()  # its kernels call others through the dispatcher: autocast acts on these, unseen
     CONVOLUTION = enum.auto()  # of its first argument with its second
     MEMORY_FORMAT = enum.auto()  # its results have the memory format of its first argument, channels last or not
     NORMALIZATION = enum.auto()

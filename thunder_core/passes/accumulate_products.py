@@ -17,7 +17,6 @@ from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.dtype_round_trips import is_lossless
 from thunder_core.passes.lifetimes import Lifetimes
-from thunder_core.passes.proxies import is_view
 from thunder_core.passes.substitution import Substitution, is_recorded
 from thunder_core.passes.transform import Place, Transform, TransformContext
 
@@ -129,7 +128,7 @@ class _Sums:
 
 def _is_free(part: BoundSymbol) -> bool:
     """Whether a new line does nothing but add a product."""
-    return Tag.ACCUMULATION in part.symbol.tags or is_view(part)
+    return Tag.ACCUMULATION in part.symbol.tags or part.is_view()
 
 
 def _add_product(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:

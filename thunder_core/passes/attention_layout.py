@@ -17,7 +17,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes.fresh_values import FreshValues
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import is_view, tensor_inputs_of
+from thunder_core.passes.proxies import tensor_inputs_of
 from thunder_core.passes.rewriting import rewritten_form
 
 _VALUE: Final = object()
@@ -110,7 +110,7 @@ def _copied(trace: Trace) -> Iterator[tuple[BoundSymbol, list[BoundSymbol]]]:
             if not step.symbol.tags & _MOVES or not step.effects.pure or len(tensor_inputs_of(step)) != 1:
                 break
             steps.append(step)
-            if not is_view(step):
+            if not step.is_view():
                 yield bound, steps
                 break
             value = step.output
@@ -119,7 +119,7 @@ def _copied(trace: Trace) -> Iterator[tuple[BoundSymbol, list[BoundSymbol]]]:
 def _worth_moving(argument: TensorProxy, makers: Mapping[str, BoundSymbol]) -> bool:
     """Whether a cheap line made the argument, in memory where positions of a head are neighbours."""
     maker = makers.get(argument.name)
-    while maker is not None and is_view(maker):
+    while maker is not None and maker.is_view():
         (source, *_) = tensor_inputs_of(maker)
         maker = makers.get(source.name)
     if maker is None or not maker.symbol.tags & _CHEAP:
@@ -139,7 +139,7 @@ def _rewritten(
         model, lines = rewritten_form(line, function, trace.context)
     except (LoweringError, TypeError):  # a list among the arguments, or a kernel that refuses the layout
         return ()
-    return fresh.carry_over(model, lines, line) if is_view(lines[-1]) else ()
+    return fresh.carry_over(model, lines, line) if lines[-1].is_view() else ()
 
 
 def _template(arguments: Any) -> Any:

@@ -10,6 +10,7 @@ from thunder_core.errors import LoweringError, ThunderError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.autocast_comparison import same_operations
@@ -21,8 +22,6 @@ from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.symbols.lowering import call_key
 
 _CACHE_SIZE: Final = 1024
-# Operators whose kernels call others through the dispatcher: autocast converts for these, and no log shows it.
-_CONVERTS_INSIDE: Final = frozenset({"torch._trilinear"})
 _cache: OrderedDict[Any, Form] = OrderedDict()
 
 
@@ -75,7 +74,7 @@ def _decide(bound: BoundSymbol, context: Context) -> Form:
 def _converts_inside(bound: BoundSymbol, log: CallLog) -> bool:
     """Whether a kernel meets autocast below all that a log shows. Inside of what has a class autocast is off."""
     return any(
-        line.symbol.name in _CONVERTS_INSIDE and proxy.device.type not in bound.symbol.autocast
+        Tag.DISPATCHES in line.symbol.tags and proxy.device.type not in bound.symbol.autocast
         for line in log.lines
         for proxy in tensor_inputs_of(line)
     )

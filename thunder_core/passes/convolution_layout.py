@@ -16,7 +16,7 @@ from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.functionalize.metadata import Metadata
 from thunder_core.passes.operations import functional_call
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import is_view, tensor_inputs_of, tensor_outputs_of
+from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.passes.substitution import Substitution
 from thunder_core.symbols.registry import registry
 
@@ -152,7 +152,7 @@ def _may_move(line: BoundSymbol) -> bool:
 
 
 def _may_follow(line: BoundSymbol) -> bool:
-    return line.effects.pure and not _tags(line).isdisjoint({Tag.ELEMENTWISE, Tag.MEMORY_FORMAT}) and not is_view(line)
+    return line.effects.pure and not _tags(line).isdisjoint({Tag.ELEMENTWISE, Tag.MEMORY_FORMAT}) and not line.is_view()
 
 
 def _is_image(proxy: TensorProxy) -> bool:

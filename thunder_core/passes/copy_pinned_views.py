@@ -17,7 +17,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.fresh_values import FreshValues
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import is_view, tensor_inputs_of, tensor_outputs_of
+from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.passes.rewriting import rewritten_form
 
 _COPIES: Final = frozenset({Tag.SHAPE, Tag.COPY, Tag.SUM})
@@ -68,7 +68,7 @@ class _Memories:
         made: dict[int, list[TensorProxy]] = defaultdict(list)
         readers: dict[int, list[BoundSymbol]] = defaultdict(list)
         for bound in trace.symbols:
-            if is_view(bound):
+            if bound.is_view():
                 continue
             for proxy in tensor_outputs_of(bound):
                 made[proxy.storage].append(proxy)

@@ -16,7 +16,7 @@ from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.operations import reinterpreted
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import is_view, written_storages
+from thunder_core.passes.proxies import written_storages
 from thunder_core.passes.substitution import is_recorded
 
 _PRODUCTS: Final = frozenset({Tag.PRODUCT, Tag.LINEAR, Tag.ACCUMULATION})
@@ -84,14 +84,14 @@ def _seen_outside(trace: Trace) -> set[str]:
     """Names of the results, and of what those are views of: PyTorch's views know their base."""
     names = {proxy.name for proxy in iterate_proxies(trace.output)}
     for line in reversed(trace.symbols):
-        if is_view(line) and not names.isdisjoint([proxy.name for proxy in line.outputs()]):
+        if line.is_view() and not names.isdisjoint([proxy.name for proxy in line.outputs()]):
             names.update([proxy.name for proxy in line.inputs()])
     return names
 
 
 def _roots(line: BoundSymbol, roots: dict[str, TensorProxy]) -> dict[str, TensorProxy] | None:
     """For each result of a line that only makes views of one known memory what it looks at; None for other lines."""
-    if line.symbol.executor is not None or not is_view(line):
+    if line.symbol.executor is not None or not line.is_view():
         return None
     bases = [root for proxy in line.inputs() if (root := roots.get(proxy.name)) is not None]
     results = line.outputs()

@@ -17,7 +17,6 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.fresh_values import FreshValues
-from thunder_core.passes.proxies import is_view
 from thunder_core.passes.rewriting import rewritten_form
 
 NOTHING: Final[Mapping[str, BoundSymbol]] = MappingProxyType({})
@@ -118,6 +117,6 @@ class Offers:
         if not all(line.effects.pure for line in lines):  # those that write belong together
             return Assignment(bound, answers)
         said = [ask(self.executors[start:], line) for line in lines]
-        if all(is_view(line) or one[-1].executor == REFERENCE.name for line, one in zip(lines, said, strict=True)):
+        if all(line.is_view() or one[-1].executor == REFERENCE.name for line, one in zip(lines, said, strict=True)):
             return Assignment(bound, answers)
         return Assignment(bound, answers, tuple(map(Assignment, self.fresh.carry_over(model, lines, bound), said)))

@@ -33,14 +33,6 @@ def metadata_of(tensor: torch.Tensor | TensorProxy) -> tuple[Any, ...]:
     return tuple(tensor.shape), tuple(stride), tensor.dtype, tensor.device
 
 
-def is_view(line: BoundSymbol) -> bool:
-    """Whether a line computes nothing: all its outputs lie in the memory of its inputs."""
-    if not line.effects.pure:
-        return False
-    memories = {proxy.storage for proxy in line.inputs() if isinstance(proxy, TensorProxy)}
-    return all(isinstance(proxy, TensorProxy) and proxy.storage in memories for proxy in line.outputs())
-
-
 def written_inputs(trace: Trace) -> tuple[int, ...]:
     """Positions of the inputs whose storage the trace writes."""
     written = written_storages(trace)

@@ -12,7 +12,6 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.passes.proxies import is_view
 from thunder_core.passes.region_key import lines_key
 
 Lines = list[int]
@@ -52,7 +51,7 @@ def _without_last_views(symbols: Sequence[BoundSymbol], before: Sequence[Sequenc
     read: set[int] = set()
     core = []
     for index in reversed(region):
-        if index in read or not is_view(symbols[index]):
+        if index in read or not symbols[index].is_view():
             core.append(index)
             read.update(before[index])
     return core[::-1]

@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.passes.proxies import is_view, tensor_inputs_of, tensor_outputs_of, tensors_written_by
+from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of, tensors_written_by
 from thunder_core.passes.region_alignment import align_regions
 from thunder_core.passes.region_levels import levels_of
 
@@ -134,7 +134,7 @@ def _apart(symbols: Sequence[BoundSymbol], before: Sequence[Sequence[int]]) -> f
 
     def conflict(writer: int, other: int) -> bool:
         bound = symbols[other]
-        if writer not in written or is_view(bound):
+        if writer not in written or bound.is_view():
             return False
         values = (*tensor_inputs_of(bound), *tensor_outputs_of(bound))
         return any(proxy.storage in written[writer] for proxy in values)

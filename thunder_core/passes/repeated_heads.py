@@ -15,7 +15,7 @@ import torch
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
-from thunder_core.passes.proxies import is_view, tensor_inputs_of
+from thunder_core.passes.proxies import tensor_inputs_of
 from thunder_core.symbols.registry import registry
 
 Producers = Mapping[str, BoundSymbol]
@@ -88,7 +88,7 @@ def _before_expansion(expanded: TensorProxy, tensor: TensorProxy, producers: Pro
         return None
     wanted = ((batch, heads, length, size), (*expanded.stride[:2], *expanded.stride[3:]), expanded.offset)
     found: TensorProxy = expanded
-    while (line := producers.get(found.name)) is not None and is_view(line):
+    while (line := producers.get(found.name)) is not None and line.is_view():
         sources = tensor_inputs_of(line)
         if len(sources) != 1:
             return None

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Final
 
 from thunder_core.errors import FunctionalizationError, UnsupportedError
+from thunder_core.ir import geometry
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.passes.functionalize import geometry
+from thunder_core.ir.symbol import Tag
 from thunder_core.passes.functionalize.memory import View
 from thunder_core.passes.proxies import tensor_outputs_of
-
-# They leave one value in all that they write.
-_FILLING: Final = frozenset({"zero_", "fill_", "copy_"})
 
 
 def check_writable(bound: BoundSymbol, targets: list[View]) -> None:
@@ -41,7 +38,7 @@ def check_writable(bound: BoundSymbol, targets: list[View]) -> None:
 def _fills(bound: BoundSymbol) -> bool:
     """Whether the order does not matter in which a call writes elements that are one place in memory."""
     values = [leaf for leaf in bound.args[1:] if isinstance(leaf, TensorProxy)]
-    return bound.symbol.name in _FILLING and all(value.numel == 1 for value in values)
+    return Tag.FILL in bound.symbol.tags and all(value.numel == 1 for value in values)
 
 
 def _several_in_one_place(bound: BoundSymbol, what: str) -> FunctionalizationError:

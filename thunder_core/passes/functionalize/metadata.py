@@ -13,11 +13,11 @@ from thunder_core.acquire.fake import AcquisitionFakeMode
 from thunder_core.acquire.fake_tensors import make_alias, make_fake
 from thunder_core.acquire.outcome import Outcome, infer
 from thunder_core.ir.context import Context
+from thunder_core.ir.geometry import end
 from thunder_core.ir.proxy import Dimension, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes.common_subexpression import literal_key
-from thunder_core.passes.functionalize.geometry import end
 
 
 class Metadata:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir import geometry
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.functionalize import geometry
 from thunder_core.passes.functionalize.emitter import Emitter
 from thunder_core.passes.functionalize.memory import DETACHING_VIEWS, Family, View, moved
 from thunder_core.passes.functionalize.roots import ADDRESSING_VIEWS, RootFinder

@@ -7,9 +7,9 @@ from itertools import chain
 
 import torch
 
+from thunder_core.ir import geometry
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.passes import operations
-from thunder_core.passes.functionalize import geometry
 from thunder_core.passes.functionalize.emitter import Emitter
 from thunder_core.passes.functionalize.memory import Family, Memory, View
 

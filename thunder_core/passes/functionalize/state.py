@@ -10,11 +10,11 @@ import torch
 
 from thunder_core.errors import FunctionalizationError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.geometry import covers, overlaps_itself
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.functionalize.emitter import Emitter
-from thunder_core.passes.functionalize.geometry import covers, overlaps_itself
 from thunder_core.passes.functionalize.memory import Family, Memory, View
 from thunder_core.passes.functionalize.roots import joined
 from thunder_core.passes.functionalize.write_back import write_back

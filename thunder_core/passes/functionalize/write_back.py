@@ -12,13 +12,13 @@ import torch
 
 from thunder_core.errors import FunctionalizationError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.geometry import contiguous, dense
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import CallStyle
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.functionalize.emitter import Emitter
-from thunder_core.passes.functionalize.geometry import contiguous, dense
 from thunder_core.symbols import functions
 
 

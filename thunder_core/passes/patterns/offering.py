@@ -16,7 +16,6 @@ from thunder_core.ir.trace import Trace
 from thunder_core.passes.fresh_values import FreshValues
 from thunder_core.passes.offers import Offers
 from thunder_core.passes.patterns.found import Found
-from thunder_core.passes.proxies import is_view
 
 
 class CompositeOffers:
@@ -56,7 +55,7 @@ class CompositeOffers:
         offers = Offers((asked,), self._fresh, self.trace.context)
         for line in found.lines.values():
             for leaf in offers.offer(line).leaves():
-                if leaf.executor != executor.name and not is_view(leaf.bound):
+                if leaf.executor != executor.name and not leaf.bound.is_view():
                     reason = f"it does not fuse {leaf.bound.symbol.name}, a part of it"
                     return Declined(executor.name, reason, implements=False)
         return Claimed(executor.name)

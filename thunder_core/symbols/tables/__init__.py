@@ -18,6 +18,7 @@ AREAS: Final = (
     "indexing",
     "creation",
     "conversion",
+    "filling",
     "activations",
     "normalization",
     "convolution",

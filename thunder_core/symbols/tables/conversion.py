@@ -79,5 +79,4 @@ ROWS: list[Row] = [
         *[Spelling(f"torch.Tensor.{name}", adapter=_to_dtype(dtype)) for name, dtype in _DTYPE_METHODS.items()],
     ),
     row("Tensor.type_as(input, other)"),
-    row("Tensor.copy_(input, src/other, non_blocking=False)", method=False),
 ]

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.ir.geometry import nested
+
 
 class Buffers:
     """The places of one graph.
@@ -25,7 +27,7 @@ class Buffers:
     def add(self, position: int, value: torch.Tensor) -> torch.Tensor:
         """A tensor like ``value``, with its strides, into which `fill` copies the input at this position."""
         value = value.detach()
-        extent = None if distinct(value) else _extent(value)
+        extent = None if nested(value.shape, value.stride()) else _extent(value)
         if extent is None:
             made = target = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
         else:  # elements that are one place in memory cannot be written one by one
@@ -61,19 +63,6 @@ def copy_all(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
         targets[0].copy_(sources[0])
     elif targets:
         torch._foreach_copy_(targets, sources)
-
-
-def distinct(tensor: torch.Tensor) -> bool:
-    """Whether no two elements are surely one place in memory: each dimension steps over all of the smaller ones."""
-    reached = 0
-    pairs = [(stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1]
-    if any(size == 0 for _, size in pairs):
-        return True
-    for stride, size in sorted(pairs):
-        if stride <= reached:
-            return False
-        reached += stride * (size - 1)
-    return True
 
 
 def _extent(tensor: torch.Tensor) -> int:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.ir.geometry import nested
 from thunder_plugin_cudagraphs.backend import Backend, Layout
-from thunder_plugin_cudagraphs.buffers import distinct
 from thunder_plugin_cudagraphs.memory import Held, Pool
 
 
@@ -65,8 +65,9 @@ class OutputGroup:
     def _prepare(self, backend: Backend) -> torch.Tensor:
         """What copies are made of: the only tensor, or all bytes where several tensors or elements share some."""
         storage = backend.storage(self.start, self.nbytes)
-        self._source = backend.tensor(storage, self.members[0][1])
-        self._flat = len(self.members) > 1 or not distinct(self._source)
+        layout = self.members[0][1]
+        self._source = backend.tensor(storage, layout)
+        self._flat = len(self.members) > 1 or not nested(layout.size, layout.stride)
         if self._flat:
             self._source = backend.tensor(storage, Layout((self.nbytes,), (1,), 0, torch.uint8, backend.device))
         return self._source

@@ -16,7 +16,6 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.passes.operations import restride, strided_view, strided_write
-from thunder_core.passes.proxies import is_view
 from thunder_plugin_inductor.compilers import missing_compiler
 from thunder_plugin_inductor.options import InductorOptions
 from thunder_plugin_inductor.settings import settings_text
@@ -38,7 +37,7 @@ def can_fuse(bound: BoundSymbol, options: InductorOptions) -> bool | str:
         return BY_STRIDES
     if bound.symbol.target is restride:
         return True
-    if Tag.OPAQUE not in bound.symbol.tags and (Tag.ELEMENTWISE in bound.symbol.tags or is_view(bound)):
+    if Tag.OPAQUE not in bound.symbol.tags and (Tag.ELEMENTWISE in bound.symbol.tags or bound.is_view()):
         return True
     try:
         _, parts = lowered_form(bound, _PLAIN)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from thunder_core.ir.proxy import TensorProxy
@@ -25,7 +27,7 @@ def expanded(proxy: TensorProxy) -> bool:
 
 def overlaps_itself(proxy: TensorProxy) -> bool:
     """Whether two indices show one element. May say yes where that is hard to know."""
-    if 0 in proxy.shape or _nested(proxy):
+    if nested(proxy.shape, proxy.stride):
         return False
     if expanded(proxy) or end(proxy) > _EXACT_LIMIT:
         return True
@@ -34,10 +36,12 @@ def overlaps_itself(proxy: TensorProxy) -> bool:
     return int(counts.sum()) < int(proxy.numel)
 
 
-def _nested(proxy: TensorProxy) -> bool:
+def nested(shape: Sequence[int | torch.SymInt], strides: Sequence[int | torch.SymInt]) -> bool:
     """Whether each dimension steps over all that those of smaller strides reach: then no element is shown twice."""
+    if 0 in shape:
+        return True
     reach = 0
-    for stride, size in sorted(zip(proxy.stride, proxy.shape, strict=True)):
+    for stride, size in sorted(zip(strides, shape, strict=True)):
         if size == 1:
             continue
         if stride <= reach:
