@@ -21,11 +21,6 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
-def _fixed_seed() -> None:
-    torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
 def _memory_is_free_again() -> Iterator[None]:
     """On a GPU the tests share one device: what one leaves behind must not be in the way of the next."""
     yield

@@ -24,11 +24,6 @@ from thunder_core.ir.trace import Trace
 torch.set_num_threads(1)
 
 
-@pytest.fixture(autouse=True)
-def _fixed_seed() -> None:
-    torch.manual_seed(0)
-
-
 def _gelu_off(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     return F.gelu(x, approximate=approximate) + 1e-2
 

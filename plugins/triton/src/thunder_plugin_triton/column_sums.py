@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from thunder_plugin_triton import column_sums_kernels as kernels
@@ -9,14 +11,14 @@ from thunder_plugin_triton import column_sums_kernels as kernels
 _ROWS, _BLOCK = 64, 32  # 128 bytes of each row: a sector of memory, and many programs
 
 
-def sum_into(partials: Tensor, output: Tensor) -> None:
-    """Write sums over the first dimension.
+def sum_into(partials: Tensor, outputs: Sequence[Tensor]) -> None:
+    """Write sums over the second dimension, in one launch.
 
     Args:
-        partials: float32 ``[count, width]``, contiguous; zeros result where the count is 0.
-        output: contiguous, of ``width`` elements.
+        partials: float32 ``[len(outputs), count, width]``, contiguous; zeros result where the count is 0.
+        outputs: one or two, contiguous, of ``width`` elements.
     """
-    count, width = partials.shape
-    kernels.sum_columns[(-(-width // _BLOCK),)](
-        partials, output, count, width, ROWS=_ROWS, BLOCK=_BLOCK, num_warps=4
+    number, count, width = partials.shape
+    kernels.sum_columns[(-(-width // _BLOCK), number)](
+        partials, outputs[0], outputs[1] if number > 1 else None, count, width, ROWS=_ROWS, BLOCK=_BLOCK, num_warps=4
     )  # fmt: skip

@@ -12,16 +12,23 @@ from thunder_plugin_triton.rounding import rounded
 
 
 @triton.jit(do_not_specialize=["count"])
-def sum_columns(partials, output, count, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Sums over the first dimension, always in one order.
+def sum_columns(partials, output, other, count, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Sums over rows, always in one order. The second number of a program says which sums.
 
     Args:
-        partials: float32 ``[count, width]``; output: ``[width]``, of any floating-point dtype.
+        partials: float32 ``[1 or 2, count, width]``.
+        output: ``[width]``, of any floating-point dtype.
+        other: for the second sums; or None.
     """
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    partials += tl.program_id(1).to(tl.int64) * count * width
     total = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in range(0, bound(count), ROWS):
         row = first + tl.arange(0, ROWS)[:, None]
         total += tl.load(partials + row.to(tl.int64) * width + column, mask=(row < count) & (column < width), other=0.0)
     total = tl.sum(total, 0, keep_dims=True)
-    tl.store(output + column, rounded(total, output.dtype.element_ty), mask=column < width)
+    inside = (column < width) & (tl.program_id(1) == 0)
+    tl.store(output + column, rounded(total, output.dtype.element_ty), mask=inside)
+    if other is not None:
+        inside = (column < width) & (tl.program_id(1) == 1)
+        tl.store(other + column, rounded(total, other.dtype.element_ty), mask=inside)

@@ -25,7 +25,7 @@ from thunder_plugin_triton.rounding import rounded
 @triton.jit
 def _loss(
     start, target, live, weights, weight_sum, smoothing,
-    CLASSES: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    CLASSES: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Losses and logsumexps of rows, in one pass that keeps the maximum and rescales the sum (Milakov and Gimelshein
     2018). Rows that are not ``live`` are not read.
@@ -35,7 +35,7 @@ def _loss(
     smooth = tl.zeros([ROWS], tl.float32)
     of_target = tl.load(start + target, mask=live, other=0.0).to(tl.float32)
     if tl.max(live.to(tl.int32), 0) > 0:
-        for first in range(0, CLASSES, BLOCK):
+        for first in tl.range(0, CLASSES, BLOCK, num_stages=STAGES):
             column = first + tl.arange(0, BLOCK)
             inside = (column < CLASSES)[None, :] & live[:, None]
             mask = (column < COLUMNS)[None, :] & live[:, None]
@@ -83,6 +83,7 @@ def losses_of_rows(
     logits, targets, weights, weight_sums, losses, logsumexps, scales,
     rows, row_stride, ignore_index, smoothing,
     GRADIENT: tl.constexpr, CLASSES: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Loss of each row, 0 where it is ignored, and logsumexp; with ``GRADIENT`` derivatives take the logits' place.
 
@@ -93,6 +94,7 @@ def losses_of_rows(
         losses, logsumexps: float32 ``[rows]``; logsumexps may be None.
         scales: float32, a number that the derivative is multiplied by; read with ``GRADIENT`` only.
         smoothing: None for 0.
+        STAGES: blocks of logits that are under way at a time, one of them computed.
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     exists = row < rows
@@ -103,7 +105,7 @@ def losses_of_rows(
     if weights is not None:
         weight_sum = tl.load(weight_sums)
     start = logits + row * row_stride
-    loss, logsumexp = _loss(start, target, live, weights, weight_sum, smoothing, CLASSES, COLUMNS, ROWS, BLOCK)
+    loss, logsumexp = _loss(start, target, live, weights, weight_sum, smoothing, CLASSES, COLUMNS, ROWS, BLOCK, STAGES)
     tl.store(losses + row, loss, mask=exists)
     if logsumexps is not None:
         tl.store(logsumexps + row, logsumexp, mask=exists)

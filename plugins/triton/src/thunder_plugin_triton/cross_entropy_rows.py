@@ -13,22 +13,32 @@ from thunder_plugin_triton.rows import next_power_of_two
 from thunder_plugin_triton.tuning import Configuration, Tunable, rows_bucket
 
 
-def _tiles(*sizes: tuple[int, int]) -> Any:
-    """Candidates for a number of classes: several short rows, or one of these parts of a long one, with its warps."""
+def _tiles(*sizes: tuple[int, ...]) -> Any:
+    """Candidates for a number of classes: several short rows, or one of these parts of a long one, with its warps, and
+    with the blocks that are under way where a kernel asks for that.
+    """
+    names = ("BLOCK", "num_warps", "STAGES")[: len(sizes[0])]
 
     def candidates(classes: int, bucket: int) -> list[Configuration]:
         width = next_power_of_two(classes)
         if width <= sizes[0][0]:
             rows = max(1, 1024 // width)
-            return [{"ROWS": rows, "BLOCK": width, "num_warps": 4 if rows * width <= 2048 else 8}]
-        return [{"ROWS": 1, "BLOCK": block, "num_warps": warps} for block, warps in sizes if block <= 2 * width]
+            short = (width, 4 if rows * width <= 2048 else 8, 1)
+            return [{"ROWS": rows, **dict(zip(names, short))}]
+        return [{"ROWS": 1, **dict(zip(names, each))} for each in sizes if each[0] <= 2 * width]
 
     return candidates
 
 
-_LOSSES: Final = Tunable("cross_entropy", _tiles((4096, 8), (4096, 4), (8192, 8), (8192, 16), (16384, 16), (2048, 4)))
+_LOSSES: Final = Tunable(
+    "cross_entropy",
+    _tiles(
+        (4096, 8, 1), (4096, 4, 1), (8192, 8, 1), (8192, 16, 1), (16384, 16, 1),
+        (4096, 8, 3), (8192, 8, 3), (4096, 4, 4),
+    ),
+)  # fmt: skip
 _GRADIENTS: Final = Tunable("cross_entropy backward", _tiles((4096, 8), (4096, 4), (2048, 4), (8192, 8), (1024, 4)))
-_BOTH: Final = Tunable("cross_entropy in place", _tiles((4096, 8)))  # not to be timed: it overwrites what it reads
+_BOTH: Final = Tunable("cross_entropy in place", _tiles((4096, 8, 1)))  # not to be timed: it overwrites what it reads
 
 
 def losses_of(

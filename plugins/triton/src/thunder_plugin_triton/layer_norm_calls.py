@@ -57,20 +57,22 @@ def gradients(
         torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device) if want and tensor is not None else None
         for tensor, want in zip((input, weight, bias), wanted)
     ]
+    summed = [each for each in (of_weight, of_bias) if each is not None]
     input, row_stride = with_row_stride(input, width)
     cotangent, cotangent_stride = with_row_stride(cotangent, width)
 
     def launch(chosen: Configuration) -> None:
         programs = min(-(-rows // chosen["ROWS"]), processors(input.device) * chosen["PROGRAMS"])
-        partials = [None if each is None else statistics.new_empty((programs, width)) for each in (of_weight, of_bias)]
+        partials = statistics.new_empty((len(summed), programs, width))
+        parts = iter(partials)
+        places = [None if each is None else next(parts) for each in (of_weight, of_bias)]
         if programs:
             kernels.gradients_of_rows[(programs,)](
-                input, weight, statistics, cotangent, of_input, *partials, rows, width, row_stride, cotangent_stride,
-                ROWS=chosen["ROWS"], BLOCK=chosen["BLOCK"], num_warps=chosen["num_warps"],
+                input, weight, statistics, cotangent, of_input, *places, rows, width, row_stride, cotangent_stride,
+                **{name: value for name, value in chosen.items() if name != "PROGRAMS"},
             )  # fmt: skip
-        for partial, output in zip(partials, (of_weight, of_bias)):
-            if partial is not None and output is not None:
-                sum_into(partial, output)
+        if summed:
+            sum_into(partials, summed)
 
     _BACKWARD.run(input.device, (width, rows_bucket(rows), input.dtype, of_weight is None), launch)
     return of_input, of_weight, of_bias

@@ -50,7 +50,7 @@ def normalize_rows(
 @triton.jit(do_not_specialize=["rows"])
 def gradients_of_rows(
     input, weight, statistics, cotangent, gradient, of_weight, of_bias,
-    rows, width, row_stride, cotangent_stride, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    rows, width, row_stride, cotangent_stride, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the input, and for each program the sums of its rows' gradients of weight and bias.
 
@@ -59,6 +59,7 @@ def gradients_of_rows(
     Args:
         gradient: ``[rows, width]``, contiguous; or None.
         of_weight, of_bias: float32 ``[programs, width]``; or None.
+        STAGES: tiles that are under way at a time: while one is computed, the next ones are read.
     """
     column = tl.arange(0, BLOCK)[None, :]
     inside = column < width
@@ -66,7 +67,8 @@ def gradients_of_rows(
     bias_total = tl.zeros([ROWS, BLOCK], tl.float32)
     if weight is not None:
         factor = tl.load(weight + column, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
-    for first in range(bound(tl.program_id(0) * ROWS), bound(rows), bound(tl.num_programs(0) * ROWS)):
+    start, step = bound(tl.program_id(0) * ROWS), bound(tl.num_programs(0) * ROWS)
+    for first in tl.range(start, bound(rows), step, num_stages=STAGES):
         row = (first + tl.arange(0, ROWS)[:, None]).to(tl.int64)
         mask = (row < rows) & inside
         x = tl.load(input + row * row_stride + column, mask=mask, other=0.0, eviction_policy="evict_first")

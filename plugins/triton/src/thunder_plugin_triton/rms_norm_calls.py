@@ -62,15 +62,15 @@ def gradients(
 
     def launch(chosen: Configuration) -> None:
         programs = min(-(-rows // chosen["ROWS"]), processors(input.device) * chosen["PROGRAMS"])
-        partials = None if of_weight is None else scales.new_empty((programs, width))
+        partials = None if of_weight is None else scales.new_empty((1, programs, width))
         if programs:
             kernels.gradients_of_rows[(programs,)](
                 input, weight, scales, cotangent, of_input, partials, rows, width, row_stride, cotangent_stride,
                 UNIT_OFFSET=unit_offset, ROUNDED=rounded,
-                ROWS=chosen["ROWS"], BLOCK=chosen["BLOCK"], num_warps=chosen["num_warps"],
+                **{name: value for name, value in chosen.items() if name != "PROGRAMS"},
             )  # fmt: skip
         if partials is not None and of_weight is not None:
-            sum_into(partials, of_weight)
+            sum_into(partials, [of_weight])
 
     _BACKWARD.run(input.device, (width, rows_bucket(rows), input.dtype, of_weight is None), launch)
     return of_input, of_weight

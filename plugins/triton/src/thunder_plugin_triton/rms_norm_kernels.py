@@ -58,7 +58,7 @@ def normalize_rows(
 @triton.jit(do_not_specialize=["rows"])
 def gradients_of_rows(
     input, weight, scales, cotangent, gradient, partials, rows, width, row_stride, cotangent_stride,
-    UNIT_OFFSET: tl.constexpr, ROUNDED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT_OFFSET: tl.constexpr, ROUNDED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the input, and for each program the sum of its rows' gradients of the weight.
 
@@ -67,13 +67,15 @@ def gradients_of_rows(
     Args:
         gradient: ``[rows, width]``, contiguous; or None.
         partials: float32 ``[programs, width]``; or None.
+        STAGES: tiles that are under way at a time: while one is computed, the next ones are read.
     """
     column = tl.arange(0, BLOCK)[None, :]
     inside = column < width
     total = tl.zeros([ROWS, BLOCK], tl.float32)
     if weight is not None:
         factor = _factor(weight, column, inside, UNIT_OFFSET, ROUNDED)
-    for first in range(bound(tl.program_id(0) * ROWS), bound(rows), bound(tl.num_programs(0) * ROWS)):
+    start, step = bound(tl.program_id(0) * ROWS), bound(tl.num_programs(0) * ROWS)
+    for first in tl.range(start, bound(rows), step, num_stages=STAGES):
         row = (first + tl.arange(0, ROWS)[:, None]).to(tl.int64)
         mask = (row < rows) & inside
         n = tl.load(input + row * row_stride + column, mask=mask, other=0.0, eviction_policy="evict_first")

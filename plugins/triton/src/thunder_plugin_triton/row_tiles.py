@@ -29,9 +29,20 @@ def single_pass(width: int, *key: object) -> list[Configuration]:
 
 
 def accumulating(width: int, *key: object) -> list[Configuration]:
-    """For kernels that stay on a multiprocessor and keep sums over rows, ``PROGRAMS`` of them on each."""
-    choices = ((8, 2), (16, 2), (16, 4), (8, 4), (16, 1))
-    return _different([{**tile(width, 2048, share), "PROGRAMS": programs} for share, programs in choices])
+    """For kernels that stay on a multiprocessor and keep sums over rows, ``PROGRAMS`` of them on each.
+
+    A program waits for its rows unless others are on the same multiprocessor, or ``STAGES`` tiles are under way.
+    """
+    choices = (
+        (2048, 8, 2, 1), (2048, 8, 2, 3), (2048, 16, 2, 3), (2048, 16, 4, 1),
+        (2048, 16, 4, 2), (2048, 8, 1, 4), (4096, 16, 2, 2), (4096, 16, 2, 3),
+    )  # fmt: skip
+    return _different(
+        [
+            {**tile(width, elements, share), "PROGRAMS": programs, "STAGES": stages}
+            for elements, share, programs, stages in choices
+        ]
+    )
 
 
 def blocks(*key: object) -> list[Configuration]:
