@@ -369,6 +369,22 @@ def test_memory_of_an_output_counts():
     assert split(b.joint([y], [d])).bytes_saved == 64
 
 
+def test_what_the_caller_gets_is_saved_instead_of_computed_again():
+    """Both terms of a sum are inputs; but the sum is there, too, and backward reads it once."""
+    b = JointBuilder()
+    x, r, g = b.primal("x", 4, 4), b.primal("r", 4, 4), b.cotangent("g", 4, 4)
+    total = b.call("total", function("torch.add"), x, r)
+    y = b.call("y", SIN, total)
+    b.start_backward()
+    d = b.call("d", MUL, g, b.call("d0", function("torch.cos"), total))
+    for policy in ("none", "cheap", "aggressive"):
+        result = split(b.joint([total, y], [d, d], returned=[0, 1]), policy)
+        assert names(result.saved) == ["total"]
+        assert result.bytes_saved == 0
+    alone = split(b.joint([total, y], [d, d], returned=[1]), "aggressive")
+    assert names(alone.saved) == ["x", "r"]
+
+
 def test_conversion_to_a_wider_type_is_cheap():
     b = JointBuilder()
     w = b.primal("w", BIG, dtype=torch.bfloat16)

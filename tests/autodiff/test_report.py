@@ -45,8 +45,9 @@ def test_sizes() -> None:
     assert training.sources == {"a hand-written rule": 4}
     symbols = {item.symbol: item.lines for item in training.derivatives}
     assert symbols["torch.nn.functional.linear"] == 2
-    # what GELU takes and gives, and what softmax gives
-    assert (training.saved_values, training.saved_bytes) == (3, 4 * (2 * 16 + 2 * 16 + 2 * 4))
+    # what GELU takes and gives
+    assert (training.saved_values, training.saved_bytes) == (2, 4 * (2 * 16 + 2 * 16))
+    assert training.saved_results == 1  # what softmax gives
     assert training.saved_inputs == 2  # x and the second weight
     assert training.forward_lines == 4
     assert training.backward_lines > 4
@@ -105,10 +106,10 @@ def test_text_and_json() -> None:
     report = thunder.explain(compiled)
     text = str(report)
     assert "lines differentiated: 4 by a hand-written rule\n" in text
-    assert "forward of 4 lines keeps 3 values of 288 bytes and 2 inputs for backward of" in text
+    assert "forward of 4 lines keeps 2 values of 256 bytes, 1 result and 2 inputs for backward of" in text
     assert "values computed again in backward: 0 (recompute='cheap')" in text
     training = json.loads(report.to_json())["entries"][0]["training"]
-    assert training["saved_bytes"] == 288
+    assert training["saved_bytes"] == 256
     assert sum(item["lines"] for item in training["derivatives"]) == 4
 
 
@@ -117,10 +118,10 @@ def test_text_of_remarks() -> None:
         DerivativeReport("torch.sin", "a hand-written rule", "", 3),
         DerivativeReport("strange", "eager at run time", "it looks at values", 2),
     )
-    report = TrainingReport(derivatives, 10, 20, 7, 3 << 20, 1, 4, "none")
+    report = TrainingReport(derivatives, 10, 20, 7, 3 << 20, 2, 1, 4, "none")
     assert report.lines() == (
         "lines differentiated: 3 by a hand-written rule, 2 by eager at run time",
         "  2 x strange by eager at run time, since it looks at values",
-        "forward of 10 lines keeps 7 values of 3.0 MiB and 1 inputs for backward of 20 lines",
+        "forward of 10 lines keeps 7 values of 3.0 MiB, 2 results and 1 input for backward of 20 lines",
         "values computed again in backward: 4 (recompute='none')",
     )

@@ -30,6 +30,7 @@ class Dependence:
         fixed: lines of the cone that run in forward and never in backward: they have effects, make numbers or objects,
             or make tensors in memory that is overwritten before backward runs.
         overwritten: storage numbers of that memory.
+        given: storage numbers of memory that is there anyway: of inputs, and of what the caller gets.
         sizes: of each memory, in bytes, by storage number.
     """
 
@@ -43,6 +44,7 @@ class Dependence:
     forward: frozenset[int]
     fixed: frozenset[int]
     overwritten: frozenset[int]
+    given: frozenset[int]
     sizes: dict[int, int]
 
     @classmethod
@@ -63,6 +65,9 @@ class Dependence:
             if isinstance(proxy, TensorProxy) and proxy.name in joint.overwritten
         )
 
+        returned = [joint.outputs[position] for position in joint.returned]
+        there = [proxy.storage for proxy in (*joint.primals, *returned) if isinstance(proxy, TensorProxy)]
+        given = frozenset(there) - overwritten
         sizes = storage_bytes((*joint.trace.inputs, *chain.from_iterable(outputs)))
 
         def is_fixed(index: int) -> bool:
@@ -76,7 +81,8 @@ class Dependence:
         own = fixed | effects
         roots = [*iterate_proxies(joint.outputs), *(proxy for index in own for proxy in inputs[index])]
         forward = ancestors(roots, inputs, definitions) | own
-        return cls(joint, inputs, outputs, definitions, backward, needed, cone, forward, fixed, overwritten, sizes)
+        memories = overwritten, given, sizes
+        return cls(joint, inputs, outputs, definitions, backward, needed, cone, forward, fixed, *memories)
 
     def lines_of_forward(self, values: Iterable[Proxy]) -> list[int]:
         """In order, the lines of a forward program that returns ``values`` besides the outputs."""

@@ -28,12 +28,14 @@ class Differentiate(Pass[Joint | None]):
     Attributes:
         executors: asked first for the derivatives of the lines they claim.
         overwritten: names of inputs that are written after the program.
+        returned: positions of outputs that the caller gets.
     """
 
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
 
     executors: Sequence[Executor] = ()
     overwritten: frozenset[str] = frozenset()
+    returned: frozenset[int] = frozenset()
 
     def run(self, trace: Trace) -> Joint | None:
         inlined = inline_checkpoints(trace)
@@ -69,6 +71,7 @@ class Differentiate(Pass[Joint | None]):
             tuple(constant),
             frozenset(writer.recomputed),
             self.overwritten,
+            self.returned,
             dict(writer.origins),
             tuple(writer.offered),
         )

@@ -41,7 +41,7 @@ def two_programs(dependence: Dependence, again: frozenset[int], provenance: str)
         _program(joint.trace, "backward", inputs, own, gradients, provenance),
         saved,
         len(joint.outputs),
-        _bytes_saved(dependence, saved),
+        bytes_of(saved, dependence.sizes, dependence.given),
         tuple(p.name for index in backward.lines if index in twice for p in dependence.outputs[index]),
     )
 
@@ -100,11 +100,6 @@ def _copies(dependence: Dependence, taken: list[Proxy]) -> dict[str, tuple[tuple
     trace = dependence.joint.trace
     names, storage = trace.names(), max(dependence.sizes) + 1
     return {proxy.name: copy_of_input(proxy, storage + place, names) for place, proxy in enumerate(lost)}
-
-
-def _bytes_saved(dependence: Dependence, saved: tuple[Proxy, ...]) -> int:
-    inputs = {proxy.storage for proxy in dependence.joint.primals if isinstance(proxy, TensorProxy)}
-    return bytes_of(saved, dependence.sizes, inputs)
 
 
 def _program(

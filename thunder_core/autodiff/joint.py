@@ -45,6 +45,7 @@ class Joint:
             checkpoint region): they are never saved.
         overwritten: names of inputs that the epilogue writes after the forward program, so that only a copy of them can
             be saved.
+        returned: positions of outputs that the caller of the program gets, and so keeps in memory as long as it likes.
         origins: number of lines of the program by where their derivative is from.
         offered: the lines that were differentiated, with what the executors answered; empty without executors.
     """
@@ -57,6 +58,7 @@ class Joint:
     constant: tuple[int, ...] = ()
     recomputed: frozenset[str] = frozenset()
     overwritten: frozenset[str] = frozenset()
+    returned: frozenset[int] = frozenset()
     origins: Mapping[Origin, int] = field(default_factory=dict)
     offered: tuple[tuple[BoundSymbol, tuple[Decision, ...]], ...] = ()
 
@@ -102,8 +104,8 @@ class Partitioned:
             the program that backward needs are among ``saved``.
         saved: what backward takes from forward: inputs of the program, and values that it computed.
         outputs: number of outputs of the program.
-        bytes_saved: memory that is kept for backward, in bytes; inputs of the program do not count, memory that several
-            values share counts once.
+        bytes_saved: memory that is kept for backward, in bytes; inputs of the program and what its caller gets do not
+            count, memory that several values share counts once.
         recomputed: names of values that backward computes again.
     """
 

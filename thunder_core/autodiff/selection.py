@@ -45,8 +45,6 @@ class _Selection:
         self.ending = ending
         self.lines_of_trace = dependence.joint.trace.symbols
         self.work = {index: work_of(self.lines_of_trace[index]) for index in dependence.cone}
-        primals = dependence.joint.primals
-        self.given = {proxy.storage for proxy in primals if isinstance(proxy, TensorProxy)} - dependence.overwritten
         self.views: set[int] = set()
         self.holders: dict[str, TensorProxy] = {}
         self.cut = Cut()
@@ -115,7 +113,7 @@ class _Selection:
             return UNBOUNDED
         if holder.storage in self.dependence.overwritten:
             return extent_bytes(holder)
-        return 0 if holder.storage in self.given else self.dependence.sizes[holder.storage]
+        return 0 if holder.storage in self.dependence.given else self.dependence.sizes[holder.storage]
 
     def _memory(self, holder: TensorProxy) -> int | None:
         """The node of a memory; None when it is there for nothing."""

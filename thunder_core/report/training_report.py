@@ -32,7 +32,8 @@ class TrainingReport:
     Attributes:
         derivatives: of the lines that gradients go through.
         forward_lines, backward_lines: lines of the two programs.
-        saved_values, saved_bytes: values that are computed by forward and kept for backward, and their memory.
+        saved_values, saved_bytes: values that are computed by forward and kept for backward alone, and their memory.
+        saved_results: values that are kept for backward, and that the caller gets.
         saved_inputs: inputs that are kept for backward, which takes no memory.
         recomputed: number of values that forward computes and backward computes again.
         recompute: the policy by which that was decided.
@@ -43,6 +44,7 @@ class TrainingReport:
     backward_lines: int
     saved_values: int
     saved_bytes: int
+    saved_results: int
     saved_inputs: int
     recomputed: int
     recompute: str | dict[str, float]
@@ -63,13 +65,18 @@ class TrainingReport:
             for item in self.derivatives
             if item.reason
         ]
-        kept = f"{self.saved_values} values of {_amount(self.saved_bytes)} and {self.saved_inputs} inputs"
+        kept = f"{_counted(self.saved_values, 'value')} of {_amount(self.saved_bytes)}, "
+        kept += f"{_counted(self.saved_results, 'result')} and {_counted(self.saved_inputs, 'input')}"
         return (
             f"lines differentiated: {counts}",
             *remarks,
             f"forward of {self.forward_lines} lines keeps {kept} for backward of {self.backward_lines} lines",
             f"values computed again in backward: {self.recomputed} (recompute={self.recompute!r})",
         )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _amount(number: int) -> str:

@@ -25,7 +25,7 @@ from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.direct_views import DirectViews
 from thunder_core.passes.explicit_autocast import ExplicitAutocast, leaves_among
-from thunder_core.passes.functionalize import Functionalize, Functionalized
+from thunder_core.passes.functionalize import FromComputation, Functionalize, Functionalized
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
 from thunder_core.passes.reinplace_parts import ReinplaceParts
@@ -104,7 +104,7 @@ class _Pipeline:
         functional = move_output_views(functional)
         functional, constants, unclaimed = prepared(self.manager, self.transforms, functional, executors)
         original = functional.computation
-        joint = self.manager.run(Differentiate(executors, _overwritten(functional)), original)
+        joint = self.manager.run(Differentiate(executors, _overwritten(functional), _returned(functional)), original)
         if joint is None:
             return None
         joint = joint.with_trace(self.manager.run(DeadCode(), joint.trace))
@@ -166,6 +166,11 @@ def _viewed(manager: PassManager, views: DirectViews, trace: Trace) -> Trace:
 def _requires_grad(trace: Trace) -> bool:
     """Whether the program may have gradients."""
     return any(isinstance(proxy, TensorProxy) and proxy.requires_grad for proxy in trace.output)
+
+
+def _returned(functional: Functionalized) -> frozenset[int]:
+    """Positions of the computation's outputs that the caller gets."""
+    return frozenset(source.index for source in functional.results if isinstance(source, FromComputation))
 
 
 def _overwritten(functional: Functionalized) -> frozenset[str]:
