@@ -26,8 +26,8 @@ VIEW, TO = method("view"), method("to")
 BIG = 1 << 24  # elements: large enough that a launch does not matter
 
 
-def split(joint: Joint, recompute: Any = "cheap") -> Partitioned:
-    result = PassManager(verify=True).run(Partition(joint, recompute), joint.trace)
+def split(joint: Joint, recompute: Any = "cheap", *, fused: bool = False) -> Partitioned:
+    result = PassManager(verify=True).run(Partition(joint, recompute, fused), joint.trace)
     assert result.backward.inputs == (*result.saved, *joint.cotangents)
     assert result.forward.inputs == joint.primals
     assert result.forward.output == (*joint.outputs, *result.saved)
@@ -99,6 +99,14 @@ def test_aggressive_saves_the_contraction_only():
     assert names(result.saved) == ["x", "a"]
     assert result.bytes_saved == 64
     assert result.recomputed == ("e", "y")
+    check(chain(), result)
+
+
+def test_what_fuses_is_no_call_of_its_own():
+    """However small the values are: what runs again joins the region of its readers."""
+    assert names(split(chain()).saved) == ["x", "a", "e", "y"]
+    result = split(chain(), fused=True)
+    assert names(result.saved) == ["x", "a"]
     check(chain(), result)
 
 
