@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import threading
 from typing import Any, Final
@@ -30,6 +31,14 @@ def display(name: str) -> ProgressBar | None:
     return ProgressBar(name) if wanted() and _shown.acquire(blocking=False) else None
 
 
+def _import_rich() -> None:
+    """Before the program runs: rich draws a number from Python's generator when it is imported."""
+    state = random.getstate()
+    import rich.progress  # noqa: F401
+
+    random.setstate(state)
+
+
 _shown = threading.Lock()
 """Held by the one bar that there is: bars of two threads would overwrite each other."""
 
@@ -43,6 +52,7 @@ class ProgressBar:
     """
 
     def __init__(self, name: str, delay: float = _DELAY) -> None:
+        _import_rich()
         self._name = name
         self._lock = threading.Lock()
         self._state: tuple[str, int, int | None] = ("", 0, None)

@@ -49,6 +49,21 @@ def test_other_parts_of_logits_are_no_match() -> None:
     check(loss_of(lambda logits: logits[:-1], target[:-1]), (x, weight), {})
 
 
+@pytest.mark.parametrize("part", [lambda logits: logits[:, :-1], lambda logits: logits[:, :-1, :]], ids=["", "whole"])
+def test_the_second_of_four_dimensions_is_no_position(part: Any) -> None:
+    """Nor is it where as many of the last but one give a loss of the same shape."""
+    weight, target = normal(7, K), torch.randint(7, (12,))
+    check(lambda x, w: F.cross_entropy(part(F.linear(x, w)).reshape(-1, 7), target), (normal(2, 3, 3, K), weight), {})
+
+
+def test_a_vocabulary_that_is_cut_is_no_position() -> None:
+    """As of logits that a layer pads to a multiple of 64."""
+    target = torch.randint(5, (6,))
+    for stop in (5, 6, -2):
+        program = lambda x, w, s=stop: F.cross_entropy(F.linear(x, w)[:, :s].reshape(-1, s % 7), target)  # noqa: E731
+        check(program, (normal(6, K), normal(7, K)), {})
+
+
 def test_conversion_before_the_loss() -> None:
     x, target = normal(B, T, 7, dtype=torch.bfloat16), torch.randint(7, (B * T,))
     spelled = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,49 @@ def test_an_inference_tensor_is_not_written_outside_of_inference_mode() -> None:
     with pytest.raises(RuntimeError, match="inference tensor"):
         compiled(cache, torch.tensor([2]), torch.zeros(3, 1, 4))
     assert not cache.any()
+
+
+WRITES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "mask": lambda y, at: y.__setitem__(y > 1, 0),
+    "indices": lambda y, at: y.__setitem__(at, 3.0),
+    "slice": lambda y, at: y.__setitem__(slice(1, 3), 7),
+    "index_copy_": lambda y, at: y.index_copy_(0, at, y[:2] * 2),
+    "index_put_": lambda y, at: y.index_put_((at,), y[:2] * 2, accumulate=True),
+    "scatter_": lambda y, at: y.scatter_(0, at, 9.0),
+    "zero_": lambda y, at: y[1:].zero_(),
+    "data": lambda y, at: y.data.__setitem__(at, 3.0),
+}
+COPIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "clone": lambda x: x.clone(),
+    "clone of a value": lambda x: x.sin().clone(),
+    "to": lambda x: x.to(torch.float32, copy=True),
+    "copy_": lambda x: torch.empty_like(x).copy_(x),
+    "clone of a view": lambda x: x.view(2, 2).clone().view(-1),
+    "detached": lambda x: x.detach().clone(),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["no gradients", "gradients"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_to_a_copy_leaves_what_was_copied(write: str, grad: bool) -> None:
+    """For each way to copy, in one program: Inductor leaves copies out where it thinks that nobody writes them."""
+    at = torch.tensor([0, 2])
+
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        results = []
+        for copied in COPIES.values():
+            y = copied(x)
+            WRITES[write](y, at)
+            results.append(x * x + y)
+        return results
+
+    x = torch.arange(4.0).requires_grad_(grad)
+    compiled = thunder.jit(program, executors=["inductor"])
+    expected, actual = program(x), compiled(x)
+    assert dict(zip(COPIES, actual, strict=True)).keys() == COPIES.keys()
+    for one, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    assert torch.equal(x.detach(), torch.arange(4.0))
+    if grad:
+        total = [sum(result.sum() for result in results) for results in (actual, expected)]
+        torch.testing.assert_close(*[torch.autograd.grad(each, x) for each in total])

@@ -56,6 +56,12 @@ def test_scale_and_mask(kernels: str, shape: tuple[int, ...]) -> None:
     assert_as_accurate_as_eager(attend, x, name="scaled_softmax")
 
 
+@pytest.mark.parametrize("dtypes", [(torch.float16, torch.float32), (torch.float16, torch.bfloat16)], ids=str)
+def test_a_mask_without_dimensions_does_not_promote(kernels: str, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+    x, mask = torch.randn(3, 40, device=DEVICE, dtype=dtypes[0]), torch.tensor(0.5, device=DEVICE, dtype=dtypes[1])
+    assert_as_accurate_as_eager(lambda x: torch.softmax(x * 0.5 + mask, -1), x, name="scaled_softmax")
+
+
 def test_rows_without_anything_are_not_numbers(kernels: str) -> None:
     x = torch.randn(3, 40, device=DEVICE)
     x[1] = -torch.inf

@@ -33,6 +33,7 @@ from thunder_core.symbols.mixed_norms import with_wide_statistics
 from thunder_plugin_inductor.artifacts import artifact
 from thunder_plugin_inductor.compiled_region import CompiledRegion
 from thunder_plugin_inductor.concatenation import parts_by_themselves
+from thunder_plugin_inductor.graph_writes import copy_what_is_copied, writes_what_it_made
 from thunder_plugin_inductor.index_strides import coefficients_as_strides
 from thunder_plugin_inductor.kernels import Kernels, bundled, without_waiting
 from thunder_plugin_inductor.options import InductorOptions
@@ -127,8 +128,12 @@ class _Started:
 def _graph(region: Trace, fakes: list[Any], mode: FakeTensorMode) -> torch.fx.GraphModule:
     table = {**select_decomp_table(), torch.ops.aten.index_copy_.default: index_copy_}
     table |= with_wide_statistics(table)
-    graph = make_fx(compile_trace(region), decomposition_table=table, tracing_mode="real")(*fakes)
-    _copy_what_is_copied(graph.graph)
+    program = compile_trace(region)
+    graph = make_fx(program, decomposition_table=table, tracing_mode="real")(*fakes)
+    if writes_what_it_made(graph.graph):
+        functional = torch.func.functionalize(program, remove="mutations")
+        graph = make_fx(functional, decomposition_table=table, tracing_mode="real")(*fakes)
+    copy_what_is_copied(graph.graph)
     (output,) = graph.graph.find_nodes(op="output")
     # Others take the strides of the results for granted. Those of a decomposition can differ from the operator's.
     output.meta["user_visible_output_idxs"] = list(range(len(region.output)))
@@ -139,16 +144,3 @@ def _graph(region: Trace, fakes: list[Any], mode: FakeTensorMode) -> torch.fx.Gr
         if value.stride() != proxy.stride:
             node.meta["val"] = make_fake(mode, proxy)
     return graph
-
-
-def _copy_what_is_copied(graph: torch.fx.Graph) -> None:
-    """Inductor takes ``copy_`` into a new tensor for another name of the source, and writes that when the copy is
-    written; AOTAutograd's graphs have no such calls. What is copied becomes a value of its own, which costs no kernel.
-    """
-    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
-        source = node.args[1]
-        if isinstance(source, torch.fx.Node):
-            with graph.inserting_before(node):
-                value = graph.call_function(torch.ops.aten.clone.default, (source,))
-            value.meta["val"] = source.meta["val"]
-            node.update_arg(1, value)

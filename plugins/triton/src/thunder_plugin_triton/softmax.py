@@ -64,7 +64,7 @@ def backward(
 
 
 def _output(input: Tensor, mask: Tensor | None, dtype: torch.dtype | None) -> Tensor:
-    own = input.dtype if mask is None else torch.promote_types(input.dtype, mask.dtype)
+    own = input.dtype if mask is None else torch.result_type(input, mask)
     return torch.empty(input.shape, dtype=dtype or own, device=input.device)
 
 

@@ -100,17 +100,24 @@ def contiguous(logits: Tensor) -> Tensor:
 
 def columns(logits: Tensor, start: int | None, stop: int | None) -> Tensor:
     """``logits[:, :-1]``."""
-    return logits[:, start:stop]
+    return _of_sequences(logits)[:, start:stop]
 
 
 def whole_columns(logits: Tensor, start: int | None, stop: int | None) -> Tensor:
     """``logits[:, :-1, :]``."""
-    return logits[:, start:stop, :]
+    return _of_sequences(logits)[:, start:stop, :]
 
 
 def last_but_one(logits: Tensor, start: int | None, stop: int | None) -> Tensor:
     """``logits[..., :-1, :]``, as in Transformers until 4.45."""
     return logits[..., start:stop, :]
+
+
+def _of_sequences(logits: Tensor) -> Tensor:
+    """Logits whose second dimension is the last but one, which is what the composite cuts."""
+    if logits.ndim != 3:
+        raise TypeError(f"logits of {logits.ndim} dimensions")
+    return logits
 
 
 _OPTIONS = {"ignore_index": -371, "reduction": "sum", "label_smoothing": 0.0371}

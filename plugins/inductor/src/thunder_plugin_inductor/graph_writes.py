@@ -1,0 +1,61 @@
+"""In-place calls in the graphs of regions. Inductor is made for graphs that write their inputs alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.multiprocessing.reductions import StorageWeakRef
+
+_NEW_MEMORY = frozenset(
+    {
+        torch.ops.aten.empty.memory_format,
+        torch.ops.aten.empty_strided.default,
+        torch.ops.aten.empty_like.default,
+        torch.ops.aten.new_empty.default,
+        torch.ops.aten.new_empty_strided.default,
+    }
+)
+_COPY = torch.ops.aten.copy_.default
+
+
+def writes_what_it_made(graph: Graph) -> bool:
+    """Whether some call writes a value of the graph, other than to fill new memory.
+
+    Inductor leaves out copies as if nobody wrote them: the call would write what was copied, perhaps an input.
+    """
+    given = {_memory(node) for node in graph.nodes if node.op == "placeholder"}
+    return any(
+        _memory(written) not in given and not (node.target is _COPY and written.target in _NEW_MEMORY)
+        for node in graph.nodes
+        for written in _written_by(node)
+    )
+
+
+def copy_what_is_copied(graph: Graph) -> None:
+    """Inductor takes ``copy_`` into new memory for another name of the source, and writes that when the copy is
+    written. What is copied becomes a value of its own, which costs no kernel.
+    """
+    for node in graph.find_nodes(op="call_function", target=_COPY):
+        source = node.args[1]
+        if isinstance(source, Node):
+            with graph.inserting_before(node):
+                value = graph.call_function(torch.ops.aten.clone.default, (source,))
+            value.meta["val"] = source.meta["val"]
+            node.update_arg(1, value)
+
+
+def _memory(node: Node) -> Any:
+    """What is equal for views of one another."""
+    value = node.meta["val"]
+    return StorageWeakRef(value.untyped_storage()) if isinstance(value, torch.Tensor) else None
+
+
+def _written_by(node: Node) -> list[Node]:
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+        return []
+    arguments = node.target._schema.arguments
+    given = {**{argument.name: value for argument, value in zip(arguments, node.args)}, **node.kwargs}
+    written = [given.get(each.name) for each in arguments if each.alias_info is not None and each.alias_info.is_write]
+    return [value for value in written if isinstance(value, Node)]
