@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -11,7 +12,12 @@ from torch.autograd.graph import increment_version
 
 from thunder_core.passes.operations import with_strides
 
+_BOUNDS: Final = re.compile(r"index out of bounds: (-?\d+)L? <= .* < (\d+)L?")
 _ALIGNMENT: Final = 16  # in bytes; Triton kernels are compiled for it
+
+
+class IndexOutOfRange(IndexError, RuntimeError):
+    """A kernel met an index that its tensor does not have. PyTorch's operators raise the one or the other for that."""
 
 
 class CompiledRegion:
@@ -53,7 +59,7 @@ class CompiledRegion:
         if self.written:
             results = self._writing(inputs, arguments)
         else:
-            results = self.call(arguments)
+            results = self._called(arguments)
         if self.wrong is None:
             self.wrong = _wrong(results, inputs, self.expected)
         if self.wrong:
@@ -62,12 +68,23 @@ class CompiledRegion:
                 results[index] = with_strides(results[index].clone(), self.expected[index])
         return results
 
+    def _called(self, arguments: list[Any]) -> Sequence[Any]:
+        """Raises IndexOutOfRange where a kernel raises RuntimeError for an index."""
+        try:
+            results: Sequence[Any] = self.call(arguments)
+            return results
+        except RuntimeError as error:
+            found = _BOUNDS.search(str(error))
+            if found is None:
+                raise
+            raise IndexOutOfRange(f"an index is out of range: not from {found[1]} to below {found[2]}") from error
+
     def _writing(self, inputs: Sequence[Any], arguments: list[Any]) -> Sequence[Any]:
         """The call, and what PyTorch does besides where it writes in place."""
         written = [(inputs[index], arguments[index]) for index in self.written]
         if not torch.is_inference_mode_enabled() and any(tensor.is_inference() for tensor, _ in written):
             raise RuntimeError("an inference tensor is written in place outside of inference mode: clone it before")
-        results: Sequence[Any] = self.call(arguments)
+        results = self._called(arguments)
         increment_version([tensor for tensor, aligned in written if aligned is tensor])
         for tensor, aligned in written:
             if aligned is not tensor:

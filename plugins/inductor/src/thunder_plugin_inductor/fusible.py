@@ -17,6 +17,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.passes.operations import restride, strided_view, strided_write
 from thunder_plugin_inductor.compilers import missing_compiler
+from thunder_plugin_inductor.differences import difference
 from thunder_plugin_inductor.options import InductorOptions
 from thunder_plugin_inductor.settings import settings_text
 from thunder_plugin_inductor.templates import parsed_when_used
@@ -37,6 +38,9 @@ def can_fuse(bound: BoundSymbol, options: InductorOptions) -> bool | str:
         return BY_STRIDES
     if bound.symbol.target is restride:
         return True
+    reason = difference(bound)
+    if reason is not None:
+        return reason
     if Tag.OPAQUE not in bound.symbol.tags and (Tag.ELEMENTWISE in bound.symbol.tags or bound.is_view()):
         return True
     try:
