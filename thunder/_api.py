@@ -10,9 +10,11 @@ from typing import Any
 
 from thunder_core.errors import OptionError
 
+_ABSENT: Any = object()
+
 
 def jit(
-    fn: Any = None,
+    fn: Any = _ABSENT,
     /,
     *,
     config: Any = None,
@@ -42,7 +44,7 @@ def jit(
     from thunder_core.config.resolve import settings_of
 
     settings = settings_of(config, executors=executors, transforms=transforms, **options)
-    if fn is None:
+    if fn is _ABSENT:
         return functools.partial(_jit, settings=settings)
     return _jit(fn, settings)
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 import thunder
 from tests.executors.pointwise import Pointwise
 from thunder_core.executors import Claim, OperatorExecutor
+from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Tag
 
 CASES: dict[str, Any] = {
@@ -180,3 +181,39 @@ def test_less_is_saved_where_lines_are_fused() -> None:
     (alone, *expected), (fused, *actual) = found
     torch.testing.assert_close(actual, expected)
     assert fused < alone / 4
+
+
+def _raises(self: Pointwise, region: Any) -> Any:
+    if any(line.symbol.name == "torch.sin" for line in region.symbols):
+        raise ZeroDivisionError("oops")
+    return compile_trace(region)
+
+
+BROKEN: dict[str, tuple[str, Any, str]] = {
+    "fuse raises": ("fuse", _raises, "its fuse failed with ZeroDivisionError: oops"),
+    "fuse gives nothing": ("fuse", lambda self, region: None, "its fuse returned something else than a function"),
+    "fuse_all gives too few": ("fuse_all", lambda self, regions: [], "its fuse returned something else"),
+    "can_fuse raises": ("can_fuse", lambda self, bound: 1 // 0, "its can_fuse failed with ZeroDivisionError"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_executors_that_fail_decline(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method, broken, problem = BROKEN[name]
+    executor = type("Broken", (Pointwise,), {method: broken})()
+
+    def program(x: torch.Tensor) -> Any:
+        return ((x.exp() * 2) @ x).sin() + 1
+
+    x = torch.randn(3, 3)
+    compiled = thunder.jit(program, executors=[executor])
+    with pytest.warns(thunder.ExecutorWarning, match=problem):
+        result = compiled(x)
+    torch.testing.assert_close(result, program(x))
+    reasons = [reason for line in thunder.explain(compiled).decisions for _, reason in line.declined]
+    assert any(problem in reason for reason in reasons)
+    if name == "fuse raises":  # the other region is as good as ever
+        assert thunder.last_traces(compiled)[-1].symbols[0].symbol.executor == "pointwise"
+    monkeypatch.setenv("THUNDER_STRICT", "1")
+    with pytest.raises(thunder.ExecutorError, match=problem):
+        thunder.jit(program, executors=[type("Broken", (Pointwise,), {method: broken})()])(x)

@@ -109,18 +109,20 @@ def test_weights_that_are_not_moved() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.one, self.other, self.third = (nn.Linear(4, 4, bias=False) for _ in range(3))
+            self.one, self.other, self.third, self.fourth = (nn.Linear(4, 4, bias=False) for _ in range(4))
             self.other.weight = self.one.weight
             self.third.weight = nn.Parameter(torch.randn(8, 4)[:4])
+            self.fourth.weight = nn.Parameter(torch.randn(4, 4).t())
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.one(x) + self.other(x) * 2 + self.third(x)
+            return self.one(x) + self.other(x) * 2 + self.third(x) - self.fourth(x)
 
     module = Tied()
     addresses = [parameter.data_ptr() for parameter in module.parameters()]
     check(compiled(module), module, torch.randn(1, 4))
     assert [parameter.data_ptr() for parameter in module.parameters()] == addresses
     assert module.other.weight is module.one.weight
+    assert module.fourth.weight.stride() == (1, 4)
 
 
 def test_copies_and_results() -> None:

@@ -132,6 +132,17 @@ def test_a_misspelt_plugin_is_suggested_too(site: Site) -> None:
         host().transform("alhpa")
 
 
+def test_a_name_of_something_else(site: Site) -> None:
+    _several(site, "alpha", ("fast", "one"))
+    with pytest.raises(PluginError) as raised:
+        host().transform("alpha")
+    assert "did you mean" not in str(raised.value)
+    assert raised.value.advice[0] == "the plugin 'alpha' (plugin-alpha 1.0) offers executors: fast, one"
+    with pytest.raises(PluginError) as raised:
+        host().transform("fast")
+    assert raised.value.advice[0] == "'fast' is the name of another kind of thing: executor"
+
+
 def test_a_plugin_of_the_name_that_cannot_be_used(site: Site) -> None:
     site.plugin("absent", requires=("no-such-library; extra == 'lib'",))
     with pytest.raises(PluginError, match=r"the plugin 'absent' .* it needs no-such-library"):

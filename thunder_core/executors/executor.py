@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from thunder_core import progress
 from thunder_core.executors.decision import Claimed, Decision, Declined
+from thunder_core.executors.defects import declined_by_failing
 from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol
@@ -123,7 +124,11 @@ class FusionExecutor(Executor):
 
     def claim(self, bound: BoundSymbol) -> Decision:
         """`can_fuse` or `can_write` as a decision."""
-        answer = self.can_write(bound) if bound.effects.mutates else self.can_fuse(bound)
+        step = "can_write" if bound.effects.mutates else "can_fuse"
+        try:
+            answer = self.can_write(bound) if bound.effects.mutates else self.can_fuse(bound)
+        except Exception as error:  # noqa: BLE001 - told as a reason
+            answer = declined_by_failing(self.name, bound.symbol.name, step, bound.location, error)
         return Claimed(self.name) if answer is True else Declined(self.name, answer or "it is not fused here")
 
     @property

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from thunder_core.errors import ExecutorError, ExecutorWarning, is_strict
 from thunder_core.executors.claim import Claim
 from thunder_core.executors.claim_index import index_claims
 from thunder_core.executors.decision import Claimed, Decision, Declined
+from thunder_core.executors.defects import declined_by_failing
 from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.executor_symbol import executor_symbol
@@ -82,12 +81,8 @@ class OperatorExecutor(Executor):
             return True
         try:
             answer = claim.check(*bound.args, **bound.kwargs)
-        except Exception as error:  # a bug of the executor, which stops nobody unless asked to
-            problem = f"its check failed with {type(error).__name__}: {error}"
-            if is_strict():
-                raise ExecutorError(f"{self.name}: {bound.symbol.name}: {problem}", location=bound.location) from error
-            warnings.warn(f"{self.name} declines {bound.symbol.name}: {problem}", ExecutorWarning, stacklevel=2)
-            return problem
+        except Exception as error:  # noqa: BLE001 - told as a reason
+            return declined_by_failing(self.name, bound.symbol.name, "check", bound.location, error)
         return answer
 
     def _claimed(self, claim: Claim, bound: BoundSymbol) -> Claimed:

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.errors import ThunderError
+from thunder_core.executors.defects import declined_by_failing
 from thunder_core.executors.executor import FusionExecutor
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.region_artifacts import RegionArtifacts
@@ -88,12 +90,32 @@ def _made(
     counts.read += len(regions) - len(missing)
     counts.compiled += len(missing)
     if missing:
-        for index, answer in zip(missing, executor.fuse_all([regions[index] for index in missing]), strict=True):
+        for index, answer in zip(missing, _fused(executor, [regions[index] for index in missing]), strict=True):
             found[index] = answer
             if not isinstance(answer, str):
                 artifacts.write(answer, regions[index], keys[index])
         artifacts.prune()
     return [answer for answer in found if answer is not None]
+
+
+def _fused(executor: FusionExecutor, regions: Sequence[Trace]) -> Sequence[Compiled | str]:
+    """What the executor compiled, or why not; of several of which one makes it fail, all others."""
+    problem: Exception | str
+    try:
+        answers = executor.fuse_all(regions)
+        fits = isinstance(answers, Sequence) and len(answers) == len(regions)
+        if fits and all(callable(answer) or isinstance(answer, str) for answer in answers):
+            return answers
+        problem = "returned something else than a function, or a reason, for each region"
+    except ThunderError:
+        raise
+    except Exception as error:  # noqa: BLE001 - told as a reason
+        problem = error
+    if len(regions) > 1:
+        return [answer for region in regions for answer in _fused(executor, [region])]
+    first, count = regions[0].symbols[0], len(regions[0].symbols)
+    what = f"a region of {count} lines that begins with {first.symbol.name}"
+    return [declined_by_failing(executor.name, what, "fuse", first.location, problem)]
 
 
 def _known(keys: Iterable[Hashable]) -> dict[Hashable, Compiled | str]:

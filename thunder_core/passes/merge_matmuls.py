@@ -93,7 +93,9 @@ def _siblings(parent: nn.Module, shared: set[int]) -> Iterator[list[nn.Linear]]:
         if not isinstance(layer, nn.Linear) or "weight" not in layer._parameters:
             continue
         tensors: list[Tensor] = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
-        plain = all(type(item) is nn.Parameter and type(item.data) is Tensor for item in tensors)
+        plain = all(
+            type(item) is nn.Parameter and type(item.data) is Tensor and item.is_contiguous() for item in tensors
+        )
         if plain and not any(item.is_meta or item.untyped_storage().data_ptr() in shared for item in tensors):
             weight = layer.weight
             key = weight.shape[1], weight.dtype, weight.device, layer.bias is None, weight.requires_grad

@@ -79,14 +79,26 @@ def _anywhere(host: Host, kind: type[Spec], name: str) -> Offered[Spec]:
 def _unknown(host: Host, kind: type[Any], name: str, known: list[str]) -> PluginError:
     """The error for a name that nobody offers, with those that could not be asked."""
     plugins = [record.name for record in host.records if record.name != CORE_PLUGIN]
-    advice = [f"{WORDS[kind]}s of installed plugins: {', '.join(sorted(set(known))) or 'none'}"]
+    advice = _other_meanings(host, kind, name, plugins)
+    near = "" if advice else suggestion(name, dict.fromkeys([*known, *plugins]))
+    advice.append(f"{WORDS[kind]}s of installed plugins: {', '.join(sorted(set(known))) or 'none'}")
     silent = {record.name: record.state.value for record in host.records if record.state is not PluginState.LOADED}
     if silent:
         states = ", ".join(f"{plugin} ({state})" for plugin, state in silent.items())
         advice.append(f"plugins that could not be asked: {states}; `thunder plugins` says why")
-    return PluginError(
-        f"there is no {WORDS[kind]} {name!r}{suggestion(name, dict.fromkeys([*known, *plugins]))}", advice=tuple(advice)
-    )
+    return PluginError(f"there is no {WORDS[kind]} {name!r}{near}", advice=tuple(advice))
+
+
+def _other_meanings(host: Host, kind: type[Any], name: str, plugins: list[str]) -> list[str]:
+    """What the name is where it is no name of this kind."""
+    if name in plugins:
+        return [f"the {host.load(name).plugin.title} offers {host.load(name).summary()}"]
+    words = [
+        word
+        for other, word in WORDS.items()
+        if any(getattr(item.spec, "name", None) == name for item in host.offered(other))
+    ]
+    return [f"{name!r} is the name of another kind of thing: {', '.join(words)}"] if words else []
 
 
 def _name(spec: Any) -> str:

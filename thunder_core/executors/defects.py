@@ -1,0 +1,31 @@
+"""Executors that raise where they should answer: a bug of theirs, which stops nobody unless asked to."""
+
+from __future__ import annotations
+
+import warnings
+
+from thunder_core.errors import ExecutorError, ExecutorWarning, is_strict
+from thunder_core.ir.location import SourceLocation
+
+
+def declined_by_failing(
+    executor: str, what: str, step: str, location: SourceLocation | None, error: BaseException | str
+) -> str:
+    """The reason for which ``what`` is declined then; there is a warning.
+
+    Args:
+        executor: its name.
+        what: it was asked about.
+        step: of the executor, that failed.
+        error: what it raised, or what is wrong with what it returned.
+
+    Raises:
+        ExecutorError: ``THUNDER_STRICT=1``.
+    """
+    told = error if isinstance(error, str) else f"failed with {type(error).__name__}: {error}"
+    problem = f"its {step} {told}"
+    if is_strict():
+        cause = None if isinstance(error, str) else error
+        raise ExecutorError(f"{executor}: {what}: {problem}", location=location) from cause
+    warnings.warn(f"{executor} declines {what}: {problem}", ExecutorWarning, stacklevel=3)
+    return problem
