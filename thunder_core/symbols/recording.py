@@ -36,12 +36,26 @@ def recorded(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
 
     @wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        if torch._C._is_torch_function_mode_enabled() and isinstance(_innermost_mode(), RecordingMode):
+        if _is_recording():
             return handle_torch_function(call, (), *args, **kwargs)
         return function(*args, **kwargs)
 
     return call
 
 
-def _innermost_mode() -> object:
-    return torch.overrides._get_current_function_mode()
+def recorded_whole(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """What calls ``function`` such that the call is one line of traces, though plain calls of it are not. The attribute
+    ``whole`` is the function.
+    """
+
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return handle_torch_function(function, (), *args, **kwargs) if _is_recording() else function(*args, **kwargs)
+
+    call.whole = function  # type: ignore[attr-defined]
+    return call
+
+
+def _is_recording() -> bool:
+    if not torch._C._is_torch_function_mode_enabled():
+        return False
+    return isinstance(torch.overrides._get_current_function_mode(), RecordingMode)

@@ -1,7 +1,6 @@
 """A part of the conformance suite of executors (docs/conformance.md), without a GPU in Triton's interpreter.
 
-Composites are made of what programs record, so that the suite has no calls of them; the other tests are about these.
-``pytest --thunder-executor triton`` runs all of it.
+Of the composites it has some; the other tests spell them as models do.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from thunder_core.symbols import composites
 from thunder_core.testing.conformance.case import as_test
 from thunder_core.testing.conformance.suite import executor_cases
 
@@ -47,7 +47,28 @@ def linear_losses(device: str, dtype: torch.dtype) -> Iterator[tuple[tuple[Any, 
         yield (x, torch.randn(7, 5, dtype=dtype, device=device), target), {"reduction": "sum", **given, **options}
 
 
-SAMPLES: dict[Any, Any] = {torch.softmax: softmaxes, F.cross_entropy: losses}
+def units(device: str, dtype: torch.dtype) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Gate and up."""
+    if dtype.is_floating_point:
+        yield tuple(torch.randn(2, 3, 5, dtype=dtype, device=device)), {}
+
+
+def norms(device: str, dtype: torch.dtype) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Rows and a weight."""
+    if dtype.is_floating_point:
+        x, weight = torch.randn(2, 3, 6, dtype=dtype, device=device), torch.randn(6, dtype=dtype, device=device)
+        yield (x, weight, 1e-5), {}
+        yield (x, weight, 1e-3, True, True), {}
+
+
+SAMPLES: dict[Any, Any] = {
+    torch.softmax: softmaxes,
+    F.cross_entropy: losses,
+    composites.swiglu: units,
+    composites.geglu: units,
+    composites.rms_norm: norms,
+}
+TESTED = [f".{name}-" for name in ("swiglu", "geglu", "rms_norm")]
 if hasattr(F, "linear_cross_entropy"):  # since 2.13
     SAMPLES[F.linear_cross_entropy] = linear_losses
 
@@ -60,7 +81,8 @@ CASES = [
         samples=SAMPLES,
         limit=8 if CUDA else 2,
     )
-    if "composites" not in case.id and (CUDA or "bfloat16" not in case.id or "-gradient-" in case.id)
+    if ("composites" not in case.id or any(name in case.id for name in TESTED))
+    and (CUDA or "bfloat16" not in case.id or "-gradient-" in case.id)
 ]
 
 test_conformance = as_test(CASES, "Conformance of triton.")

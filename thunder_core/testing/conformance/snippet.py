@@ -10,6 +10,7 @@ import torch
 from thunder_core.errors import TraceError
 from thunder_core.ir.literals import Speller
 from thunder_core.ir.tree import map_leaves
+from thunder_core.symbols.recording import recorded_whole
 from thunder_core.testing.conformance.call import Call
 
 _MOST_VALUES: Final = 128
@@ -67,8 +68,9 @@ def _gradient(given: str, wanted: Sequence[str], cotangents: Sequence[torch.Tens
 
 
 def _called(speller: Speller, function: Callable[..., Any], arguments: str) -> str:
+    whole = getattr(function, "whole", None)  # of a composite
     try:
-        name = speller.path(function)
+        name = speller.path(function) if whole is None else f"{speller.path(recorded_whole)}({speller.path(whole)})"
     except TraceError:  # a local function: what it stands for is in the message
         return f"function({arguments})  # function: {getattr(function, '__qualname__', function)!s:.80}"
     return f"{name}({arguments})"

@@ -10,8 +10,9 @@ import torch
 
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.executors.claim_index import index_claims
-from thunder_core.ir.symbol import CallStyle, Symbol
+from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.symbols.naming import function_printed_as
+from thunder_core.symbols.recording import recorded_whole
 from thunder_core.symbols.registry import registry
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import ConformanceError
@@ -134,7 +135,9 @@ def _subject(symbols: frozenset[Symbol], claims: Sequence[Claim], samples: Mappi
 
 
 def _function(symbol: Symbol) -> Callable[..., Any]:
-    """What users call; the symbol's target may be another, like ``torch.dropout``."""
+    """What users call; the symbol's target may be another, like ``torch.dropout``. Of a composite, the whole."""
+    if Tag.COMPOSITE in symbol.tags:
+        return recorded_whole(symbol.target)
     try:
         return function_printed_as(symbol.name, symbol.style)
     except LookupError:  # a function without an importable name
