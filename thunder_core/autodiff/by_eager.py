@@ -73,7 +73,7 @@ def _record(bound: BoundSymbol, wanted: tuple[int, ...]) -> BoundSymbol:
     if Tag.LOCAL in bound.symbol.tags or import_path(function) is None:  # no literal stands for it
         symbol = Symbol(
             f"{bound.symbol.name}_with_graph".replace(".", "_"),
-            lambda *given: eager_graph.record_graph(function, *given),
+            lambda *given, **options: eager_graph.record_graph(function, *given, **options),
             tags=frozenset({Tag.OPAQUE, Tag.LOCAL}),
         )
         return BoundSymbol(symbol, arguments, {}, None, effects, context)

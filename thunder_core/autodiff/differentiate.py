@@ -9,6 +9,7 @@ from typing import ClassVar
 from thunder_core.autodiff.activity import Activity
 from thunder_core.autodiff.by_eager import require_what_is_used
 from thunder_core.autodiff.checkpoint import inline_checkpoints
+from thunder_core.autodiff.graph_copies import with_graph_copies
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.joint_writer import JointWriter
 from thunder_core.autodiff.tensor_hooks import place_tensor_hooks
@@ -55,7 +56,7 @@ class Differentiate(Pass[Joint | None]):
         joint = Trace(
             "joint",
             (*trace.inputs, *cotangents),
-            require_what_is_used(writer.emitter.lines),
+            require_what_is_used(with_graph_copies(writer.emitter.lines, trace, self.overwritten)),
             (tuple(trace.output), gradients),
             Stage.FUNCTIONAL,
             self.name,

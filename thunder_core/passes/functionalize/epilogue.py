@@ -74,8 +74,7 @@ class EpilogueBuilder:
     def result(self, view: View) -> int:
         """Return a view of a written input; its position in the epilogue's output."""
         value = self.view(view)
-        own = view.family.value
-        if own is not None and own.requires_grad and not self._is_of_input(view):
+        if view.family.requires_grad and not self._is_of_input(view):
             gradient = self.state.current(view)
             joined = replace(value, name=self.emitter.name(), requires_grad=True)
             self._call(operations.with_data, (gradient, value), joined)
@@ -86,8 +85,9 @@ class EpilogueBuilder:
 
     def _is_of_input(self, view: View) -> bool:
         """Whether autograd finds the gradient of a view by itself: it is one of an input."""
-        while view.parent is not None and view.parent.family is view.family:
-            view = view.parent
+        made_of = view.parent or view.origin
+        while made_of is not None and made_of.family is view.family:
+            view, made_of = made_of, made_of.parent or made_of.origin
         return view.proxy.name in view.memory.inputs or (view.parent is None and view.family is view.memory.root_family)
 
     def build(self) -> Trace:
@@ -110,16 +110,26 @@ class EpilogueBuilder:
         if view.proxy.name in memory.inputs:
             return view.proxy
         if view.parent is None:
-            value = replace(view.proxy, name=self.emitter.name())
-            arguments = (tuple(view.proxy.shape), tuple(view.proxy.stride), view.relative_offset)
-            self._call(operations.strided_view, (memory.root, *arguments), value, view.step)
-            return value
+            return self._strided(view)
         step = view.rebased(self.view(view.parent))
         step = replace(step, output=map_leaves(self._renamed, step.output))
         self._add(step)
         made = list(step.outputs())[view.position]
         assert isinstance(made, TensorProxy)
         return made
+
+    def _strided(self, view: View) -> TensorProxy:
+        """A view that is only known by its place in memory: of what the program made it of, or else of the root."""
+        base: TensorProxy = view.memory.root
+        if view.origin is not None:
+            base = self.view(view.origin)
+        elif view.family is not view.memory.root_family:  # the root may have a gradient that the input did not have
+            base = replace(base, name=self.emitter.name(), requires_grad=False)
+            self._call(torch.Tensor.detach, (view.memory.root,), base)
+        value = replace(view.proxy, name=self.emitter.name())
+        arguments = (tuple(view.proxy.shape), tuple(view.proxy.stride), view.proxy.offset - base.offset)
+        self._call(operations.strided_view, (base, *arguments), value, view.step)
+        return value
 
     def _renamed(self, leaf: Any) -> Any:
         return replace(leaf, name=self.emitter.name()) if isinstance(leaf, PROXY_TYPES) else leaf

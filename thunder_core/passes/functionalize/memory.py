@@ -27,6 +27,7 @@ class Family:
         version: the memory's version that ``value`` has.
         differentiable: False for the family of writes under ``no_grad``.
         recorded: a write was recorded by autograd.
+        uncounted: its tensors come from ``x.data``: ``x._version`` does not count writes through them.
     """
 
     value: TensorProxy | None
@@ -34,11 +35,16 @@ class Family:
     heads: tuple[TensorProxy, ...] = ()
     differentiable: bool = True
     recorded: bool = False
+    uncounted: bool = False
 
     @property
     def requires_grad(self) -> bool:
         """Whether gradients go to it, as far as the program has written it."""
         return self.value.requires_grad if self.value is not None else any(head.requires_grad for head in self.heads)
+
+    def apart(self, *, uncounted: bool = False) -> Family:
+        """The family of a view that shares no gradients with this one; ``uncounted`` if ``data`` made it."""
+        return Family(None, -1, uncounted=uncounted or self.uncounted)
 
 
 @dataclass(eq=False, slots=True)
@@ -51,6 +57,7 @@ class Memory:
         families: those of the tensors that show it at first.
         version: number of writes so far.
         latest: the family that wrote last.
+        uncounted: the root's ``_version`` does not count the latest write.
         shadow: the family of writes that autograd does not see.
         conflict: why it cannot be written, when that is so.
         inputs: names of the trace inputs that show it.
@@ -62,6 +69,7 @@ class Memory:
     root_family: Family
     latest: Family
     version: int = 0
+    uncounted: bool = False
     shadow: Family | None = None
     conflict: str | None = None
     families: list[Family] = field(default_factory=list)
@@ -83,6 +91,7 @@ class View:
         proxy: as acquired.
         parent, step, base, position: it is output ``position`` of the call ``step`` on ``parent``, whose functional
             value was ``base`` then; without a parent its place is known relative to the memory's root only.
+        origin: without a parent, the view that it was made of, if that shows all of it.
         value: its functional value when the memory had ``version``.
     """
 
@@ -93,6 +102,7 @@ class View:
     step: BoundSymbol | None = None
     base: TensorProxy | None = None
     position: int = 0
+    origin: View | None = None
     value: TensorProxy | None = None
     version: int = -1
 

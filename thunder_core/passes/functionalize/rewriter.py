@@ -12,7 +12,7 @@ from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.functionalize.emitter import Emitter
-from thunder_core.passes.functionalize.memory import DETACHING_VIEWS, Family, View, moved
+from thunder_core.passes.functionalize.memory import DETACHING_VIEWS, View, moved
 from thunder_core.passes.functionalize.roots import ADDRESSING_VIEWS, RootFinder
 from thunder_core.passes.functionalize.state import State, single_view
 from thunder_core.passes.functionalize.writes import Writes
@@ -103,8 +103,12 @@ class Rewriter:
         if view is None or not view.memory.version or not isinstance(output, TensorProxy):
             return False
         detached = argument.requires_grad and not output.requires_grad
-        family = Family(None, -1) if detached else view.family
-        self.views[output.name] = View(output, view.memory, family, step=call)
+        family = view.family.apart() if detached else view.family
+        self.views[output.name] = found = View(output, view.memory, family, step=call)
+        if geometry.covers(argument, output):
+            found.origin = view
+            if family.requires_grad:
+                self.state.place(found, view)
         return True
 
     def _view(
@@ -121,12 +125,14 @@ class Rewriter:
             self._changed_metadata(proxy, parent, value)
             return
         detached = (argument.requires_grad and not proxy.requires_grad) or line.symbol.name in DETACHING_VIEWS
-        family = Family(None, -1) if detached else parent.family
+        family = parent.family.apart(uncounted=line.symbol.name == "data") if detached else parent.family
         base = self.state.current(parent)
-        view = View(proxy, memory, family, parent, line, base, position, value, memory.version)
+        view = View(proxy, memory, family, parent, line, base, position, value=value, version=memory.version)
         if not single_view(line, base) or line.symbol.name in ADDRESSING_VIEWS:
             view.parent = None
-            if not geometry.covers(parent.proxy, proxy):  # the argument's gradient would lack what it does not show
+            if geometry.covers(parent.proxy, proxy):
+                view.origin = parent
+            else:  # the argument's gradient would lack what it does not show
                 view.version = -1
         self.views[proxy.name] = view
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +39,14 @@ class State:
             view.version = view.memory.version
         return view.value
 
+    def place(self, view: View, origin: View) -> None:
+        """Make a view by its place in memory now: it has the history that ``origin`` has, or none under ``no_grad``."""
+        base, distance = self.current(origin), view.proxy.offset - origin.proxy.offset
+        value = replace(view.proxy, name=self.emitter.name(), storage=base.storage, offset=base.offset + distance)
+        arguments = (tuple(view.proxy.shape), tuple(view.proxy.stride), distance)
+        self.emitter.call(operations.strided_view, (base, *arguments), value)
+        view.value, view.version = value, view.memory.version
+
     def value_in(self, view: View, family: Family) -> TensorProxy:
         """The value of a view as a view of ``family``'s value of the whole memory."""
         if view.family is family and view.value is not None and view.version == view.memory.version:
@@ -56,21 +65,45 @@ class State:
         """The value of the whole memory for ``family``, with the data that the latest write left."""
         if family.value is not None and family.version == memory.version:
             return family.value
-        latest = memory.latest.value
-        assert latest is not None
-        if not self.emitter.may_record:
+        latest = self._latest(memory, family)
+        if memory.uncounted and family is memory.root_family:
+            value = self._with_data(family, memory, latest)
+        elif not self.emitter.may_record:
             value = latest
         elif family.requires_grad:
-            own = family.value or joined(family, latest, memory.root, self.emitter)
-            value = self.emitter.fresh(latest, requires_grad=True, storage=latest.storage)
-            self.emitter.call(operations.with_data, (own, latest), value)
+            value = self._with_data(family, memory, latest)
         elif family in memory.families and not (latest.requires_grad or memory.requires_grad):
             value = latest
         else:
-            value = self.emitter.fresh(latest, requires_grad=False, storage=latest.storage)
-            self.emitter.call(torch.Tensor.detach, (latest,), value)
+            value = self._detached(latest)
         family.value, family.version = value, memory.version
         return value
+
+    def _latest(self, memory: Memory, family: Family) -> TensorProxy:
+        """What the latest write left, for a family that did not make it.
+
+        After a write through ``data`` it is a value of the root: in-place calls that follow must count for that tensor.
+        """
+        if memory.uncounted and not family.uncounted and family is not memory.root_family:
+            return self.refresh(memory, memory.root_family)
+        latest = memory.latest.value
+        assert latest is not None
+        return latest
+
+    def _with_data(self, family: Family, memory: Memory, latest: TensorProxy) -> TensorProxy:
+        """A family's value with other data, also for lines outside of the ``no_grad`` block where it is first read."""
+        own = family.value or joined(family, latest, memory.root, self.emitter)
+        if not self.emitter.may_record:
+            own = self._detached(own)
+        value = self.emitter.fresh(latest, requires_grad=own.requires_grad, storage=latest.storage)
+        with self.emitter.recording() if own.requires_grad else nullcontext():
+            self.emitter.call(operations.with_data, (own, latest), value)
+        return value
+
+    def _detached(self, value: TensorProxy) -> TensorProxy:
+        detached = self.emitter.fresh(value, requires_grad=False, storage=value.storage)
+        self.emitter.call(torch.Tensor.detach, (value,), detached)
+        return detached
 
     def write(self, view: View, value: TensorProxy, family: Family) -> None:
         """Make ``value`` the data that ``view`` shows, written through ``family``."""
@@ -78,7 +111,7 @@ class State:
         whole = self._written(view, value, family)
         memory.version += 1
         memory.context = self.emitter.context
-        memory.latest = family
+        memory.latest, memory.uncounted = family, view.family.uncounted
         family.value, family.version = whole, memory.version
         if view.family is family:
             view.value, view.version = value, memory.version
