@@ -246,13 +246,15 @@ def test_bad_options_are_refused(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [(3, "type int"), ("text", "type str"), (None, "type Tensor"), (torch.ones(2), "type Tensor"),
+    [(3, "type int"), ("text", "type str"), (None, "type NoneType"), (torch.ones(2), "type Tensor"),
      (nn.Linear, r"thunder.jit\(Linear\(...\)\)")],
-    ids=["number", "text", "tensor to a decorator", "tensor", "class"],
+    ids=["number", "text", "nothing", "tensor", "class"],
 )  # fmt: skip
 def test_what_cannot_be_compiled(value: Any, told: str) -> None:
     with pytest.raises(OptionError, match=told):
         thunder.jit(value)(torch.ones(2))
+    with pytest.raises(OptionError, match=told):
+        thunder.jit(cache="no caching")(value)
 
 
 def test_questions_about_what_is_not_compiled() -> None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import copyreg
 import enum
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_importable, is_method_of_value
+from thunder_core.acquire.recipe_writer import RecipeWriter
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.errors import UnsupportedError
@@ -25,7 +27,6 @@ from thunder_core.ir.proxy import Proxy
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder
     from thunder_core.guards.observer import Observer, Write
-    from thunder_core.guards.source import Source
 
 _ATOMS = (
     bool,
@@ -35,20 +36,17 @@ _ATOMS = (
     str,
     bytes,
     type,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
     types.ModuleType,
     torch.dtype,
     torch.device,
     torch.layout,
     torch.memory_format,
-    torch.nn.Module,
-    torch.Generator,
     enum.Enum,
     range,
     slice,
 )
+_NOT_COPIED = (torch.nn.Module, torch.Generator, types.BuiltinFunctionType)
+"""Objects that are themselves where no path leads to them."""
 _SPELLED = (type(None), bool, int, str)
 
 
@@ -69,45 +67,47 @@ class Recipe:
     writes: int
 
 
-class Rebuilder:
+class Rebuilder(RecipeWriter):
     """Builds a `Recipe`; appends to ``outputs`` the proxies that it needs."""
 
     def __init__(self, recorder: Recorder, observer: Observer, outputs: list[Proxy]) -> None:
+        super().__init__()
         self._recorder = recorder
         self._observer = observer
         self._outputs = outputs
         self._positions: dict[str, int] = {}
-        self._built: dict[int, str] = {}
-        self._alive: list[Any] = []
-        self._lines: list[str] = []
-        self._namespace: dict[str, Any] = {}
 
     def recipe(self, result: Any, writes: Sequence[Write]) -> Recipe:
         """The recipe for one run of the program."""
-        # values of writes are built before any write happens: a write may replace what another refers to
+        # values and places are looked up before any write happens: a write may replace what another refers to
         for original, final in self._recorder.inputs.reshaped_objects():
-            self._lines.append(f"{self._output(original)}.as_strided_({final.shape}, {final.stride}, {final.offset})")
-        values = [self._expression(write.value) for write in writes]
-        expression = self._expression(result)
+            self.lines.append(f"{self._output(original)}.as_strided_({final.shape}, {final.stride}, {final.offset})")
+        values = [self.expression(write.value) for write in writes]
+        expression = self.expression(result)
+        for write in writes:
+            self.bind(write.place)
         for write, value in zip(writes, values, strict=True):
-            self._lines.extend(write.statements(value, self))
-        return Recipe(tuple(self._lines), expression, self._namespace, len(values))
+            self.lines.extend(write.statements(value, self))
+        return Recipe(tuple(self.lines), expression, self.namespace, len(values))
 
-    def _expression(self, value: Any) -> str:
+    def expression(self, value: Any) -> str:
+        """Python for a value, after the lines that it needs."""
         if isinstance(value, _SPELLED) and type(value) in _SPELLED:
             return repr(value)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, TracedNumber):
             return self._output(value.proxy)
-        known = self._built.get(id(value))
+        known = self.known(value)
         if known is not None:
             return known
         if isinstance(value, _ATOMS) or type(value) in (float, complex):
-            return self._constant(value)
+            if isinstance(value, type):
+                check_class(value, self._observer)
+            return self.constant(value)
         source = self._observer.source_of(value)
         if source is not None:
-            return source.expression(self)
+            return self.assign(value, source.expression(self))
         return self._fresh(value)
 
     def _tensor(self, tensor: torch.Tensor) -> str:
@@ -126,22 +126,27 @@ class Rebuilder:
 
     def _fresh(self, value: Any) -> str:
         """Build an object that the program made."""
-        self._alive.append(value)  # keeps its id its own
         kind = type(value)
         if kind is tuple:
-            items = "".join(f"{self._expression(item)}, " for item in value)
-            return self._assign(value, f"({items.rstrip()})" if value else "()")
+            items = "".join(f"{self.expression(item)}, " for item in value)
+            return self.assign(value, f"({items.rstrip()})" if value else "()")
         if kind is list:
-            name = self._assign(value, "[]")
-            self._lines.extend(f"{name}.append({self._expression(item)})" for item in value)
+            name = self.assign(value, "[]")
+            self.lines.extend(f"{name}.append({self.expression(item)})" for item in value)
             return name
         if kind is dict:
-            name = self._assign(value, "{}")
-            self._lines.extend(f"{name}[{self._expression(k)}] = {self._expression(v)}" for k, v in value.items())
+            name = self.assign(value, "{}")
+            self.lines.extend(f"{name}[{self.expression(k)}] = {self.expression(v)}" for k, v in value.items())
             return name
         if kind in (set, frozenset) or isinstance(value, torch.Size):
-            items = "".join(f"{self._expression(item)}, " for item in value)
-            return self._assign(value, f"{self._constant(kind)}(({items}))")
+            items = "".join(f"{self.expression(item)}, " for item in value)
+            return self.assign(value, f"{self.constant(kind)}(({items}))")
+        if kind is types.FunctionType:
+            return FunctionRebuilder(self, self._observer).function(value)
+        if kind is types.MethodType:
+            return FunctionRebuilder(self, self._observer).method(value)
+        if isinstance(value, _NOT_COPIED) and not is_method_of_value(value):
+            return self.constant(value)
         return self._reduced(value)
 
     def _reduced(self, value: Any) -> str:
@@ -149,51 +154,30 @@ class Rebuilder:
         try:
             reduced = value.__reduce_ex__(4)
         except TypeError as error:
-            raise UnsupportedError(
-                f"the program returns or stores a {type(value).__qualname__}, which cannot be rebuilt: {error}",
-                advice=("return tensors in tuples, lists, dicts, dataclasses or other copyable objects",),
-            ) from error
+            raise _cannot_be_rebuilt(value, error) from error
         if isinstance(reduced, str):
-            return self._constant(value)
+            if isinstance(getattr(value, "__wrapped__", None), types.FunctionType) and not is_importable(value):
+                raise _cannot_be_rebuilt(value, "it has a state of its own")
+            return self.constant(value)
         make, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
         if make is copyreg.__newobj__:  # type: ignore[attr-defined]
             make, arguments = arguments[0].__new__, arguments
-        call = ", ".join(self._expression(argument) for argument in arguments)
-        name = self._assign(value, f"{self._callable(make)}({call})")
+        call = ", ".join(self.expression(argument) for argument in arguments)
+        name = self.assign(value, f"{self.constant(make)}({call})")
         if state is not None:
-            self._lines.append(f"{self._constant(_set_state)}({name}, {self._expression(state)})")
+            self.lines.append(f"{self.constant(_set_state)}({name}, {self.expression(state)})")
         for item in items or ():
-            self._lines.append(f"{name}.append({self._expression(item)})")
+            self.lines.append(f"{name}.append({self.expression(item)})")
         for key, item in pairs or ():
-            self._lines.append(f"{name}[{self._expression(key)}] = {self._expression(item)}")
+            self.lines.append(f"{name}[{self.expression(key)}] = {self.expression(item)}")
         return name
 
-    def _callable(self, make: Callable[..., Any]) -> str:
-        return self._constant(make)
 
-    def _assign(self, value: Any, expression: str) -> str:
-        name = f"v{len(self._built)}"
-        self._lines.append(f"{name} = {expression}")
-        self._built[id(value)] = name
-        return name
-
-    # What printing an access path needs (the `Names` protocol of sources).
-
-    def constant(self, value: Any, hint: str) -> str:
-        """A global name of the recipe for an object."""
-        return self._constant(value)
-
-    def bound(self, source: Source) -> str | None:
-        """No access path has a variable here."""
-        return None
-
-    def _constant(self, value: Any) -> str:
-        for name, known in self._namespace.items():
-            if known is value:
-                return name
-        name = f"c{len(self._namespace)}"
-        self._namespace[name] = value
-        return name
+def _cannot_be_rebuilt(value: Any, reason: object) -> UnsupportedError:
+    return UnsupportedError(
+        f"the program returns or stores a {type(value).__qualname__}, which cannot be rebuilt: {reason}",
+        advice=("return tensors in tuples, lists, dicts, dataclasses or other copyable objects",),
+    )
 
 
 def _set_state(value: Any, state: Any) -> None:

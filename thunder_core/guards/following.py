@@ -7,6 +7,7 @@ program writes before reading it back is not guarded.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
@@ -74,6 +75,8 @@ class Following:
             if type(node.object).__module__ not in _PLAIN_CONTAINER_MODULES:
                 self._follow_object(node, names)
         elif kind is NodeKind.FUNCTION or kind is NodeKind.OPAQUE:
+            if isinstance(node.object, weakref.ref):
+                self.follow_all((node.object(),), names)
             self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
         elif kind is NodeKind.CLASS:
             self.classes.read(node, names)

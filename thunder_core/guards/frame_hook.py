@@ -5,19 +5,21 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import BuiltinFunctionType, CodeType, FrameType
 from typing import Any, Protocol
 
 from thunder_core.errors import AcquisitionError
+from thunder_core.guards.clocks import NAMES
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 
 OnCall = Callable[[FrameType], None]
 Hook = Callable[[FrameType, str, Any], None]
+OnBuiltin = Callable[[FrameType, Any], None]
 OnReturn = Callable[[FrameType, Any], None]
 
 
 class FrameHook(Protocol):
-    """Calls back on entry of a frame and when it returns or yields a value."""
+    """Calls back on entry of a frame, when it returns or yields a value, and when it calls a builtin of `NAMES`."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -28,7 +30,7 @@ class FrameHook(Protocol):
 class ProfileHook:
     """Through ``sys.setprofile``. A profiler that is already installed keeps being called, pauses excepted."""
 
-    def __init__(self, on_call: OnCall, on_return: OnReturn) -> None:
+    def __init__(self, on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin) -> None:
         self._previous: Any = None
         self._started = False
 
@@ -37,6 +39,8 @@ class ProfileHook:
                 on_call(frame)
             elif event == "return":
                 on_return(frame, value)
+            elif event == "c_call" and value.__name__ in NAMES:
+                on_builtin(frame, value)
 
         self._own_hook: Hook = hook
         self._hook: Hook = hook
@@ -75,8 +79,8 @@ class ProfileHook:
 class MonitoringHook:
     """Through ``sys.monitoring`` (Python 3.12): code that is never observed is switched off at its first event."""
 
-    def __init__(self, on_call: OnCall, on_return: OnReturn) -> None:
-        self._on_call, self._on_return = on_call, on_return
+    def __init__(self, on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin) -> None:
+        self._on_call, self._on_return, self._on_builtin = on_call, on_return, on_builtin
         self._active = False
         self._thread = 0
         self._tool = -1
@@ -97,6 +101,7 @@ class MonitoringHook:
             events.PY_START: self._entered,
             events.PY_RETURN: self._left,
             events.PY_YIELD: self._left,
+            events.CALL: self._calls,
         }
         for event, callback in callbacks.items():
             monitoring.register_callback(self._tool, event, callback)
@@ -104,14 +109,14 @@ class MonitoringHook:
         self._active = True
         # Switched-off places stay so across tools; this one must see them again.
         monitoring.restart_events()
-        monitoring.set_events(self._tool, events.PY_START | events.PY_RETURN | events.PY_YIELD)
+        monitoring.set_events(self._tool, events.PY_START | events.PY_RETURN | events.PY_YIELD | events.CALL)
 
     def stop(self) -> None:
         self._active = False
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         monitoring.set_events(self._tool, 0)
         events = monitoring.events
-        for event in (events.PY_START, events.PY_RETURN, events.PY_YIELD):
+        for event in (events.PY_START, events.PY_RETURN, events.PY_YIELD, events.CALL):
             monitoring.register_callback(self._tool, event, None)
         monitoring.free_tool_id(self._tool)
 
@@ -135,9 +140,17 @@ class MonitoringHook:
             self._on_return(sys._getframe(1), value)
         return None
 
+    def _calls(self, code: CodeType, offset: int, function: Any, argument: Any) -> Any:
+        if kind_of(code) is CodeKind.IGNORED:
+            return self._disable
+        named = type(function) is BuiltinFunctionType and function.__name__ in NAMES
+        if named and self._active and threading.get_ident() == self._thread:
+            self._on_builtin(sys._getframe(1), function)
+        return None
 
-def frame_hook(on_call: OnCall, on_return: OnReturn) -> FrameHook:
+
+def frame_hook(on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin) -> FrameHook:
     """The hook that this Python offers."""
     if sys.version_info >= (3, 12):
-        return MonitoringHook(on_call, on_return)
-    return ProfileHook(on_call, on_return)
+        return MonitoringHook(on_call, on_return, on_builtin)
+    return ProfileHook(on_call, on_return, on_builtin)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 
+from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.following import Following
 from thunder_core.guards.guard import (
@@ -16,6 +18,7 @@ from thunder_core.guards.guard import (
 )
 from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
 from thunder_core.guards.node import NodeKind
+from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
     EnvironmentSource,
     GlobalSource,
@@ -38,6 +41,7 @@ class FrameReads:
         self._following = following
         self._seen: set[tuple[int, int]] = set()
         self._environment: set[str] = set()
+        self._tensor_methods = _added_to_tensors()
 
     def module_called(self, module: torch.nn.Module) -> None:
         """A module's call was seen: its hooks and ``forward`` were read."""
@@ -82,7 +86,7 @@ class FrameReads:
 
     def globals_read(self, code: CodeType, names: CodeNames, namespace: dict[str, Any]) -> None:
         """Globals, and attributes of Python modules, that the code names."""
-        key = (id(code), id(namespace))
+        key = (id(names), id(namespace))
         if key in self._seen:
             return
         self._seen.add(key)
@@ -97,6 +101,11 @@ class FrameReads:
             self._chain(chain, names, namespace, module)
         if names.imports:
             self._imports(names, namespace)
+        for name in sorted(self._tensor_methods & names.attributes):
+            self._following.classes.function(torch.Tensor, name)
+        if ("globals",) in names.chains:
+            for name in [text for text in code.co_consts if isinstance(text, str) and text in namespace]:
+                self._chain((name,), names, namespace, module)
 
     def _chain(self, chain: tuple[str, ...], names: CodeNames, namespace: dict[str, Any], module: str) -> None:
         name = chain[0]
@@ -115,12 +124,21 @@ class FrameReads:
                 break
             owner, package = value, value.__name__.partition(".")[0]
             value = vars(owner).get(attribute, MISSING)
+            if value is MISSING and hasattr(inspect.getattr_static(type(owner), attribute, None), "__set__"):
+                self._property(owner, attribute)
+                return
             if value is MISSING or package in UNREAD_PACKAGES:
                 return
             name = attribute
             key = (id(vars(owner)), name)
             self._heap.read_global(key, value, module_variable(owner, name), late=package == "torch")
         self._following.follow_all((value,), names, name)
+
+    def _property(self, module: ModuleType, name: str) -> None:
+        """A variable that a module computes: the flags in ``torch.backends``."""
+        value = getattr(module, name)
+        if is_plain(value):
+            self._heap.read_global((id(vars(module)), name), value, module_variable(module, name))
 
     def _imports(self, names: CodeNames, namespace: dict[str, Any]) -> None:
         """Python modules that the code imports when it runs, as far as they are loaded already."""
@@ -142,3 +160,9 @@ class FrameReads:
         node = self._heap.nodes.get(id(value))
         if node is not None and node.kind is NodeKind.OBJECT:
             self._heap.objects.read_everything(node)
+
+
+def _added_to_tensors() -> frozenset[str]:
+    """Methods of tensors that are the user's."""
+    methods = [(name, held) for name, held in vars(torch.Tensor).items() if type(held) is FunctionType]
+    return frozenset(name for name, held in methods if kind_of(held.__code__) is CodeKind.USER)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
+from thunder_core.guards.getters import Getters
 from thunder_core.guards.guard import Guard, PlainGuard, TypeGuard
 from thunder_core.guards.identity_guards import IdentityGuard, SameGuard
 from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
@@ -20,6 +21,7 @@ from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 from thunder_core.guards.random_state import RandomStates
 from thunder_core.guards.source import ConstantSource, GlobalSource, Source, is_argument
+from thunder_core.guards.state_functions import state_guard
 from thunder_core.guards.steps import (
     BufferSource,
     ClosureSource,
@@ -49,6 +51,7 @@ class Heap:
         objects: makes the guards of single objects.
         facts: what the program asked of tensors.
         random_states: of Python's and NumPy's generators when the observation began, or when they were met.
+        getters: prebuilt getters of the ``operator`` module.
         functions: nodes of Python functions by the id of their code.
         stored_globals, stored_cells: variables that observed code rebinds, with their first values.
         stored_attributes: attributes that observed code assigns or deletes, of whatever object.
@@ -65,6 +68,7 @@ class Heap:
         self.objects = ObjectGuards(self)
         self.facts = TensorFacts()
         self.random_states = RandomStates()
+        self.getters = Getters()
         self.functions: dict[int, list[Node]] = {}
         self.stored_globals: dict[tuple[int, str], tuple[GlobalSource, Any]] = {}
         self.stored_cells: dict[int, tuple[ClosureSource, Any, Any]] = {}
@@ -205,6 +209,9 @@ class Heap:
         if key in self._variables:
             return
         self._variables.add(key)
+        told = state_guard(value)
+        if told is not None:
+            self.guards.append(told)
         if late and callable(value):
             self.late.append(source)
         else:

@@ -93,6 +93,7 @@ def node_kind(value: Any) -> NodeKind:
 
 
 _OPAQUE_PACKAGES = frozenset({"builtins", "numpy", "logging", "threading", "_thread", "random", "re", "contextvars"})
+_OPAQUE_TORCH = ("torch._C", "torch._ops")  # operators keep what they have looked up in attributes of their own
 _FOLLOWED_LIBRARY = frozenset({"__main__", "types", "argparse", "collections", "dataclasses"})
 
 
@@ -107,7 +108,7 @@ def _has_readable_state(kind: type) -> bool:
     package = kind.__module__.partition(".")[0]
     if issubclass(kind, threading.local):
         return True
-    if package in _OPAQUE_PACKAGES or kind.__module__.startswith("torch._C"):
+    if package in _OPAQUE_PACKAGES or kind.__module__.startswith(_OPAQUE_TORCH):
         return False
     has_state = kind.__dictoffset__ != 0 or bool(slot_names(kind))
     if package in sys.stdlib_module_names and package not in _FOLLOWED_LIBRARY:

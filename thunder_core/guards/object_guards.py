@@ -123,6 +123,7 @@ class ObjectGuards:
         value, source = node.object, node.source
         kind = type(value)
         self._heap.random_states.watch(value, source.describe())
+        self._heap.getters.met(value)
         if isinstance(value, weakref.ref):
             self._heap.guards.append(TypeGuard(source, kind))
             self._heap.meet(value(), ReferentSource(source))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable
-from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
+from types import CellType, CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any
 
 import torch
 
+from thunder_core.guards.clocks import told_by
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames, names_of
 from thunder_core.guards.following import Following
@@ -17,8 +18,10 @@ from thunder_core.guards.frame_reads import FrameReads
 from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.heap import Heap, is_wrapper
+from thunder_core.guards.node import NodeKind
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
+from thunder_core.guards.steps import ClosureSource
 from thunder_core.guards.undo import undo_writes
 from thunder_core.guards.writes import Write, WriteKind, contains_tensor, find_writes
 
@@ -46,7 +49,7 @@ class Observer:
         self._following = Following(self._heap)
         self._reads = FrameReads(self._heap, self._following)
         self._depth = 0
-        self._hook = frame_hook(self._entered, self._left)
+        self._hook = frame_hook(self._entered, self._left, self._calls)
         self._codes: dict[int, tuple[CodeType, CodeKind, CodeNames]] = {}
         self._meet_roots(function, args, kwargs or {})
 
@@ -76,6 +79,14 @@ class Observer:
     def source_of(self, value: Any) -> Source | None:
         """The path to an object that existed before the run; None for one that the program made."""
         return self._heap.tensors.find(value)
+
+    def closure_of(self, cell: CellType) -> ClosureSource | None:
+        """The path to a closure variable of a function that was met; None for a cell that no such function has."""
+        for node in self._heap.nodes.values():
+            for index, held in enumerate(node.object.__closure__ or ()) if node.kind is NodeKind.FUNCTION else ():
+                if held is cell:
+                    return ClosureSource(node.source, index, node.object.__code__.co_freevars[index])
+        return None
 
     def asked(self, function: Callable[..., Any], values: Iterable[Any]) -> None:
         """The program called ``function``, which reads metadata, with ``values``; others than tensors do not count."""
@@ -138,17 +149,24 @@ class Observer:
         return known
 
     def _entered(self, frame: FrameType) -> None:
-        code, kind, names = self._codes.get(id(frame.f_code)) or self._lookup(frame.f_code)
+        _, kind, names = self._codes.get(id(frame.f_code)) or self._lookup(frame.f_code)
         if kind is CodeKind.IGNORED:
             return
         variables = frame.f_locals
-        reads, reach = self._reads, self._following.reach
         if kind is CodeKind.MODULE_CALL:
-            reads.module_called(variables["self"])
+            self._reads.module_called(variables["self"])
             return
         if kind is CodeKind.LIBRARY:
             self._library_entered(frame, variables, names)
             return
+        getters = self._heap.getters
+        names = getters.extend(names)
+        self._read_frame(frame, variables, kind, names)
+        if getters.extend(names) is not names:  # the frame itself led to the first, or to another one
+            self._read_frame(frame, variables, kind, getters.extend(names))
+
+    def _read_frame(self, frame: FrameType, variables: dict[str, Any], kind: CodeKind, names: CodeNames) -> None:
+        code, reads, reach = frame.f_code, self._reads, self._following.reach
         if names.arguments:
             receiver = variables.get(names.arguments[0])
             if type(receiver) not in _SKIPPED:
@@ -179,6 +197,7 @@ class Observer:
                 self._reads.handed_to_library(value)
 
     def _left(self, frame: FrameType, value: Any) -> None:
+        self._heap.random_states.left(frame)
         if value is None or type(value) in _SKIPPED or isinstance(value, torch.Tensor):
             return
         caller = frame.f_back
@@ -188,6 +207,15 @@ class Observer:
                 self._following.reach(value, names, None)
                 return
             caller = caller.f_back
+
+    def _calls(self, frame: FrameType, function: Any) -> None:
+        """A builtin function is called, which may tell something else each time."""
+        caller: FrameType | None = frame
+        while caller is not None and self._lookup(caller.f_code)[1] is CodeKind.LIBRARY:
+            caller = caller.f_back
+        told = told_by(function, directly=caller is frame)
+        if told is not None and caller is not None and self._lookup(caller.f_code)[1] is CodeKind.USER:
+            self._heap.random_states.called(told)
 
 
 def _is_of_collector(code: CodeType) -> bool:

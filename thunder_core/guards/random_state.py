@@ -1,13 +1,13 @@
-"""Whether a program consumed state that PyTorch does not keep: random generators and iterators that existed before."""
+"""Whether a program consumed state that PyTorch does not keep: random generators, clocks, iterators from outside."""
 
 from __future__ import annotations
 
 import random
 import sys
-import warnings
-from collections.abc import Iterator
-from types import GeneratorType
+from types import FrameType
 from typing import Any
+
+from thunder_core.guards.iterator_state import IteratorStates
 
 
 class RandomStates:
@@ -18,32 +18,45 @@ class RandomStates:
         numpy = sys.modules.get("numpy")
         self._numpy = numpy.random.get_state() if numpy is not None else None
         self._objects: dict[int, tuple[Any, str, Any]] = {}
+        self._iterators = IteratorStates()
+        self._called: list[str] = []
 
     def watch(self, generator: Any, name: str) -> None:
         """Also compare a random generator or an iterator from now on."""
-        state = _state(generator)
-        if state is not None and id(generator) not in self._objects:
+        if id(generator) in self._objects:
+            return
+        state = self._state(generator)
+        if state is not None:
             self._objects[id(generator)] = (generator, name, state)
+
+    def left(self, frame: FrameType) -> None:
+        """A frame has yielded or returned, which may be that of a generator."""
+        self._iterators.left(frame)
+
+    def called(self, name: str) -> None:
+        """The program called a function that tells something else each time."""
+        if name not in self._called:
+            self._called.append(name)
 
     def consumed(self) -> list[str]:
         """Names of the generators whose state has changed since."""
-        found = []
+        found = list(self._called)
         if random.getstate() != self._python:
             found.append("random")
         numpy = sys.modules.get("numpy")
         if self._numpy is not None and numpy is not None and not _equal(numpy.random.get_state(), self._numpy):
             found.append("numpy.random")
-        found.extend(name for generator, name, state in self._objects.values() if not _equal(_state(generator), state))
+        found.extend(name for value, name, state in self._objects.values() if not _equal(self._state(value), state))
         return found
+
+    def _state(self, value: Any) -> Any:
+        state = self._iterators.state(value)
+        return _state(value) if state is None else state
 
 
 def _state(value: Any) -> Any:
     if isinstance(value, random.Random):
         return value.getstate()
-    if isinstance(value, GeneratorType):
-        return (value.gi_frame is None, value.gi_frame and value.gi_frame.f_lasti)
-    if isinstance(value, Iterator) and type(value).__module__ in ("builtins", "itertools"):
-        return _iterator_state(value)
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return None
@@ -52,17 +65,6 @@ def _state(value: Any) -> Any:
     if isinstance(value, numpy.random.RandomState):
         return value.get_state()
     return None
-
-
-def _iterator_state(iterator: Iterator[Any]) -> Any:
-    """How far an iterator is, as far as ``copy`` could tell; None for those that cannot be copied."""
-    try:
-        with warnings.catch_warnings():  # those of itertools warn that they will lose this
-            warnings.simplefilter("ignore", DeprecationWarning)
-            reduced = iterator.__reduce__()
-    except TypeError:
-        return None
-    return repr(reduced[1:]) if isinstance(reduced, tuple) else None
 
 
 def _equal(left: Any, right: Any) -> bool:

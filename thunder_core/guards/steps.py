@@ -44,7 +44,7 @@ def module_variable(module: ModuleType, name: str) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class ReferentSource(StepSource):
-    """``base()``, what a weak reference refers to."""
+    """``base()``, what a weak reference refers to or a function tells."""
 
     def describe(self) -> str:
         return f"{self.base.describe()}()"

@@ -54,8 +54,17 @@ class Write:
     value: Any = field(default=None, repr=False)
     leak: bool = False
 
+    @property
+    def place(self) -> Source | None:
+        """The path to the object that is changed, as it is before any write; None where that is no object of a path."""
+        return self.target.parent if self.kind in (WriteKind.SET, WriteKind.DELETE) else self.target
+
     def statements(self, value: str, names: Names) -> list[str]:
-        """Python that does it; ``value`` is an expression of the (rebuilt) value."""
+        """Python that does it; ``value`` is an expression of the (rebuilt) value.
+
+        Where there are several writes, ``names`` must have a variable for the `place` of each: what one changes may be
+        reached by the path of another, which means the object that was there before the program ran.
+        """
         if self.kind is WriteKind.SET:
             return [self.target.assignment(names, value)]
         if self.kind is WriteKind.DELETE:

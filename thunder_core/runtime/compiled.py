@@ -123,11 +123,13 @@ class Compiled:
         if not entry.random_states or self.settings.config.sharp_edges == "allow":
             return
         message = (
-            f"{self.name} draws random numbers from {', '.join(entry.random_states)}, which a compiled program cannot "
-            "replay; it is compiled again at each call"
+            f"{self.name} takes values from {', '.join(entry.random_states)}, which a compiled program cannot replay; "
+            "it is compiled again at each call"
         )
         if self.settings.config.sharp_edges == "error":
-            raise UncacheableError(message, advice=("use torch's generators", 'pass sharp_edges="allow"'))
+            raise UncacheableError(
+                message, advice=("use torch's generators, or pass the values as arguments", 'pass sharp_edges="allow"')
+            )
         warnings.warn(message, UncacheableWarning, stacklevel=5)
 
     def _keep(self, entry: Entry) -> None:
