@@ -34,7 +34,7 @@ from thunder_plugin_inductor.artifacts import artifact
 from thunder_plugin_inductor.compiled_region import CompiledRegion
 from thunder_plugin_inductor.concatenation import parts_by_themselves
 from thunder_plugin_inductor.differences import REWRITTEN
-from thunder_plugin_inductor.graph_writes import copy_what_is_copied, writes_what_it_made
+from thunder_plugin_inductor.graph_writes import copy_what_is_copied, leave_out_copies, writes_what_it_made
 from thunder_plugin_inductor.index_strides import coefficients_as_strides
 from thunder_plugin_inductor.kernels import Kernels, bundled, without_waiting
 from thunder_plugin_inductor.options import InductorOptions
@@ -134,6 +134,9 @@ def _graph(region: Trace, fakes: list[Any], mode: FakeTensorMode) -> torch.fx.Gr
     if writes_what_it_made(graph.graph):
         functional = torch.func.functionalize(program, remove="mutations")
         graph = make_fx(functional, decomposition_table=table, tracing_mode="real")(*fakes)
+        if leave_out_copies(graph.graph):
+            graph.recompile()
+            graph = make_fx(graph, tracing_mode="real")(*fakes)
     copy_what_is_copied(graph.graph)
     (output,) = graph.graph.find_nodes(op="output")
     # Others take the strides of the results for granted. Those of a decomposition can differ from the operator's.

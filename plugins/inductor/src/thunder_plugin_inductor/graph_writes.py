@@ -33,6 +33,24 @@ def writes_what_it_made(graph: Graph) -> bool:
     )
 
 
+def leave_out_copies(graph: Graph) -> bool:
+    """Leave out clones of a graph without writes, as Inductor does, but before it asks what shares memory with what.
+
+    It asks that of values as they were with the clones, at least in PyTorch 2.11: a view of a clone of a view is an
+    input then, and is written in place. The graph has to be traced again. False if nothing is left out.
+    """
+    if any(_written_by(node) for node in graph.nodes):  # a clone may hold what an input was
+        return False
+    found = False
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
+        source = node.args[0]
+        if node.meta["val"].stride() == source.meta["val"].stride():
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+            found = True
+    return found
+
+
 def copy_what_is_copied(graph: Graph) -> None:
     """Inductor takes ``copy_`` into new memory for another name of the source, and writes that when the copy is
     written. What is copied becomes a value of its own, which costs no kernel.
