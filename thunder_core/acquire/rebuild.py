@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_importable, is_method_of_value
+from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_method_of_value
 from thunder_core.acquire.recipe_writer import RecipeWriter
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class Rebuilder(RecipeWriter):
         except TypeError as error:
             raise _cannot_be_rebuilt(value, error) from error
         if isinstance(reduced, str):
-            if isinstance(getattr(value, "__wrapped__", None), types.FunctionType) and not is_importable(value):
+            if isinstance(getattr(value, "__wrapped__", None), types.FunctionType) and import_path(value) is None:
                 raise _cannot_be_rebuilt(value, "it has a state of its own")
             return self.constant(value)
         make, arguments, state, items, pairs = (*reduced, None, None, None)[:5]

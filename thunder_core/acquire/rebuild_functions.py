@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
@@ -12,6 +11,7 @@ import torch
 
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.source import is_argument
+from thunder_core.ir.import_paths import import_path
 
 if TYPE_CHECKING:
     from thunder_core.acquire.rebuild import Rebuilder
@@ -53,7 +53,7 @@ class FunctionRebuilder:
     def function(self, function: FunctionType) -> str:
         """A Python function that no path leads to; those of Python modules are what they are."""
         rebuilder = self._rebuilder
-        if is_importable(function):
+        if import_path(function) is not None:  # it is the same object in each call
             return rebuilder.constant(function)
         cells = ", ".join([self._cell(cell) for cell in function.__closure__ or ()])
         parts = rebuilder.constant(FunctionParts.of(function), function.__name__)
@@ -103,14 +103,6 @@ def check_class(kind: type, observer: Observer) -> None:
                 "and cannot be rebuilt",
                 advice=("define the class outside of the program, and keep tensors in attributes of its objects",),
             )
-
-
-def is_importable(value: Any) -> bool:
-    """True for what its module has under its qualified name: it is the same object in each call."""
-    found: Any = sys.modules.get(getattr(value, "__module__", None) or "")
-    for name in getattr(value, "__qualname__", "<none>").split("."):
-        found = getattr(found, name, None)
-    return found is value
 
 
 def is_method_of_value(function: Any) -> bool:

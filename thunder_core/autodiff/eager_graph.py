@@ -14,7 +14,7 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.passes.operations import with_strides
+from thunder_core.passes.operations import with_copies, with_strides
 
 End = GradientEdge | torch.Tensor
 
@@ -56,7 +56,8 @@ def record_graph(
         The function's result, without its history, and what `gradients_of` needs.
     """
     if copied:
-        args, kwargs = _with_copies(copied, args, kwargs)
+        with torch.inference_mode(False), torch.no_grad():
+            args, kwargs, _ = with_copies(copied, args, kwargs)
     leaves = list(iterate_leaves((args, kwargs)))
     with torch.inference_mode(False), torch.enable_grad():
         sources = {id(leaves[position]): leaves[position].detach().requires_grad_() for position in wanted}
@@ -69,22 +70,6 @@ def record_graph(
     with torch.no_grad():
         detached = map_leaves(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, result)
     return detached, graph
-
-
-def _with_copies(copied: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    leaves = list(iterate_leaves((args, kwargs)))
-    with torch.inference_mode(False), torch.no_grad():
-        copies = {id(leaves[position]): _copy(leaves[position]) for position in copied}
-    return map_leaves(lambda leaf: copies.get(id(leaf), leaf), (args, kwargs))
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of the same strides, also where elements lie on each other."""
-    copy = tensor.clone()
-    if tensor.layout is not torch.strided or copy.stride() == tensor.stride() or not tensor.numel():
-        return copy
-    length = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.as_strided((length,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
 
 
 def _edge(tensor: torch.Tensor) -> End:

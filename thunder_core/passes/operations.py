@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._prims_common import compute_required_storage_length
 
+from thunder_core.ir.geometry import nested
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 
 reinterpreted = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
@@ -24,11 +26,18 @@ def functional_call(
     Returns:
         The function's result, followed by the copies.
     """
+    args, kwargs, copies = with_copies(written, args, kwargs)
+    return (function(*args, **kwargs), *copies)
+
+
+def with_copies(
+    positions: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor]]:
+    """Arguments of which the leaves at these positions are copies, each tensor one, wherever it stands; the copies."""
     leaves = list(iterate_leaves((args, kwargs)))
-    copies = {id(leaves[position]): strided_copy(leaves[position]) for position in written}
+    copies = {id(leaves[position]): strided_copy(leaves[position]) for position in positions}
     args, kwargs = map_leaves(lambda leaf: copies.get(id(leaf), leaf), (args, kwargs))
-    result = function(*args, **kwargs)
-    return (result, *[copies[id(leaves[position])] for position in written])
+    return args, kwargs, [copies[id(leaves[position])] for position in positions]
 
 
 def recomputed_call(
@@ -58,11 +67,14 @@ def _same_history(tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
 
 
 def strided_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the strides of ``tensor``; autograd goes through it."""
+    """A copy with the strides of ``tensor``, also where elements lie on each other; autograd goes through it."""
     copy = tensor.clone()
-    if copy.stride() == tensor.stride():
+    if tensor.layout is not torch.strided or copy.stride() == tensor.stride():
         return copy
-    return _laid_out(tensor, tensor.stride())
+    if nested(tensor.shape, tensor.stride()):
+        return _laid_out(tensor, tensor.stride())
+    length = compute_required_storage_length(tensor.shape, tensor.stride(), 0)
+    return tensor.as_strided((length,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
 
 
 def restride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:

@@ -92,7 +92,8 @@ def _unknown(host: Host, kind: type[Any], name: str, known: list[str]) -> Plugin
 def _other_meanings(host: Host, kind: type[Any], name: str, plugins: list[str]) -> list[str]:
     """What the name is where it is no name of this kind."""
     if name in plugins:
-        return [f"the {host.load(name).plugin.title} offers {host.load(name).summary()}"]
+        loaded = host.load(name)
+        return [f"the {loaded.plugin.title} offers {loaded.summary()}"]
     words = [
         word
         for other, word in WORDS.items()

@@ -56,10 +56,13 @@ class CompiledRegion:
         for index in self.checked:
             if arguments[index].data_ptr() % _ALIGNMENT:
                 arguments[index] = clone_preserve_strides(arguments[index])
-        if self.written:
-            results = self._writing(inputs, arguments)
-        else:
-            results = self._called(arguments)
+        try:
+            results = self._writing(inputs, arguments) if self.written else self.call(arguments)
+        except RuntimeError as error:
+            found = _BOUNDS.search(str(error))
+            if found is None:
+                raise
+            raise IndexOutOfRange(f"an index is out of range: not from {found[1]} to below {found[2]}") from error
         if self.wrong is None:
             self.wrong = _wrong(results, inputs, self.expected)
         if self.wrong:
@@ -68,23 +71,12 @@ class CompiledRegion:
                 results[index] = with_strides(results[index].clone(), self.expected[index])
         return results
 
-    def _called(self, arguments: list[Any]) -> Sequence[Any]:
-        """Raises IndexOutOfRange where a kernel raises RuntimeError for an index."""
-        try:
-            results: Sequence[Any] = self.call(arguments)
-            return results
-        except RuntimeError as error:
-            found = _BOUNDS.search(str(error))
-            if found is None:
-                raise
-            raise IndexOutOfRange(f"an index is out of range: not from {found[1]} to below {found[2]}") from error
-
     def _writing(self, inputs: Sequence[Any], arguments: list[Any]) -> Sequence[Any]:
         """The call, and what PyTorch does besides where it writes in place."""
         written = [(inputs[index], arguments[index]) for index in self.written]
         if not torch.is_inference_mode_enabled() and any(tensor.is_inference() for tensor, _ in written):
             raise RuntimeError("an inference tensor is written in place outside of inference mode: clone it before")
-        results = self._called(arguments)
+        results: Sequence[Any] = self.call(arguments)
         increment_version([tensor for tensor, aligned in written if aligned is tensor])
         for tensor, aligned in written:
             if aligned is not tensor:

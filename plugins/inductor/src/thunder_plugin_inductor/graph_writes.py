@@ -8,6 +8,8 @@ import torch
 from torch.fx import Graph, Node
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from thunder_core.symbols.schema import schema_effects, written_values
+
 _NEW_MEMORY = frozenset(
     {
         torch.ops.aten.empty.memory_format,
@@ -71,9 +73,5 @@ def _memory(node: Node) -> Any:
 
 
 def _written_by(node: Node) -> list[Node]:
-    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
-        return []
-    arguments = node.target._schema.arguments
-    given = {**{argument.name: value for argument, value in zip(arguments, node.args)}, **node.kwargs}
-    written = [given.get(each.name) for each in arguments if each.alias_info is not None and each.alias_info.is_write]
-    return [value for value in written if isinstance(value, Node)]
+    effects = schema_effects(node.target) if isinstance(node.target, torch._ops.OpOverload) else None
+    return [value for value in written_values(effects or (), node.args, node.kwargs) if isinstance(value, Node)]

@@ -11,7 +11,7 @@ from torch import Tensor
 from thunder_plugin_triton import layer_norm_kernels as kernels
 from thunder_plugin_triton.column_sums import sum_into
 from thunder_plugin_triton.environment import processors
-from thunder_plugin_triton.row_tiles import accumulating, single_pass
+from thunder_plugin_triton.row_tiles import accumulating, of_kernel, single_pass
 from thunder_plugin_triton.rows import with_row_stride
 from thunder_plugin_triton.tuning import Configuration, Tunable, rows_bucket
 
@@ -69,7 +69,7 @@ def gradients(
         if programs:
             kernels.gradients_of_rows[(programs,)](
                 input, weight, statistics, cotangent, of_input, *places, rows, width, row_stride, cotangent_stride,
-                **{name: value for name, value in chosen.items() if name != "PROGRAMS"},
+                **of_kernel(chosen),
             )  # fmt: skip
         if summed:
             sum_into(partials, summed)

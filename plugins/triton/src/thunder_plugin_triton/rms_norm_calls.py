@@ -10,7 +10,7 @@ from torch import Tensor
 from thunder_plugin_triton import rms_norm_kernels as kernels
 from thunder_plugin_triton.column_sums import sum_into
 from thunder_plugin_triton.environment import processors
-from thunder_plugin_triton.row_tiles import accumulating, single_pass
+from thunder_plugin_triton.row_tiles import accumulating, of_kernel, single_pass
 from thunder_plugin_triton.rows import with_row_stride
 from thunder_plugin_triton.tuning import Configuration, Tunable, rows_bucket
 
@@ -67,7 +67,7 @@ def gradients(
             kernels.gradients_of_rows[(programs,)](
                 input, weight, scales, cotangent, of_input, partials, rows, width, row_stride, cotangent_stride,
                 UNIT_OFFSET=unit_offset, ROUNDED=rounded,
-                **{name: value for name, value in chosen.items() if name != "PROGRAMS"},
+                **of_kernel(chosen),
             )  # fmt: skip
         if partials is not None and of_weight is not None:
             sum_into(partials, [of_weight])

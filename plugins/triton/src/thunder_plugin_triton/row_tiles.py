@@ -45,6 +45,11 @@ def accumulating(width: int, *key: object) -> list[Configuration]:
     )
 
 
+def of_kernel(chosen: Configuration) -> Configuration:
+    """What of a choice of `accumulating` the kernel takes: all but the number of its programs."""
+    return {name: value for name, value in chosen.items() if name != "PROGRAMS"}
+
+
 def blocks(*key: object) -> list[Configuration]:
     """For kernels whose programs go through a long row in steps of ``BLOCK``."""
     return [{"BLOCK": block, "num_warps": warps} for block, warps in ((4096, 8), (8192, 16), (8192, 8), (16384, 16))]
