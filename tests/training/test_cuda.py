@@ -101,7 +101,7 @@ def test_dropout_draws_what_eager_draws(p: float) -> None:
         torch.manual_seed(0)
         output = function(x)
         results.append((output, *torch.autograd.grad(output.square().sum(), x)))
-    torch.testing.assert_close(*results, rtol=0, atol=0)
+    torch.testing.assert_close(*results)  # executors may round otherwise; other random numbers would be far off
 
 
 @pytest.mark.parametrize("name", operators_with_a_class("cuda"))

@@ -104,9 +104,18 @@ DECLINED: dict[str, tuple[dict[str, Any], str]] = {
         {"attn_mask": proxy(2, 8, 32, 32, stride=(0, 0, 32, 1), requires_grad=True)},
         "attn_mask, whose gradient is needed, is not contiguous",
     ),
+    "mask's half of a tile": (
+        sized(32, 192, requires_grad=True) | {"attn_mask": proxy(32, 192)},
+        "gradients may be NaN with attn_mask and 192 keys",
+    ),
     "dropout": ({"dropout_p": 0.1}, "the option dropout allows that"),
     "symbolic": ({"dropout_p": "p"}, "must be plain numbers"),
 }
+
+
+def test_half_of_a_tile_without_gradients_or_mask() -> None:
+    assert attention(**sized(32, 192), attn_mask=proxy(32, 192)) is True
+    assert attention(**sized(32, 192, requires_grad=True)) is True
 
 
 @pytest.mark.parametrize("name", DECLINED)

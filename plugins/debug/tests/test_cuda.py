@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -26,9 +27,10 @@ def products(x: torch.Tensor) -> torch.Tensor:
     return y.sum()
 
 
+@pytest.mark.skipif(os.environ.get("CUDA_LAUNCH_BLOCKING") == "1", reason="CUDA_LAUNCH_BLOCKING: launches wait")
 def test_times_by_events() -> None:
     timing = LineTiming()
-    compiled = thunder.jit(products, transforms=[timing])
+    compiled = thunder.jit(products, executors=[], transforms=[timing])
     x = torch.randn(8192, 8192, device="cuda") / 100
     for _ in range(3):
         compiled(x)
@@ -50,7 +52,7 @@ def test_times_by_events() -> None:
 def test_many_calls_are_all_counted() -> None:
     """Events are read while the program goes on, and used again."""
     timing = LineTiming()
-    compiled = thunder.jit(lambda x: torch.sin(x), transforms=[timing])
+    compiled = thunder.jit(lambda x: torch.sin(x), executors=[], transforms=[timing])
     x = torch.randn(16, device="cuda")
     for _ in range(1000):
         compiled(x)
@@ -61,7 +63,7 @@ def test_many_calls_are_all_counted() -> None:
 
 def test_lines_on_the_cpu() -> None:
     timing = LineTiming()
-    thunder.jit(lambda x, y: (torch.sin(x), torch.cos(y)), transforms=[timing])(
+    thunder.jit(lambda x, y: (torch.sin(x), torch.cos(y)), executors=[], transforms=[timing])(
         torch.ones(2), torch.ones(2, device="cuda")
     )
     assert {record.operation: record.clock for record in timing.records} == {"torch.sin": "cpu", "torch.cos": "cuda:0"}
@@ -69,7 +71,7 @@ def test_lines_on_the_cpu() -> None:
 
 def test_captured_calls_are_not_measured() -> None:
     timing = LineTiming()
-    compiled = thunder.jit(lambda x: torch.sin(x) * 2, transforms=[timing])
+    compiled = thunder.jit(lambda x: torch.sin(x) * 2, executors=[], transforms=[timing])
     x = torch.ones(4, device="cuda")
     compiled(x)
     timing.reset()
@@ -98,7 +100,7 @@ def test_nvtx_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", pushed)
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", popped)
-    compiled = thunder.jit(lambda x: torch.relu(x).sum(), transforms=[NvtxRanges(exclude=("torch.sum",))])
+    compiled = thunder.jit(lambda x: torch.relu(x).sum(), executors=[], transforms=[NvtxRanges(exclude=("torch.sum",))])
     compiled(torch.ones(3, device="cuda", requires_grad=True)).backward()
     assert open_now == []
     assert seen[0].startswith("torch.relu [reference] ")
@@ -113,7 +115,7 @@ def test_nvtx_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nvtx_ranges_by_name() -> None:
-    compiled = thunder.jit(lambda x: torch.relu(x), transforms=["nvtx_ranges"])
+    compiled = thunder.jit(lambda x: torch.relu(x), executors=[], transforms=["nvtx_ranges"])
     assert compiled(torch.ones(3, device="cuda")).sum() == 3
     assert "nvtx_ranges_torch_relu" in str(thunder.last_traces(compiled)[-1])
 
@@ -155,7 +157,7 @@ def test_nan(dtype: torch.dtype) -> None:
         return (x / (x - x)).to(dtype)
 
     with pytest.raises(NonFiniteError) as raised:
-        thunder.jit(quotient, transforms=[NanFinder()])(torch.zeros(3, device="cuda"))
+        thunder.jit(quotient, executors=[], transforms=[NanFinder()])(torch.zeros(3, device="cuda"))
     assert raised.value.finding.line.operation == "torch.div"
 
 

@@ -108,6 +108,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str | None]]] = {
         {"key": tensor(2, 8, 1, 64)},
         {"cudnn": "there is one key only", "flash": None, "efficient": None},
     ),
+    "mask and half a tile of keys": (
+        {"key": tensor(2, 8, 192, 64, requires_grad=True), "attn_mask": tensor(16, 192)},
+        {"cudnn": "its gradients may be NaN with attn_mask and 192 keys", "flash": "it takes no attn_mask"},
+    ),
+    "mask and half a tile of keys, without gradients": (
+        {"key": tensor(2, 8, 192, 64), "attn_mask": tensor(16, 192)},
+        {"cudnn": None, "efficient": None},
+    ),
     **{
         f"empty {name}": (
             dict.fromkeys(("query", "key", "value"), tensor(*shape)),
@@ -178,6 +186,17 @@ def test_older_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {backend.name: backend for backend in BACKENDS if backend.device == "cuda"}
     assert rows["flash"].refusal(call()) == "the GPU has compute capability (7, 5), and (8, 0) is needed"
     assert rows["efficient"].refusal(call()) == "torch.backends.cuda.can_use_efficient_attention says no"
+
+
+@pytest.mark.parametrize("accepts", [True, False])
+def test_empty_tensors_on_a_gpu_are_for_the_formula(monkeypatch: pytest.MonkeyPatch, accepts: bool) -> None:
+    """PyTorch's own choice among its kernels is wrong for them."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
+    monkeypatch.setattr(backends, "_accepted", lambda row, given: accepts)
+    chosen = choose(call(**dict.fromkeys(("query", "key", "value"), tensor(0, 8, 16, 24))), ("cudnn", "flash", "math"))
+    assert chosen.name == "math"
+    assert dict(chosen.passed) == dict.fromkeys(("cudnn", "flash"), "a tensor is empty")
 
 
 def test_the_order_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:

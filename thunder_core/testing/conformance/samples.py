@@ -58,11 +58,11 @@ def calls(subject: Subject, device: str, dtype: torch.dtype) -> list[Call]:
 def accepts(call: Call) -> bool:
     """Whether eager PyTorch runs it, and returns something.
 
-    On a GPU, attention without a head dimension returns None, and may read memory that is not there (PyTorch 2.11).
-
     A GPU refuses an index that is out of range by ending everything that the process does there. So calls with integers
     are tried on the CPU first, unless PyTorch has no kernel for them there.
     """
+    if _is_empty_attention(call):
+        return False
     try:
         if any(_may_be_places(tensor) for tensor in call.tensors()):
             with suppress(NotImplementedError):
@@ -71,6 +71,12 @@ def accepts(call: Call) -> bool:
     except Exception:  # noqa: BLE001 - whatever eager refuses is no case
         return False
     return made.result is not None
+
+
+def _is_empty_attention(call: Call) -> bool:
+    """On a GPU, PyTorch 2.11 returns None, ends the process, or reads other memory, by the kernel that it takes."""
+    attention = call.function is torch.nn.functional.scaled_dot_product_attention
+    return attention and any(tensor.is_cuda and not tensor.numel() for tensor in call.tensors())
 
 
 def _may_be_places(tensor: torch.Tensor) -> bool:

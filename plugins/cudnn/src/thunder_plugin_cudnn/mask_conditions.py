@@ -23,6 +23,8 @@ def unfit_mask(call: AttentionCall) -> str | None:
         return "attn_mask is the same for all queries, for which cuDNN's results were wrong (9.19 on an H200)"
     if mask.stride[-1] != 1 and mask.dtype is not torch.bool:
         return f"the last stride of attn_mask is {mask.stride[-1]}, not 1"
+    if call.differentiated and full[3] % 128 == 64:  # https://github.com/pytorch/pytorch/issues/196678
+        return f"gradients may be NaN with attn_mask and {full[3]} keys: cuDNN fills up 128 of them with logits of 0"
     return _unfit_gradient(call, mask) if mask.requires_grad else None
 
 

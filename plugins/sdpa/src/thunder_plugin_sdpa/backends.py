@@ -30,6 +30,7 @@ class Backend:
         pair: with it.
         accepts: PyTorch's own answer for fake tensors, where it has a function for that. It is right for any version of
             PyTorch, and of ``needs`` only the words are taken.
+        besides: conditions that PyTorch does not have, for calls that its kernel gets wrong.
         groups: whether keys and values may have fewer heads; otherwise they are repeated for it.
         masked: what bool masks add where they are false.
     """
@@ -40,6 +41,7 @@ class Backend:
     run: Callable[..., torch.Tensor]
     pair: DerivativePair
     accepts: Callable[[Any], bool] | None = None
+    besides: tuple[Condition, ...] = ()
     groups: bool = True
     masked: float = -math.inf
 
@@ -52,6 +54,9 @@ class Backend:
             return reason
         if call.grouped and not self.groups and need.heads(call) is None:
             call = call.repeated()
+        reason = _first(self.besides, call)
+        if reason is not None:
+            return reason
         if self.accepts is not None and torch.cuda.is_available() and mask_conditions.mask_dtype(call) is None:
             if _accepted(self.accepts, call):
                 return None
@@ -59,7 +64,12 @@ class Backend:
         return self._reason(call)
 
     def _reason(self, call: Call) -> str | None:
-        return next((reason for condition in self.needs if (reason := condition(call)) is not None), None)
+        return _first((*self.besides, *self.needs), call)
+
+
+def _first(conditions: tuple[Condition, ...], call: Call) -> str | None:
+    """The first reason that one of them has."""
+    return next((reason for condition in conditions if (reason := condition(call)) is not None), None)
 
 
 def _accepted(accepts: Callable[[Any], bool], call: Call) -> bool:
@@ -83,7 +93,6 @@ BACKENDS: Final = (
             need.capability((8, 0)),
             need.dtypes(*_HALF),
             need.not_deterministic,
-            need.not_empty,
             *_COMMON,
             mask_conditions.constant_mask,
             mask_conditions.mask_shape,
@@ -96,6 +105,7 @@ BACKENDS: Final = (
         cudnn.run,
         cudnn.PAIR,
         cuda.can_use_cudnn_attention,
+        besides=(need.not_empty, mask_conditions.finite_gradients),
         masked=cudnn.MASKED,
     ),
     Backend(
@@ -106,7 +116,6 @@ BACKENDS: Final = (
             need.capability((8, 0)),
             need.dtypes(*_HALF),
             mask_conditions.no_mask,
-            need.not_empty,
             *_COMMON,
             need.equal_sizes,
             need.largest_size(256),
@@ -115,6 +124,7 @@ BACKENDS: Final = (
         flash.run,
         flash.PAIR,
         cuda.can_use_flash_attention,
+        besides=(need.not_empty,),
     ),
     Backend(
         "flash",
@@ -140,7 +150,6 @@ BACKENDS: Final = (
             need.switched_on(cuda.mem_efficient_sdp_enabled, "memory-efficient attention"),
             need.capability((5, 0)),
             need.dtypes(torch.float32, *_HALF),
-            need.not_empty,
             *_COMMON,
             mask_conditions.mask_shape,
             mask_conditions.mask_dtype,
@@ -149,6 +158,7 @@ BACKENDS: Final = (
         efficient.run,
         efficient.PAIR,
         cuda.can_use_efficient_attention,
+        besides=(need.not_empty,),
         groups=False,
     ),
 )

@@ -13,6 +13,7 @@ from torch.backends import cuda
 from thunder_core.guards.global_state import sdpa_backends
 from thunder_plugin_sdpa.backends import BACKENDS, Backend
 from thunder_plugin_sdpa.call import Call
+from thunder_plugin_sdpa.conditions import not_empty
 
 MATH: Final = "math"
 
@@ -79,9 +80,10 @@ def _row(name: str, device: str) -> Backend:
 
 
 def _refusal_of_math(call: Call) -> str | None:
-    """The formula has to be asked for only where PyTorch would take a kernel."""
+    """The formula has to be asked for only where PyTorch would take a kernel, as it does for empty tensors on a GPU."""
     if not cuda.math_sdp_enabled():
         return "the formula is switched off, by sdpa_kernel or torch.backends.cuda"
-    if all(backend.refusal(call) is not None for backend in BACKENDS):
+    taken = call.query.device.type == "cuda" and not_empty(call) is not None
+    if not taken and all(backend.refusal(call) is not None for backend in BACKENDS):
         return "PyTorch takes the formula for this call by itself; its parts are left to other executors"
     return None

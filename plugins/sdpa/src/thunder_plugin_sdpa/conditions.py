@@ -100,7 +100,9 @@ def aligned_size(call: Call) -> str | None:
 
 
 def not_empty(call: Call) -> str | None:
-    """Query, key and value. Kernels for GPUs return None for some empty ones, where PyTorch returns a tensor."""
+    """Query, key and value. Of kernels for GPUs some return None (cuDNN's), divide by zero or read memory that is not
+    there (flash without heads, without head dimension), or have no gradients (PyTorch 2.11).
+    """
     return "a tensor is empty" if any(0 in tensor.shape for tensor in call.inputs.values()) else None
 
 

@@ -35,3 +35,15 @@ def mask_shape(call: Call) -> str | None:
     shape = call.mask.shape
     fits = all(size in (1, whole) for size, whole in zip(reversed(shape), reversed(full)))
     return None if len(shape) in (2, 4) and fits else f"attn_mask has the shape {tuple(shape)}, and {full} is needed"
+
+
+def finite_gradients(call: Call) -> str | None:
+    """Not the number of keys for which cuDNN's gradient of the query is NaN where a mask leaves very small logits.
+
+    Its kernel takes keys 128 at a time and counts those that fill up a half of them as logits of 0
+    (https://github.com/pytorch/pytorch/issues/196678).
+    """
+    keys = call.key.shape[2]
+    if call.mask is None or not call.differentiated or keys % 128 != 64:
+        return None
+    return f"its gradients may be NaN with attn_mask and {keys} keys"

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from thunder_core.executors import Claim, DerivativePair, OperatorExecutor
 from thunder_plugin_triton import (
+    compiler_hash,
     cross_entropy,
     gated,
     layer_norm,
@@ -65,5 +66,6 @@ def _fixed(claim: Claim) -> Claim:
 @lru_cache(maxsize=64)
 def from_options(options: TritonOptions) -> OperatorExecutor:
     """The executor for these options; the same one for equal ones."""
+    compiler_hash.begin()
     claims = [claim for family in FAMILIES for claim in family.claims(options)]
     return OperatorExecutor("triton", tuple(claims if options.autotune else map(_fixed, claims)))
