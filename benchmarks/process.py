@@ -34,7 +34,8 @@ class FreshProcess:
 
     The function is one of a module's top level; arguments and result are plain data (JSON). ``threads`` are the
     process's. ``caches`` is a folder for compiled code that other processes left there; without it the caches are
-    empty, and the process compiles from nothing. Leaving the context ends the process.
+    empty, and the process compiles from nothing. The current folder is that of this process, where files that users
+    name are. Leaving the context ends the process.
     """
 
     def __init__(
@@ -54,13 +55,14 @@ class FreshProcess:
             "OMP_NUM_THREADS": str(self._threads),
             "MKL_NUM_THREADS": str(self._threads),
             "HF_HUB_OFFLINE": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
             **{variable: str((self._caches or folder) / name) for variable, name in CACHES.items()},
         }
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.process"]
         command += [*self._job, str(self._result), str(theirs.fileno())]
         with theirs, self._output.open("w") as output:
             self._child = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=output, stderr=output, pass_fds=[theirs.fileno()]
+                command, env=environment, stdout=output, stderr=output, pass_fds=[theirs.fileno()]
             )
         return self
 

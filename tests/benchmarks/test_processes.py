@@ -43,6 +43,15 @@ def test_processes_give_way_to_each_other_and_die_with_their_context():
         in_fresh_process(_counted, threads=1, count=0)
 
 
+def test_files_that_are_named_are_in_the_current_folder(tmp_path, monkeypatch):
+    """A configuration, as `thunder:mine.yaml`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("recompute: none\n")
+    workload = Workload("mlp", "prefill", "float32", "cpu", 2, 1, 2, overrides={"layers": 1, "width": 8})
+    found = in_fresh_process(measure, threads=1, workload=workload.as_json(), implementation="thunder:mine.yaml")
+    assert found["losses"]
+
+
 def _counted(count):
     for _ in range(count):
         give_way()
