@@ -150,6 +150,24 @@ def test_results_that_are_views(device: str) -> None:
             del found
 
 
+@torch.no_grad()
+def test_views_of_parameters(device: str) -> None:
+    """They require grad as the parameter does, also where nothing is recorded; and are views of it."""
+    layer = torch.nn.Linear(4, 4).to(device)
+    x = torch.ones(2, 4, device=device)
+
+    def f(layer: torch.nn.Linear, x: torch.Tensor) -> Any:
+        return layer.weight.t(), layer.weight[1:], layer.weight.detach()[0], x[0], x + layer.weight.sum()
+
+    compiled = graphed(f)
+    for _ in range(4):
+        found, expected = compiled(layer, x), f(layer, x)
+        same(found, expected)
+        for one, other in zip(found, expected, strict=True):
+            assert (one.requires_grad, one.is_leaf) == (other.requires_grad, other.is_leaf)
+            assert one._base is other._base or not other.requires_grad
+
+
 def test_gradient_mode_and_inference_mode(device: str) -> None:
     pair = Pair.of(Network(), device)
     x = torch.randn(2, 4, 16, device=device)

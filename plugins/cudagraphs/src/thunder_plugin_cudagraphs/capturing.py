@@ -151,7 +151,14 @@ def _captured(
         made = backend.capture(pool.handle, program.function, arguments, program.inputs.generators(kept))
     held = {one.start: one.end for one in pool.alive()}
     footprint = Footprint(made.segments, held)
-    outputs = Outputs.of(made.outputs, where, footprint.contains, program.saved, program.limits.copy_below)
+    outputs = Outputs.of(
+        made.outputs,
+        where,
+        footprint.contains,
+        program.saved,
+        program.limits.copy_below,
+        program.requiring,
+    )
     outputs.own(made.outputs, pool)
     return Graph(program, bound, pool, outputs, footprint, made.replay), made.outputs
 

@@ -27,10 +27,12 @@ class _View:
     input: int
     layout: Layout
     shift: int
+    requires_grad: bool
 
     def of(self, value: torch.Tensor) -> torch.Tensor:
         layout = self.layout
-        return value.detach().as_strided(layout.size, layout.stride, value.storage_offset() + self.shift)
+        shown = value if self.requires_grad else value.detach()
+        return shown.as_strided(layout.size, layout.stride, value.storage_offset() + self.shift)
 
 
 class Outputs:  # its graph's, and lives as long
@@ -54,6 +56,7 @@ class Outputs:  # its graph's, and lives as long
         in_pool: Callable[[int], bool],
         saved: frozenset[int],
         copy_below: int,
+        requiring: frozenset[int],
     ) -> Outputs:
         """From what a captured program returned.
 
@@ -62,6 +65,7 @@ class Outputs:  # its graph's, and lives as long
             in_pool: whether an address belongs to the pool.
             saved: positions of results that are for backward.
             copy_below: results of at most that many bytes are given out as copies.
+            requiring: positions of views of inputs that require grad, though nothing is differentiated.
 
         Raises:
             CannotBeCaptured: a result cannot be made again.
@@ -80,7 +84,12 @@ class Outputs:  # its graph's, and lives as long
             if not value.numel():
                 outputs._empty.append((position, layout))
             elif start in arguments:
-                outputs._views.append(_view(position, layout, *arguments[start]))
+                source, argument = arguments[start]
+                if layout.dtype is not argument.dtype:
+                    raise CannotBeCaptured("a result shows the memory of an input as another dtype")
+                outputs._views.append(
+                    _View(position, source, layout, layout.offset - argument.offset, position in requiring)
+                )
             elif in_pool(start):
                 kept = position in saved
                 group = groups.setdefault((start, kept), OutputGroup(start, storage.nbytes(), kept))
@@ -137,9 +146,3 @@ def _check(value: Any) -> None:
         raise CannotBeCaptured(f"a result is a {type(value).__name__}, which is more than a tensor in one memory")
     if value.is_conj() or value.is_neg():
         raise CannotBeCaptured("a result is conjugated or negated lazily")
-
-
-def _view(position: int, layout: Layout, source: int, argument: Layout) -> _View:
-    if layout.dtype is not argument.dtype:
-        raise CannotBeCaptured("a result shows the memory of an input as another dtype")
-    return _View(position, source, layout, layout.offset - argument.offset)

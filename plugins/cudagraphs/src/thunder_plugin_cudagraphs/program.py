@@ -31,6 +31,7 @@ class GraphedProgram:
         function: the program.
         inputs: what its inputs are.
         saved: positions of the results that forward keeps for backward.
+        requiring: positions of the results that require grad, though nothing is differentiated: views of parameters.
         device: the graphs of the device where it works.
         limits: the options.
 
@@ -46,6 +47,7 @@ class GraphedProgram:
         function: Callable[[list[Any]], Sequence[Any]],
         inputs: Inputs,
         saved: frozenset[int],
+        requiring: frozenset[int],
         device: DeviceGraphs,
         limits: Limits,
     ) -> None:
@@ -54,6 +56,7 @@ class GraphedProgram:
         self.function = function
         self.inputs = inputs
         self.saved = saved
+        self.requiring = requiring
         self.device = device
         self.limits = limits
         self.graphs: list[Graph] = []

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.program import compile_trace
-from thunder_core.ir.proxy import PROXY_TYPES, Proxy
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.delete_last_use import DeleteLastUse
-from thunder_core.passes.transform import Place, Transform, TransformContext
+from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_plugin_cudagraphs.device import device_graphs
 from thunder_plugin_cudagraphs.inputs import Inputs
 from thunder_plugin_cudagraphs.limits import Limits
@@ -63,7 +64,8 @@ class CUDAGraphs(Transform):
             context.phase,
             function,
             inputs,
-            frozenset([position for position, proxy in enumerate(results.made) if proxy.name in context.saved]),
+            _positions(results.made, lambda proxy: proxy.name in context.saved),
+            _positions(results.made, lambda proxy: context.phase is Phase.INFERENCE and _requires_grad(proxy)),
             device_graphs(device_of(trace)),
             Limits(**{field.name: getattr(self, field.name) for field in fields(Limits)}),
         )
@@ -110,6 +112,14 @@ class _Results:
             output.append(named)
         pairs = made.values()
         return _Results(tuple([one for one, _ in pairs]), tuple([named for _, named in pairs]), tuple(output))
+
+
+def _positions(made: Sequence[Proxy], holds: Callable[[Proxy], bool]) -> frozenset[int]:
+    return frozenset([position for position, proxy in enumerate(made) if holds(proxy)])
+
+
+def _requires_grad(proxy: Proxy) -> bool:
+    return isinstance(proxy, TensorProxy) and proxy.requires_grad
 
 
 def _effects(trace: Trace, inputs: Inputs) -> Effects:
