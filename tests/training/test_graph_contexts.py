@@ -10,7 +10,9 @@ import torch
 from torch import nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 
+import thunder
 from tests.training.steps import assert_same, leaf, raised
+from thunder_core.errors import UnsupportedError
 
 
 def make() -> nn.Module:
@@ -65,6 +67,27 @@ def test_saved_tensors_hooks_after_a_call_without_them() -> None:
         return losses, bool((x.grad == 0).all())
 
     assert_same(make, scenario)
+
+
+def test_hooks_inside_of_a_program_are_refused() -> None:
+    """They would not see what Thunder saves."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with save_on_cpu():
+            return x.sin().square().sum()
+
+    compiled = thunder.jit(program)
+    with pytest.raises(
+        UnsupportedError, match=r"save_on_cpu inside a compiled program .*(.|\n)*put it around the call"
+    ):
+        compiled(leaf(5, 4))
+    assert "put it around the call" in str(refused.value)
+    with torch.no_grad():
+        x = leaf(5, 4)
+        torch.testing.assert_close(compiled(x), program(x))
+    x = leaf(5, 4)
+    program(x).backward()  # as ever, once nothing is recorded
+    assert x.grad is not None
 
 
 def test_save_on_cpu() -> None:

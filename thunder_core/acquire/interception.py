@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.utils.checkpoint as torch_checkpoint
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules import module as torch_module
 from torch.nn.modules import transformer
 from torch.nn.parallel import DistributedDataParallel
@@ -69,6 +70,7 @@ def _install() -> None:
     _replace(torch.random, "seed", refuse)
     _replace(torch.nn.Module, "__call__", _module_call)
     _replace(DistributedDataParallel, "forward", _data_parallel)
+    _replace(saved_tensors_hooks, "__enter__", _saved_tensors_hooks)
     _replace(torch_module, "BackwardHook", _backward_hook)
     _replace(torch.nn.Module, "_maybe_warn_non_full_backward_hook", _non_full_hooks)
     _replace(torch.compiler, "_is_compiling_flag", True)
@@ -138,6 +140,18 @@ def _data_parallel(module: DistributedDataParallel, *args: Any, **kwargs: Any) -
         "average gradients in the first step alone",
         location=user_location(2),
         advice=("put it around the compiled module: DistributedDataParallel(thunder.jit(module))",),
+    )
+
+
+def _saved_tensors_hooks(hooks: saved_tensors_hooks) -> None:
+    if _recording() is None or not torch.is_grad_enabled():
+        _original(saved_tensors_hooks, "__enter__")(hooks)
+        return
+    raise UnsupportedError(
+        f"{type(hooks).__name__} inside a compiled program would be given what is recorded, once, and not what is "
+        "saved for backward",
+        location=user_location(2),
+        advice=("put it around the call of the compiled function: it sees what forward saves",),
     )
 
 
