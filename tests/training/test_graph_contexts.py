@@ -77,9 +77,7 @@ def test_hooks_inside_of_a_program_are_refused() -> None:
             return x.sin().square().sum()
 
     compiled = thunder.jit(program)
-    with pytest.raises(
-        UnsupportedError, match=r"save_on_cpu inside a compiled program .*(.|\n)*put it around the call"
-    ):
+    with pytest.raises(UnsupportedError, match=r"save_on_cpu inside a compiled program") as refused:
         compiled(leaf(5, 4))
     assert "put it around the call" in str(refused.value)
     with torch.no_grad():
