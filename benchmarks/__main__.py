@@ -6,9 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import commands, options
+from benchmarks import chart, commands, options
 from benchmarks.asked import Refused
-from benchmarks.chart import NoChart
 from benchmarks.figures import FIGURES
 from benchmarks.implementations import UnknownImplementation
 from benchmarks.operators import command as operators
@@ -42,8 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     chosen = parser.parse_args(arguments)
     try:
+        if chosen.chart:
+            chart.check(chosen.chart)
         return chosen.run(chosen)
-    except (UnknownImplementation, NoChart, NotAResult, Refused) as error:
+    except (UnknownImplementation, chart.NoChart, NotAResult, Refused) as error:
         parser.error(str(error))
     except ChildFailed as error:
         print(error, file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, NamedTuple
 
-from benchmarks import chart, machine, options
+from benchmarks import machine, options
 from benchmarks.availability import unavailable
 from benchmarks.implementations import COMPARED, checked
 from benchmarks.models.subject import UnknownModel
@@ -41,8 +41,6 @@ def asked_of(chosen: argparse.Namespace) -> Asked:
     Raises:
         Refused: they do not go together, or name what is not there.
     """
-    if chosen.chart:
-        chart.check()
     device = device_of(chosen.device)
     try:
         workloads = options.workloads(chosen, chosen.tasks, device["type"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLUMNS = 4
+ENDINGS = (".png", ".svg", ".pdf", ".jpg", ".webp")
+"""Of the formats that matplotlib writes, those of pictures to look at; asking it would import it."""
 MISSING = "a chart needs matplotlib: pip install matplotlib, or thunder-core with its extra 'benchmarks'"
 
 
@@ -21,21 +24,29 @@ class NoChart(RuntimeError):
     """The chart cannot be drawn; the message says why."""
 
 
-def check() -> None:
-    """Raises NoChart if matplotlib is not installed; measuring takes long, so ask before."""
+def check(path: Path) -> None:
+    """Raises NoChart if none could be written to ``path``; measuring takes long, so ask before."""
     import importlib.util
 
     if importlib.util.find_spec("matplotlib") is None:
         raise NoChart(MISSING)
+    if path.suffix.lower() not in ENDINGS:
+        raise NoChart(f"--chart {path}: the name of the file must end with one of {', '.join(ENDINGS)}")
+    if path.is_dir():
+        raise NoChart(f"--chart {path}: this is a folder; give the name of a file in it")
+    if not path.parent.is_dir():
+        raise NoChart(f"--chart {path}: there is no folder {path.parent}; make it, or name a file in one that is there")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise NoChart(f"--chart {path}: this cannot be written; name a file in a folder of yours")
 
 
 def draw(rows: Sequence[Row], path: Path, baseline: str | None = None) -> None:
     """Write the chart to ``path``; the ending of its name says in which format, ``.png`` for example.
 
     Raises:
-        NoChart: matplotlib is not installed, or there is nothing to draw.
+        NoChart: `check` refuses the path, or there is nothing to draw.
     """
-    check()
+    check(path)
     # What has one value only is drawn if nothing is compared.
     compared = [row for row in rows if len(row.values) > 1] or [row for row in rows if row.values]
     if not compared:
@@ -53,7 +64,6 @@ def draw(rows: Sequence[Row], path: Path, baseline: str | None = None) -> None:
         _panel(axes, row, names, baseline)
     for axes in grid.flat[len(compared) :]:
         axes.set_axis_off()
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 
 

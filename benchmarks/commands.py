@@ -85,8 +85,6 @@ def measure_operators(chosen: argparse.Namespace) -> int:
     if chosen.list_operators:
         print(operators.listing())
         return 0
-    if chosen.chart:
-        chart.check()
     device = device_of(chosen.device)
     threads = chosen.threads or options.THREADS[device["type"]]
     circumstances = _circumstances(threads) | {"device": device}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--json", type=Path, metavar="FILE", help="write the result to this file")
     output.add_argument("--keep", action="store_true", help="write it to benchmarks/results/, named by date and commit")
     output.add_argument(
-        "--chart", "--plot", type=Path, metavar="FILE", help="draw it, to a .png or .svg; needs matplotlib"
+        "--chart", "--plot", type=Path, metavar="FILE", help="draw it, to a .png, .svg or .pdf; needs matplotlib"
     )
 
 
@@ -120,15 +121,19 @@ def workloads(options: argparse.Namespace, tasks: list[str], device: str) -> lis
     """All combinations that the options ask for, on a device.
 
     Raises:
-        UnknownModel: there is no such model.
+        UnknownModel: there is no such model, or it has no such setting.
+        ValueError: a setting cannot be read.
     """
     from benchmarks.models.catalogue import check
     from benchmarks.models.own import WITHOUT_TOKENS
 
     models = [check(name) for name in options.model or ["small-llama"]]
     fixed = {name: getattr(options, name) for name in COMMON if getattr(options, name)}
-    fixed |= dict(map(_setting, options.override))
+    overridden = dict(map(_setting, options.override))
+    fixed |= overridden
     depths: list[dict[str, Any]] = [{"layers": count} for count in options.layers or []] or [{}]
+    for model, depth in itertools.product(models, depths[:1]):
+        _check_settings(model, fixed | depth, overridden)
     precisions = options.precision or [PRECISION[device]]
     found = []
     for model, task, precision, depth in itertools.product(models, tasks, precisions, depths):
@@ -140,8 +145,24 @@ def workloads(options: argparse.Namespace, tasks: list[str], device: str) -> lis
     return found
 
 
+def _check_settings(model: str, settings: dict[str, Any], overridden: Collection[str]) -> None:
+    """Raise UnknownModel now for what the first process would find, with the option that gave it."""
+    from benchmarks.models.catalogue import check_setting
+    from benchmarks.models.subject import UnknownModel
+
+    for name, value in settings.items():
+        try:
+            check_setting(model, name, value)
+        except UnknownModel as error:
+            raise UnknownModel(f"--{'override' if name in overridden else name}: {error}") from error
+
+
 def _setting(text: str) -> tuple[str, Any]:
-    name, sign, value = text.partition("=")
-    if not sign or not name:
-        raise ValueError(f"--override takes NAME=VALUE, not {text!r}")
-    return name, yaml.safe_load(value)
+    name, _, value = text.partition("=")
+    if not name or not value.strip():
+        raise ValueError(f"--override takes NAME=VALUE, not {text!r}; null is no value, and text may be quoted")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        what = getattr(error, "problem", None) or "it cannot be read"
+        raise ValueError(f"--override takes NAME=VALUE with a value in YAML, not {text!r}: {what}") from error

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from benchmarks.models import hugging_face, lit_gpt, own
-from benchmarks.models.subject import Subject, UnknownModel
+from benchmarks.models.subject import Subject, UnknownModel, translated
 
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "small-llama": ("Llama-2-7b-hf", lit_gpt.SMALL_LLAMA),
@@ -24,9 +25,7 @@ def make(name: str, overrides: dict[str, Any]) -> Subject:
     if name in SMALL:
         name, sizes = SMALL[name]
         return make(name, sizes | overrides)
-    if name.startswith(hugging_face.PREFIX):
-        return hugging_face.make(name, overrides)
-    return own.make(name, overrides) if name in own.PROGRAMS else lit_gpt.make(name, overrides)
+    return _family(name).make(name, overrides)
 
 
 def check(name: str) -> str:
@@ -41,6 +40,19 @@ def check(name: str) -> str:
 
         raise UnknownModel(f"no model {name!r}{suggestion(name, known)}; --list-models shows what there is")
     return name
+
+
+def check_setting(name: str, setting: str, value: Any) -> None:
+    """Raise UnknownModel if the model that is called ``name`` has no such setting, or not with such a value."""
+    name, _ = SMALL.get(name, (name, {}))
+    defaults, words = _family(name).settings(name)
+    translated({setting: value}, words, defaults, name)
+
+
+def _family(name: str) -> ModuleType:
+    if name.startswith(hugging_face.PREFIX):
+        return hugging_face
+    return own if name in own.PROGRAMS else lit_gpt
 
 
 def listed_here() -> list[str]:

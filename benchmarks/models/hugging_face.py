@@ -41,20 +41,32 @@ def accepted() -> list[str]:
     return [PREFIX + kind for kind in _heads()] if importlib.util.find_spec("transformers") else []
 
 
+def settings(name: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings of a model's configuration class with their defaults, and what it calls the common words."""
+    config_class = _config_class(name)
+    config = config_class()
+    return config.to_dict() | {word: getattr(config, word, None) for word in config_class.attribute_map}, WORDS
+
+
 def make(name: str, overrides: dict[str, Any]) -> Subject:
     """The model with the defaults of its configuration class; on the default device."""
     import transformers
 
-    kind = name.removeprefix(PREFIX)
-    config_class = transformers.models.auto.configuration_auto.CONFIG_MAPPING[kind]
-    known = set(config_class().to_dict()) | set(config_class.attribute_map)
-    options = translated(overrides, WORDS, known, name)
+    kind, config_class = name.removeprefix(PREFIX), _config_class(name)
+    defaults, words = settings(name)
+    options = translated(overrides, words, defaults, name)
     config = config_class(**{config_class.attribute_map.get(key, key): value for key, value in options.items()})
     for setting, value in config.to_dict().items():
         if ("dropout" in setting or "pdrop" in setting) and isinstance(value, float):
             setattr(config, setting, 0.0)
     config.use_cache = False
     return Subject(getattr(transformers, _heads()[kind])(config), config.vocab_size)
+
+
+def _config_class(name: str) -> Any:
+    import transformers
+
+    return transformers.models.auto.configuration_auto.CONFIG_MAPPING[name.removeprefix(PREFIX)]
 
 
 def _heads() -> dict[str, str]:

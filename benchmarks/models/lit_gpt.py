@@ -36,11 +36,18 @@ def names() -> list[str]:
     return list(name_to_config)
 
 
+def settings(name: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings of a configuration with its values, and what LitGPT calls the common words."""
+    config = gpt_and_config()[1].from_name(name)
+    known = [field.name for field in dataclasses.fields(config) if field.name not in ("name", "hf_config")]
+    return {key: getattr(config, key) for key in known}, WORDS
+
+
 def make(name: str, overrides: dict[str, Any]) -> Subject:
     """The model of a configuration, with LitGPT's initialization; on the default device."""
     gpt, config = gpt_and_config()
-    known = {field.name for field in dataclasses.fields(config)} - {"name", "hf_config"}
-    model = gpt(config.from_name(name, **translated(overrides, WORDS, known, name)))
+    defaults, words = settings(name)
+    model = gpt(config.from_name(name, **translated(overrides, words, defaults, name)))
     return Subject(model.apply(model._init_weights), model.config.padded_vocab_size, cached=True)
 
 

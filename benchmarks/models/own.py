@@ -105,7 +105,12 @@ def names() -> list[str]:
     return list(PROGRAMS)
 
 
+def settings(name: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings of a program with their defaults, and the common words that it has others for: none."""
+    return {key: setting.default for key, setting in inspect.signature(PROGRAMS[name]).parameters.items()}, {}
+
+
 def make(name: str, overrides: dict[str, Any]) -> Subject:
     """The program with its defaults, overridden; on the default device."""
-    program = PROGRAMS[name]
-    return program(**translated(overrides, {}, set(inspect.signature(program).parameters), name))
+    defaults, words = settings(name)
+    return PROGRAMS[name](**translated(overrides, words, defaults, name))

@@ -183,6 +183,30 @@ def test_list_models(capsys):
         (["train-step", "--model", "tiny-lama-1.1b"], "did you mean 'tiny-llama-1.1b'"),
         (["train-step", "--model", "mlp", "--impl", "egaer"], "did you mean 'eager'"),
         (["train-step", "--model", "mlp", "--override", "width"], "NAME=VALUE"),
+        (["train-step", "--model", "mlp", "--override", "width="], "NAME=VALUE, not 'width='"),
+        (["train-step", "--model", "mlp", "--override", "width=["], "--override takes NAME=VALUE with a value in YAML"),
+        (["train-step", "--model", "mlp", "--override", "widht=8"], "--override: mlp has no setting 'widht'; did you"),
+        (
+            ["train-step", "--model", "mlp", "--override", "width=x"],
+            "--override: the setting 'width' of mlp is a number",
+        ),
+        (
+            ["train-step", "--model", "mlp", "--heads", "2"],
+            "--heads: mlp has no setting 'heads'; it has classes, layers",
+        ),
+        (["inference", "--model", "small-llama", "--override", "n_layr=2"], "did you mean 'n_layer'"),
+        (["inference", "--override", "bias=3"], "the setting 'bias' of Llama-2-7b-hf is true or false, not 3"),
+        (["train-step", "--model", "hf:gpt2", "--override", "n_layr=2"], "did you mean 'n_layer'"),
+        (["overhead", "--model", "mlp", "--layers", "1", "--override", "widht=8"], "did you mean 'width'"),
+        (
+            ["train-step", "--model", "mlp", "--chart", "picture.gif"],
+            "--chart picture.gif: the name of the file must end",
+        ),
+        (["overhead", "--chart", "picture"], "must end with one of .png, .svg"),
+        (["all", "--chart", "nowhere/picture.png"], "--chart nowhere/picture.png: there is no folder nowhere"),
+        (["operators", "--chart", "nowhere/picture.png"], "there is no folder nowhere"),
+        (["profile", "--chart", "nowhere/picture.png"], "there is no folder nowhere"),
+        (["show", "nowhere.json", "--chart", "picture.gif"], "must end with one of"),
         (["train-step", "--model", "mlp", "--impl", "eager", "--baseline", "thunder"], "--baseline thunder"),
         (["overhead", "--impl", "compiel"], "did you mean 'compile'"),
         (["show", "nowhere.json"], "nowhere.json is no result"),
@@ -207,6 +231,12 @@ def test_a_chart_without_matplotlib_is_refused_before_anything_is_measured(here,
     assert "needs matplotlib" in _refused(capsys, "train-step", "--model", "mlp", "--chart", "chart.png")
     with pytest.raises(chart.NoChart):
         chart.draw([], Path("chart.png"))
+
+
+def test_a_chart_that_cannot_be_written_is_refused(tmp_path, capsys):
+    (tmp_path / "folder.png").mkdir()
+    assert "this is a folder" in _refused(capsys, "overhead", "--chart", tmp_path / "folder.png")
+    chart.check(tmp_path / "NEW.PNG")
 
 
 def test_a_failed_run_is_told_and_the_exit_code_says_so(tmp_path, capsys, monkeypatch):

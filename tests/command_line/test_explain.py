@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from thunder_core.passes.dead_code import DeadCode
+
 pytestmark = pytest.mark.usefixtures("core_only")
 
 
@@ -161,6 +163,7 @@ def test_program_that_fails_shows_its_own_lines(command, program):
     assert (ended.code, ended.out) == (1, "")
     assert "return " not in ended.err.splitlines()[1]
     assert "program.py" in ended.err.splitlines()[1]
+    assert "thunder_core" not in ended.err
     assert "mat1 and mat2 shapes cannot be multiplied" in ended.err
     assert ended.err.endswith("program.py:model failed\n")
 
@@ -190,10 +193,49 @@ def test_program_that_eager_pytorch_runs(shell, tmp_path):
     assert "Traceback" not in ended.err
 
 
+def test_error_of_the_compiler_shows_its_lines(command, program, monkeypatch):
+    """They are what a report of the bug needs."""
+
+    def fail(*_):
+        raise AssertionError("no such line")
+
+    monkeypatch.setattr(DeadCode, "run", fail)
+    ended = command("explain", "program.py:model")
+    assert (ended.code, ended.out) == (1, "")
+    assert "pass_manager.py" in ended.err
+    assert ended.err.endswith("AssertionError: no such line\nprogram.py:model failed\n")
+
+
+def test_error_of_the_compiled_program(command, write):
+    name = write("def f(x):\n    return torch.embedding(torch.ones(3, 4), x)")
+    ended = command("explain", f"{name}:f", "--inputs", "torch.tensor([7])")
+    assert (ended.code, ended.out) == (1, "")
+    assert "torch.embedding" in ended.err
+    assert "thunder_core" not in ended.err
+
+
+def test_causes_of_an_error_are_shown(command, write):
+    name = write(
+        "def f(x):\n    try:\n        x.absent\n    except AttributeError as error:\n        raise KeyError from error"
+    )
+    ended = command("explain", f"{name}:f", "--inputs", "torch.ones(2)")
+    assert ended.err.count("other.py") == 3
+    assert "thunder_core" not in ended.err
+
+
+@pytest.mark.parametrize("name", ["absent.yaml", "./absent.yml"])
+def test_configuration_that_is_not_there(command, program, name):
+    ended = command("explain", "program.py:model", "--config", name)
+    assert (ended.code, ended.out) == (2, "")
+    assert "Invalid value for --config: " in ended.err
+    assert "there is no such file" in ended.err
+
+
 @pytest.mark.parametrize("text", ["raise OSError('no data')", "import sys; sys.exit(0)", "1 +"])
 def test_file_that_cannot_be_imported(command, write, text):
     ended = command("explain", f"{write(text)}:f")
     assert (ended.code, ended.out) == (1, "")
+    assert "command_line" not in ended.err
     assert "other.py:f failed" in ended.err
 
 

@@ -10,6 +10,7 @@ import thunder
 from thunder.command_line.program import load_program
 
 SOURCE = """
+import functools
 import torch
 import thunder
 import helper
@@ -29,6 +30,19 @@ class Needs(torch.nn.Module):
     def __init__(self, size):
         super().__init__()
 
+class Fails(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        1 + None
+
+class Hooked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_forward_pre_hook(lambda module, args: (*args, 1))
+
+    def forward(self, x, y):
+        return x + y
+
 class Plain:
     pass
 
@@ -38,8 +52,22 @@ class Space:
 def double(x):
     return helper.two * x
 
+def added(function):
+    @functools.wraps(function)
+    def called(*args):
+        return function(2, *args)
+
+    return called
+
+@added
+def wrapped(factor, x):
+    return factor * x
+
 def make():
     return Net(4)
+
+def pair(x, y):
+    return x
 
 def constant():
     return torch.ones(2)
@@ -57,6 +85,7 @@ def folder(command, tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "nets.py").write_text(SOURCE)
     (tmp_path / "src" / "helper.py").write_text("two = 2\n")
+    (tmp_path / "src" / "data.txt").write_text("")
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
     (tmp_path / "package" / "inner.py").write_text("def f(x): return x\ninputs = [1, 2]\n")
@@ -107,6 +136,13 @@ def test_file_called_like_a_module_does_not_replace_it(folder):
         ("src/absent.py:model", "there is no file src/absent.py"),
         ("absent.part:model", "there is no module 'absent'"),
         ("package.absent:model", "there is no module 'package.absent'"),
+        ("src/netz.py:model", "there is no file src/netz.py; did you mean 'nets.py'?"),
+        ("../src:model", "'../src' is not the name of a module; write program.py:model or package.module:model"),
+        (".nets:model", "'.nets' is not the name of a module"),
+        ("src/data.txt:model", "src/data.txt is a file, but its name does not end with .py"),
+        ("src/nets.py:Space:net", "'src/nets.py:Space:net' has more than one colon; write program.py:model.part"),
+        ("src/nets.py:Space.", "names no object"),
+        ("src/nets.py:Needs", "src/nets.py:Needs cannot be made; name one that is made, or a function that makes one"),
         ("src/nets.py:Nett", "src/nets.py has no 'Nett'; did you mean 'Net'?"),
         ("src/nets.py:LIMIT", "src/nets.py:LIMIT is an object of type int; it must be an nn.Module, a function"),
         ("src/nets.py:Plain", "src/nets.py:Plain is the class Plain; it must be an nn.Module"),
@@ -121,14 +157,15 @@ def test_what_is_no_program_is_a_usage_error(folder, target, message):
 def test_errors_of_the_program_are_its_own(folder, load):
     with pytest.raises(ModuleNotFoundError, match="absent_library"):
         load_program("package.bad:f")
-    with pytest.raises(TypeError, match="size"):
-        load("Needs")
+    with pytest.raises(TypeError, match="unsupported operand"):
+        load("Fails")
 
 
 def test_inputs_from_an_expression(load):
     program = load("double")
     assert program.arguments("LIMIT") == ((3,), {})
-    assert program.arguments("LIMIT, [4]") == ((3, [4]), {})
+    assert load("Net").arguments("LIMIT,") == ((3,), {})
+    assert load("pair").arguments("LIMIT, [4]") == ((3, [4]), {})
     assert program.arguments("{'x': LIMIT}") == ((), {"x": 3})
     assert program.arguments("({'x': LIMIT},)") == (({"x": 3},), {})
     ((tensor,), _) = program.arguments("torch.full((2,), 5)")
@@ -139,7 +176,7 @@ def test_inputs_from_the_program_then_its_file(load):
     (args, kwargs) = load("Net").arguments(None)
     assert args == ()
     assert torch.equal(kwargs["x"], torch.ones(2))
-    (args, kwargs) = load("double").arguments(None)
+    (args, kwargs) = load("pair").arguments(None)
     assert torch.equal(args[0], torch.ones(3))
     assert (args[1:], kwargs) == ((7,), {})
 
@@ -158,11 +195,46 @@ def test_layer_called_inputs_is_no_input(folder):
 
 @pytest.mark.parametrize(
     ("expression", "message"),
-    [("torch.rand(", "SyntaxError"), ("torch.rnd(2)", "AttributeError"), ("x", "NameError: name 'x' is not defined")],
+    [
+        ("torch.rand(", "'torch.rand\\(' is no Python expression: '\\(' was never closed"),
+        ("x=torch.ones(2)", "for keyword arguments write a dict"),
+        (" ", "it is empty"),
+        ("torch.rnd(2)", "AttributeError"),
+        ("x", "NameError: name 'x' is not defined"),
+        ("exit()", "SystemExit"),
+    ],
 )
 def test_expression_that_cannot_be_evaluated(load, expression, message):
     with pytest.raises(typer.BadParameter, match=message):
         load("double").arguments(expression)
+
+
+@pytest.mark.parametrize(
+    ("name", "expression", "message"),
+    [
+        ("double", "1, 2", "src/nets.py:double cannot be called with its inputs: too many positional arguments"),
+        ("pair", "1", "missing a required argument: 'y'"),
+        ("Net", "{'y': 1}", "cannot be called with its inputs"),
+        ("pair", "{1: 2}", "names of keyword arguments are text, not 1"),
+        ("constant", "1", "too many positional arguments"),
+    ],
+)
+def test_inputs_that_the_program_does_not_take(load, name, expression, message):
+    with pytest.raises(typer.BadParameter) as caught:
+        load(name).arguments(expression)
+    assert message in str(caught.value)
+
+
+def test_programs_that_are_called_with_more_than_their_inputs(load):
+    assert load("Hooked").arguments("2") == ((2,), {})
+    assert load("wrapped").arguments("2") == ((2,), {})
+    assert load("compiled").arguments("2") == ((2,), {})
+
+
+def test_inputs_are_made_without_arguments(folder):
+    (folder / "other.py").write_text("def f(x): return x\ndef inputs(n): return n\n")
+    with pytest.raises(typer.BadParameter, match="`inputs` must be a value, or a function that takes no arguments"):
+        load_program("other.py:f").arguments(None)
 
 
 def test_no_inputs_at_all(command, program):

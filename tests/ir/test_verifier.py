@@ -77,6 +77,18 @@ def test_bodies_are_verified():
         verify(chain(bound(EXP, (body, X), Y)))
 
 
+def test_what_is_no_line_is_refused():
+    with pytest.raises(VerificationError, match=r"at symbols\[1\]: a line is a NoneType, not a BoundSymbol"):
+        verify(chain(bound(EXP, (X,), Y), None))
+
+
+def test_the_message_says_who_made_the_trace_and_where_it_is_broken():
+    with pytest.raises(VerificationError, match="made by the transform 'mine', at its return: it returns 'y'"):
+        verify(chain(output=[Y]), "the transform 'mine'")
+    with pytest.raises(VerificationError, match=", at its signature: 'x' is defined twice"):
+        verify(chain(inputs=(X, X)))
+
+
 def test_the_message_shows_the_lines_around():
     lines = [bound(EXP, (X,), tensor(f"t{index}", (2, 3), index + 1), location=build.HERE) for index in range(12)]
     lines[6] = dataclasses.replace(lines[6], args=(tensor("nowhere", (2, 3), 0),))

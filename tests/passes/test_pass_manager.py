@@ -24,6 +24,14 @@ class Break(TracePass):
 
 
 @dataclass(frozen=True)
+class Fail(TracePass):
+    """Raises."""
+
+    def run(self, trace: Trace) -> Trace:
+        raise KeyError("no such line")
+
+
+@dataclass(frozen=True)
 class WrongStage(TracePass):
     """Says one stage and makes another."""
 
@@ -54,8 +62,29 @@ def test_broken_trace_is_found(trace):
     PassManager(verify=False).run(Break(), trace)
 
 
+def test_the_pass_that_broke_a_trace_is_named(trace):
+    with pytest.raises(VerificationError, match=r"made by the pass 'Break', at symbols\[0\]: it uses 't0'") as caught:
+        PassManager(verify=True).run(Break(), trace)
+    assert "please report it" in str(caught.value)
+
+
+def test_when_a_later_pass_fails_the_one_that_broke_the_trace_is_named(trace):
+    manager = PassManager(verify=False)
+    manager.run(DeadCode(), trace)
+    broken = manager.run(Break(), trace)
+    with pytest.raises(VerificationError, match="made by the pass 'Break'"):
+        manager.run(Fail(), broken)
+
+
+def test_a_pass_that_fails_by_itself_is_not_excused(trace):
+    manager = PassManager(verify=False)
+    manager.run(DeadCode(), trace)
+    with pytest.raises(KeyError, match="no such line"):
+        manager.run(Fail(), trace)
+
+
 def test_wrong_stage_is_found(trace):
-    with pytest.raises(VerificationError, match="executable"):
+    with pytest.raises(VerificationError, match="'WrongStage' made a trace of stage executable, not functional"):
         PassManager(verify=True).run(WrongStage(), trace)
 
 

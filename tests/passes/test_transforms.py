@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import thunder
+from thunder_core.errors import VerificationError
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
@@ -143,6 +144,15 @@ def test_mistakes(change: Any, words: str) -> None:
         thunder.TransformError, match=f"the transform 'broken' {words}|the transform 'broken' made {words}"
     ):
         thunder.jit(lambda x: x * 2, transforms=[broken(Place.BEFORE_DIFFERENTIATION, change)])(torch.ones(2))
+
+
+def test_a_broken_trace_is_told_with_its_transform_and_line() -> None:
+    breaks = broken(Place.BEFORE_DIFFERENTIATION, lambda trace: replace(trace, symbols=trace.symbols[1:]))
+    place = "the transform 'broken' at its place 'before differentiation' in the inference program"
+    with pytest.raises(VerificationError, match=rf"made by {place}, at symbols\[0\]: it uses 't0'") as caught:
+        thunder.jit(lambda x: torch.cos(torch.sin(x)), transforms=[breaks])(torch.ones(2))
+    assert "-->     t1 = torch.cos(t0)" in str(caught.value)
+    assert "leave 'broken' out" in str(caught.value)
 
 
 def named(name: str, **attributes: Any) -> Transform:

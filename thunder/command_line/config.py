@@ -20,6 +20,14 @@ def _config(context: typer.Context) -> None:
         raise typer.Exit(2)
 
 
+def check_is_there(config: str | None) -> None:
+    """Raise typer.BadParameter, as ``thunder config check`` does, if ``--config`` names a file that is not there."""
+    from thunder_core.config.sources import SUFFIXES, document_of
+
+    if config is not None and config.endswith(SUFFIXES) and not Path(config).expanduser().exists():
+        raise typer.BadParameter(str(document_of(config).problems[0]), param_hint="--config")
+
+
 @app.command()
 def check(
     file: Annotated[

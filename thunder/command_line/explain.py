@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thunder.command_line.config import check_is_there
 from thunder.command_line.output import print_json, print_lines, print_table
 from thunder_core.errors import ThunderError
 
@@ -54,6 +53,7 @@ def explain(
     executors declined it for which reasons. Then the share of each executor. Without --train the program runs without
     gradients.
     """
+    check_is_there(config)
     options = {"config": config, "executors": _names(executors), "transforms": _names(transforms)}
     with contextlib.redirect_stdout(sys.stderr):  # what the program prints is not ours
         report = _compile(program, inputs, train, {name: value for name, value in options.items() if value is not None})
@@ -73,6 +73,7 @@ def _compile(target: str, inputs: str | None, train: bool, options: dict[str, An
 
     Raises:
         ThunderError: it could not be compiled, or nothing was compiled for it.
+        typer.BadParameter: there is no such program, or it cannot be called with its inputs.
         typer.Exit: it raised another error, which was printed.
     """
     import thunder
@@ -94,26 +95,17 @@ def _compile(target: str, inputs: str | None, train: bool, options: dict[str, An
 
 @contextlib.contextmanager
 def _without_own_frames(target: str) -> Iterator[None]:
-    """Errors of the program are printed as Python does, from its first line on."""
+    """Errors of the program are printed as Python does, with its own lines."""
+    from thunder.command_line.failure import print_failure
+
     try:
         yield
     except (ThunderError, typer.BadParameter):
         raise
     except (Exception, SystemExit) as error:
-        traceback.print_exception(error.with_traceback(_from_program(error.__traceback__)))
+        print_failure(error)
         print(f"{target} failed", file=sys.stderr)  # noqa: T201
         raise typer.Exit(1) from error
-
-
-def _from_program(frames: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame that is neither ours nor PyTorch's; all of it if there is none."""
-    found = frames
-    while found is not None:
-        name = found.tb_frame.f_globals.get("__name__", "").partition(".")[0]
-        if name not in ("contextlib", "importlib", "thunder", "thunder_core", "torch"):
-            return found
-        found = found.tb_next
-    return frames
 
 
 def _rows(report: CompileReport, pattern: str | None) -> list[DecisionRow]:

@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -48,8 +48,15 @@ class Program:
                 `example_inputs`, else that of its module.
 
         Raises:
-            typer.BadParameter: there are none, or the expression cannot be evaluated.
+            typer.BadParameter: there are none, the expression cannot be evaluated, or the program does not take them.
         """
+        args, kwargs = self._inputs(expression)
+        problem = _call_problem(self.called, args, kwargs)
+        if problem is not None:
+            raise _problem(f"{self.target} cannot be called with its inputs: {problem}", "--inputs")
+        return args, kwargs
+
+    def _inputs(self, expression: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         import torch
 
         if expression is not None:
@@ -60,7 +67,8 @@ class Program:
             for name in _INPUTS:
                 value = getattr(holder, name, None)
                 if value is not None and not isinstance(value, torch.nn.Module):  # a layer of this name
-                    return _split(value() if callable(value) else value)
+                    what = f"{self.target}: `{name}` must be a value, or a function that takes no arguments"
+                    return _split(_without_arguments(value, what, "--inputs") if callable(value) else value)
         raise _problem(f"{self.target}: {_NO_INPUTS}", "--inputs")
 
 
@@ -71,8 +79,10 @@ def load_program(target: str) -> Program:
         typer.BadParameter: there is no such file, module or name, or it is nothing that can be compiled.
     """
     place, _, name = target.rpartition(":")
-    if not place or not name:
+    if not place or not all(name.split(".")):
         raise _problem(f"{target!r} names no object; write program.py:model or package.module:model")
+    if ".py:" in place:
+        raise _problem(f"{target!r} has more than one colon; write program.py:model.part for a part of an object")
     module = _file(Path(place)) if place.endswith(".py") else _module(place)
     found = functools.reduce(functools.partial(_attribute, place), name.split("."), module)
     return _program(target, module, found)
@@ -90,7 +100,9 @@ def _program(target: str, module: ModuleType, found: Any) -> Program:
     import torch
 
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
-        found = found()
+        found = _without_arguments(
+            found, f"{target} cannot be made; name one that is made, or a function that makes one"
+        )
     elif inspect.isfunction(found) and not inspect.signature(found).parameters:
         made = found()
         if not callable(made):
@@ -102,10 +114,43 @@ def _program(target: str, module: ModuleType, found: Any) -> Program:
     return Program(target, module, found, without_inputs=False)
 
 
+def _without_arguments(function: Any, what: str, where: str = "PROGRAM") -> Any:
+    """Call it. What it raises is the program's, except that it takes arguments: the user named the wrong thing."""
+    try:
+        return function()
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:  # from a line of the program
+            raise
+        raise _problem(f"{what}: {error}", where) from error
+
+
+def _call_problem(called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Why it does not take these arguments; None if it does, or does not say what it takes."""
+    import torch
+
+    strangers = [name for name in kwargs if not isinstance(name, str)]
+    if strangers:
+        return f"names of keyword arguments are text, not {strangers[0]!r}; write ({{...}},) for one that is a dict"
+    if isinstance(called, torch.nn.Module):
+        if type(called).__call__ is not torch.nn.Module.__call__ or called._forward_pre_hooks:  # which change arguments
+            return None
+        called = called.forward
+    try:
+        signature = inspect.signature(called, follow_wrapped=False)  # a wrapper may add arguments
+    except (TypeError, ValueError):
+        return None
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return str(error)
+    return None
+
+
 def _file(path: Path) -> ModuleType:
     """The module in a file, imported as ``python path`` would find what it imports, but not as ``__main__``."""
     if not path.is_file():
-        raise _problem(f"there is no file {path}")
+        siblings = [file.name for file in path.parent.glob("*.py")]
+        raise _problem(f"there is no file {path}{_near(path.name, siblings, cutoff=0.8)}")  # all have the same ending
     sys.path.insert(0, str(path.resolve().parent))
     name = path.stem if path.stem not in sys.modules else f"_program_{path.stem}"
     specification = importlib.util.spec_from_file_location(name, path)
@@ -118,6 +163,10 @@ def _file(path: Path) -> ModuleType:
 
 
 def _module(name: str) -> ModuleType:
+    if Path(name).is_file():
+        raise _problem(f"{name} is a file, but its name does not end with .py")
+    if name.startswith(".") or os.sep in name:
+        raise _problem(f"{name!r} is not the name of a module; write program.py:model or package.module:model")
     sys.path.insert(0, os.getcwd())
     try:
         return importlib.import_module(name)
@@ -131,18 +180,26 @@ def _attribute(place: str, holder: Any, name: str) -> Any:
     missing = object()
     found = getattr(holder, name, missing)
     if found is missing:
-        near = difflib.get_close_matches(name, dir(holder), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise _problem(f"{place} has no {name!r}{hint}")
+        raise _problem(f"{place} has no {name!r}{_near(name, dir(holder))}")
     return found
+
+
+def _near(name: str, known: Sequence[str], cutoff: float = 0.6) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _evaluate(expression: str, module: ModuleType) -> Any:
     import torch
 
+    if not expression.strip():
+        raise _problem("it is empty", "--inputs")
     try:
         return eval(expression, {"torch": torch} | vars(module))
-    except Exception as error:
+    except SyntaxError as error:
+        advice = """for keyword arguments write a dict: {"x": torch.randn(2, 4)}"""
+        raise _problem(f"{expression!r} is no Python expression: {error.msg}; {advice}", "--inputs") from error
+    except (Exception, SystemExit) as error:
         raise _problem(f"{expression!r} raises {type(error).__name__}: {error}", "--inputs") from error
 
 

@@ -9,11 +9,12 @@ from typing import Any, Final
 import torch
 
 from thunder_core.autodiff.derivative import PLAIN, Derivative, Query, dense_stride
-from thunder_core.autodiff.pair_on_fakes import run_on_fakes
+from thunder_core.autodiff.pair_on_fakes import WrongGradients, run_on_fakes
 from thunder_core.autodiff.tracing import refuse_objects
 from thunder_core.autodiff.work import fresh_outputs
 from thunder_core.errors import LoweringError
 from thunder_core.executors.decision import Claimed, Decision, Declined
+from thunder_core.executors.defects import declined_by_failing
 from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.executor_symbol import executor_symbol
@@ -35,6 +36,10 @@ def derive_by_executor(
 
     Args:
         answers: what the executors said to the line.
+
+    Raises:
+        ExecutorError: backward of the pair returns no such gradients as it should, and ``THUNDER_STRICT=1``; there is
+            a warning otherwise.
     """
     if not answers or not isinstance(answers[-1], Claimed):
         return None
@@ -45,6 +50,14 @@ def derive_by_executor(
         return Declined(executor.name, "it has no derivative of its own for this call", executor.fusion is None)
     try:
         return replace(_derivative(query, executor.name, pair), answers=answers)
+    except WrongGradients as error:
+        bound = query.bound
+        told = declined_by_failing(
+            executor.name, bound.symbol.name, "derivative pair", bound.location, f"failed: {error}"
+        )
+        return Declined(
+            executor.name, told.replace("its derivative pair", f"the pair of {executor.name}", 1), failed=True
+        )
     except Exception as error:  # noqa: BLE001 - a bug of the executor, or a pair that does not work on fake tensors
         what = str(error) if isinstance(error, LoweringError) else f"{type(error).__name__}: {error}"
         return Declined(executor.name, f"the pair of {executor.name} failed: {what}", failed=True)

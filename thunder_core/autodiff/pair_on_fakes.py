@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,6 +19,10 @@ from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.proxies import metadata_of, tensor_inputs_of, tensor_outputs_of
 
 _LITERALS: Final = (type(None), bool, int, float, str, torch.dtype, torch.device)
+
+
+class WrongGradients(LoweringError):
+    """Backward returns something else than the gradients that the contract of `DerivativePair` asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ def run_on_fakes(query: Query, pair: DerivativePair) -> PairValues:
     """Make both calls as the line would. Random generators keep their states.
 
     Raises:
-        LoweringError: they break the contract of `DerivativePair`; how.
+        WrongGradients: backward does not return what the contract of `DerivativePair` asks for.
+        LoweringError: they break it otherwise; how.
     """
     run = _Run(query, pair)
     with torch.random.fork_rng(devices=[]), run.mode, modes_for_fakes(PLAIN):
@@ -105,9 +110,9 @@ class _Run:
             )
         given = tuple([self._fakes[cotangents[p.name].name] if p.name in cotangents else None for p in self.results])
         found = self._call(self.pair.backward, residuals, given, self.wanted)
-        right = [metadata_of(proxy)[::2] if want else None for proxy, want in zip(self.arguments, self.wanted)]
-        if [None if gradient is None else metadata_of(gradient)[::2] for gradient in found] != right:
-            raise LoweringError("its gradients do not fit the arguments of the line")
+        problem = _gradient_problem(found, self.arguments, self.wanted)
+        if problem is not None:
+            raise WrongGradients(f"its backward {problem}")
         return tuple([None if gradient is None else self._tensor(gradient, "gradient") for gradient in found])
 
     def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -149,3 +154,27 @@ class _Run:
         made = replace(proxy, **self._new("cotangent"), stride=stride, offset=0, requires_grad=False)
         self._know(make_fake(self.mode, made), made)
         return made
+
+
+def _gradient_problem(found: Any, arguments: Sequence[TensorProxy], wanted: Sequence[bool]) -> str | None:
+    """What is wrong with what backward returned, and what was expected; None if nothing is."""
+    if not isinstance(found, tuple | list) or len(found) != len(arguments):
+        what = f"{type(found).__name__} of {len(found)}" if isinstance(found, tuple | list) else type(found).__name__
+        tensors = f"{len(arguments)} tensor{'s' if len(arguments) > 1 else ''}"
+        return f"returns a {what}, not a tuple with an item for each of the {tensors} among the arguments"
+    for index, (gradient, proxy, want) in enumerate(zip(found, arguments, wanted, strict=True)):
+        is_tensor = isinstance(gradient, torch.Tensor)
+        if not want and gradient is not None:
+            return f"returns a gradient at index {index}, where wanted[{index}] is False and None is expected"
+        if want and not (is_tensor and _what(gradient) == _what(proxy)):
+            given = _what(gradient) if is_tensor else f"a {type(gradient).__name__}"
+            return (
+                f"returns {given} at index {index}; expected is a tensor like the argument {proxy.name}, {_what(proxy)}"
+            )
+    return None
+
+
+def _what(tensor: Any) -> str:
+    """Shape, dtype and device in words; strides do not matter."""
+    shape, _, dtype, device = metadata_of(tensor)
+    return f"{str(dtype).removeprefix('torch.')}{list(shape)} on {device}"

@@ -36,7 +36,7 @@ def _call(printer: FunctionPrinter, bound: BoundSymbol) -> str:
     try:
         return printer.line(bound)
     except (TraceError, AttributeError, TypeError, IndexError) as error:
-        return f"<a line of {bound.symbol!r} that cannot be printed: {error}>"
+        return f"<a line of {getattr(bound, 'symbol', bound)!r} that cannot be printed: {error}>"
 
 
 def _returned(printer: FunctionPrinter, trace: Trace) -> str:

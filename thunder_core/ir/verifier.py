@@ -22,9 +22,14 @@ from thunder_core.ir.tree import iterate_leaves, iterate_proxies
 _OWNING_TAGS = frozenset({Tag.ELEMENTWISE, Tag.MATMUL, Tag.REDUCTION})
 
 
-def verify(trace: Trace) -> None:
-    """Raise VerificationError, which shows the offending line and those around it, when ``trace`` is malformed."""
-    _Verifier(trace).verify()
+def verify(trace: Trace, maker: str | None = None) -> None:
+    """Raise VerificationError, which shows the offending line and those around it, when ``trace`` is malformed.
+
+    Args:
+        trace: what is checked.
+        maker: who made it, for the message. None for what its provenance says, which a pass may have left as it was.
+    """
+    _Verifier(trace, maker or repr(trace.provenance)).verify()
 
 
 class _Broken(Exception):
@@ -32,8 +37,9 @@ class _Broken(Exception):
 
 
 class _Verifier:
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, maker: str) -> None:
         self.trace = trace
+        self.maker = maker
         self.defined: dict[str, Proxy] = {}
         self.deleted: dict[str, int] = {}
         self.storages: dict[int, str] = {}
@@ -55,8 +61,10 @@ class _Verifier:
 
     def _report(self, problem: str, index: int) -> VerificationError:
         inside = 0 <= index < len(self.trace.symbols)
-        location = self.trace.symbols[index].location if inside else None
-        where = f"In the {self.trace.stage.value} trace {self.trace.name!r} made by {self.trace.provenance!r}"
+        location = getattr(self.trace.symbols[index], "location", None) if inside else None
+        place = f"symbols[{index}]" if inside else "its signature" if index < 0 else "its return"
+        stage = getattr(self.trace.stage, "value", self.trace.stage)
+        where = f"In the {stage} trace {self.trace.name!r} made by {self.maker}, at {place}"
         return VerificationError(f"{where}: {problem}\n{excerpt(self.trace, index)}", location=location)
 
     def _check_header(self) -> None:
@@ -72,6 +80,7 @@ class _Verifier:
         _expect(not outside, f"deletions after lines {outside}, but there are {len(trace.symbols)} lines")
 
     def _check_line(self, bound: BoundSymbol) -> None:
+        _expect(isinstance(bound, BoundSymbol), f"a line is a {type(bound).__name__}, not a BoundSymbol")
         _expect(isinstance(bound.symbol, Symbol), f"a line calls a {type(bound.symbol).__name__}, not a Symbol")
         self._check_values(bound.args, "uses")
         self._check_values(bound.kwargs, "uses")

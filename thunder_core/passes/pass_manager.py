@@ -30,6 +30,16 @@ class Pass(Generic[Result]):
         """What records and provenances call the pass."""
         return type(self).__name__
 
+    @property
+    def title(self) -> str:
+        """What messages call this run of it."""
+        return f"the pass {self.name!r}"
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to do when its trace is malformed."""
+        return ("this is a bug of Thunder: please report it, with this message",)
+
     def run(self, trace: Trace) -> Result:
         """The result for ``trace``, which stays as it is."""
         raise NotImplementedError
@@ -46,11 +56,31 @@ class TracePass(Pass[Trace]):
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """One run of a pass: its name, its wall time in seconds, and the traces that it made."""
+    """One run of a pass.
+
+    Attributes:
+        name: of the pass.
+        seconds: its wall time.
+        traces: what it made.
+        title: what messages call the run.
+        advice: what to do when its traces are malformed.
+    """
 
     name: str
     seconds: float
     traces: tuple[Trace, ...]
+    title: str
+    advice: tuple[str, ...]
+
+    def verify(self) -> None:
+        """Raise VerificationError, which names the pass, if a trace that it made is malformed."""
+        from thunder_core.ir.verifier import verify
+
+        for trace in self.traces:
+            try:
+                verify(trace, self.title)
+            except VerificationError as error:
+                raise VerificationError(error.problem, location=error.location, advice=self.advice) from error
 
 
 def verification_requested() -> bool:
@@ -71,23 +101,34 @@ class PassManager:
     records: list[PassRecord] = field(default_factory=list)
 
     def run(self, single: Pass[Result], trace: Trace) -> Result:
-        """Run one pass. Raises VerificationError for a trace of a stage that the pass does not take."""
+        """Run one pass.
+
+        Raises:
+            VerificationError: the pass does not take traces of this stage; or, where that is checked, its result is
+                malformed. When a pass fails, all traces so far are checked, for the fault may be an earlier one's.
+        """
         if trace.stage not in single.consumes:
             wanted = " or ".join(sorted(stage.value for stage in single.consumes))
-            raise VerificationError(f"{single.name} takes a trace of stage {wanted}, not {trace.stage.value}")
+            before = f"; the last that ran is {self.records[-1].title}" if self.records else ""
+            raise VerificationError(f"{single.title} takes a trace of stage {wanted}, not {trace.stage.value}{before}")
         if self.verify and not self.records:
             self._verify(trace)
         progress.stage(single.name)
         start = time.perf_counter()
-        result = single.run(trace)
+        try:
+            result = single.run(trace)
+        except Exception:
+            for earlier in self.records:
+                earlier.verify()
+            raise
         seconds = time.perf_counter() - start
         traces = single.traces(result)
-        self.records.append(PassRecord(single.name, seconds, traces))
+        self.records.append(PassRecord(single.name, seconds, traces, single.title, single.advice))
         if self.verify:
-            for made in traces:
-                self._verify(made)
+            self.records[-1].verify()
             if single.produces is not None and traces[0].stage is not single.produces:
-                raise VerificationError(f"{single.name} made a trace of stage {traces[0].stage.value}")
+                made = f"made a trace of stage {traces[0].stage.value}, not {single.produces.value}"
+                raise VerificationError(f"{single.title} {made}", advice=single.advice)
         return result
 
     def _verify(self, trace: Trace) -> None:

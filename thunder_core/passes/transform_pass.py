@@ -40,6 +40,19 @@ class TransformPass(TracePass):
         return self.transform.name
 
     @property
+    def title(self) -> str:
+        """The transform, and where it runs this time."""
+        return f"the transform {self.name!r} {self._where()}"
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """The transform's author mends it; until then, it is left out."""
+        return (
+            f"mend what the method `run` of {self.name!r} returns",
+            f"leave {self.name!r} out to see whether the program works without it",
+        )
+
+    @property
     def place(self) -> Place:
         """Where it runs this time."""
         return self.context.place or self.transform.place

@@ -7,6 +7,7 @@ its options is given. The ids of the tests are ``executor NAME::torch.nn.functio
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,10 +39,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Suites that are asked for are all that is run, unless files are named, too."""
+    """Suites that are asked for are all that is run, unless files are named, too.
+
+    Raises:
+        pytest.UsageError: an executor, a transform or a device cannot be used here.
+    """
     asked = config.getoption("thunder_executor") or config.getoption("thunder_transform")
+    if config.getoption("thunder_device") and not config.getoption("thunder_executor"):
+        raise pytest.UsageError(
+            "--thunder-device says where executors are tested, and none is named; add --thunder-executor NAME"
+        )
     if asked and config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = []
+    if asked and not hasattr(config, "workerinput"):  # pytest-xdist drops what its workers raise
+        _check(config)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -50,30 +61,54 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     items[:0] = _suites(session, config)
 
 
+def _check(config: pytest.Config) -> None:
+    """Raises pytest.UsageError for what was asked for and cannot be tested here."""
+    for name in config.getoption("thunder_executor"):
+        from thunder_core.testing.conformance.suite import check_executor
+
+        with _usage_errors(f"executor {name}"):
+            check_executor(name, _devices(config))
+    for name in config.getoption("thunder_transform"):
+        from thunder_core.testing.conformance.transform_suite import check_transform
+
+        with _usage_errors(f"transform {name}"):
+            check_transform(name)
+
+
 def _suites(session: pytest.Session, config: pytest.Config) -> Iterator[pytest.Item]:
-    devices = tuple(config.getoption("thunder_device")) or ("cpu",)
     for name in config.getoption("thunder_executor"):
         from thunder_core.testing.conformance.suite import executor_cases
 
-        yield from _items(session, f"executor {name}", partial(executor_cases, name, devices=devices))
+        yield from _items(session, f"executor {name}", partial(executor_cases, name, devices=_devices(config)))
     for name in config.getoption("thunder_transform"):
         from thunder_core.testing.conformance.transform_suite import transform_cases
 
         yield from _items(session, f"transform {name}", partial(transform_cases, name))
 
 
-def _items(session: pytest.Session, title: str, make: Callable[[], Sequence[Case]]) -> Sequence[pytest.Item]:
-    from thunder_core.errors import ThunderError
+def _devices(config: pytest.Config) -> tuple[str, ...]:
+    return tuple(config.getoption("thunder_device")) or ("cpu",)
 
-    try:
+
+def _items(session: pytest.Session, title: str, make: Callable[[], Sequence[Case]]) -> Sequence[pytest.Item]:
+    with _usage_errors(title):
         cases = make()
-    except ThunderError as error:
-        raise pytest.UsageError(f"{title} cannot be tested: {error}") from error
     suite: Suite = Suite.from_parent(session, name=title, nodeid=title, cases=cases)
     found = suite.collect()
     report = pytest.CollectReport(title, "passed", None, found)  # type: ignore[arg-type]
     session.ihook.pytest_collectreport(report=report)  # the terminal counts what was collected
     return found
+
+
+@contextlib.contextmanager
+def _usage_errors(title: str) -> Iterator[None]:
+    """What Thunder raises for what ``title`` names is told by pytest as a mistake in its arguments."""
+    from thunder_core.errors import ThunderError
+
+    try:
+        yield
+    except ThunderError as error:
+        raise pytest.UsageError(f"{title} cannot be tested: {error}") from error
 
 
 class Suite(pytest.Collector):

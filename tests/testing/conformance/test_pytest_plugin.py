@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[3]
 PLUGIN = "thunder_core.testing.pytest_plugin"
@@ -86,3 +87,37 @@ def test_unknown_names_are_explained(folder: Path) -> None:
     done = run(folder, "--thunder-executor", "my_kernals")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "executor my_kernals cannot be tested: " in done.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("-p", "xdist", "-n", "1")], ids=["alone", "with workers"])
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        (("reference", "--thunder-device", "gpu"), "reference cannot be tested: PyTorch cannot use the device 'gpu'"),
+        (("my_kernals",), "executor my_kernals cannot be tested: "),
+    ],
+    ids=["device", "name"],
+)
+def test_what_cannot_be_tested_is_a_usage_error(
+    folder: Path, more: tuple[str, ...], chosen: tuple[str, ...], message: str
+) -> None:
+    done = run(folder, *more, "--thunder-executor", *chosen)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout
+    assert message in done.stderr
+    assert "What to do:" in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert "INTERNALERROR" not in done.stdout
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(folder: Path) -> None:
+    done = run(folder, "--thunder-executor", "reference", "--thunder-device", "cuda")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout
+    assert "PyTorch cannot use the device 'cuda' here: " in done.stderr
+    assert "name a device that it can use here: cpu" in done.stderr
+
+
+def test_a_device_without_an_executor(folder: Path) -> None:
+    done = run(folder, "--thunder-device", "cpu")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "none is named; add --thunder-executor NAME" in done.stderr

@@ -11,6 +11,7 @@ from thunder_core.config.resolve import settings_of
 from thunder_core.executors import Executor, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.testing.conformance.case import Case, as_test, with_skips
+from thunder_core.testing.conformance.devices import check_devices
 from thunder_core.testing.conformance.executor_cases import ExecutorCases
 from thunder_core.testing.conformance.failure import ConformanceError
 from thunder_core.testing.conformance.fused_programs import OPERATIONS, program_subjects
@@ -55,7 +56,7 @@ def executor_suite(
 
     Raises:
         PluginError, ConfigError: the executor cannot be used.
-        ConformanceError: the suite cannot be made.
+        ConformanceError: the suite cannot be made, or a device cannot be used here.
     """
     cases = executor_cases(
         executor, options=options, devices=devices, dtypes=dtypes, tolerances=tolerances, samples=samples,
@@ -77,6 +78,7 @@ def executor_cases(
     limit: int = 8,
 ) -> list[Case]:
     """The tests of `executor_suite`, one by one."""
+    check_devices(devices)
     tested = _tested(executor, options, Tolerances(tolerances or {}))
     sampler = Sampler(limit if tested.executor.fusion is None else 1)
     plan = Plan(tested, tuple(devices), None if dtypes is None else tuple(dtypes), sampler)
@@ -86,6 +88,12 @@ def executor_cases(
     else:
         cases = ExecutorCases(plan, _subjects(plan, samples or {}, operations), table=False)
     return with_skips(list(cases), skip or {})
+
+
+def check_executor(executor: str, devices: Sequence[str]) -> None:
+    """Raise what `executor_cases` would raise for this name and these devices, without making a test."""
+    check_devices(devices)
+    _tested(executor, None, Tolerances({}))
 
 
 def _tested(executor: str | Executor, options: Mapping[str, Any] | None, tolerances: Tolerances) -> Tested:

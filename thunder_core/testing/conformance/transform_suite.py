@@ -90,6 +90,11 @@ def transform_cases(
     return with_skips(list(_cases(tested, [*transform_programs(), *programs])), skip or {})
 
 
+def check_transform(transform: str) -> None:
+    """Raise what `transform_cases` would raise for this name, without making a test."""
+    _tested(transform, None, (), Comparison())
+
+
 def _tested(
     transform: str | Transform, options: Mapping[str, Any] | None, beside: Sequence[Any], how: Comparison
 ) -> TestedTransform:
