@@ -149,3 +149,32 @@ def test_programs_are_not_lowered():
     body = dataclasses.replace(build.trace((x,), [], x), name="body")
     with pytest.raises(LoweringError, match="takes a program"):
         lower(build.bound(Symbol("torch.utils.checkpoint.checkpoint", None), (body, x), y), build.GRAD)
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (torch.nn.functional.binary_cross_entropy, ["binary_cross_entropy.default"]),
+        (torch.nn.functional.multilabel_margin_loss, None),
+        (lambda x, y: torch.index_add(x, 0, y[0].long(), y), None),
+        (lambda x, y: torch.index_copy(x, 0, y[0].long(), y), None),
+    ],
+    ids=["binary_cross_entropy", "multilabel_margin_loss", "index_add", "index_copy"],
+)
+def test_what_decompositions_lose_is_kept(call, expected):
+    whole = {"index_add.default", "index_copy.default", "multilabel_margin_loss_forward.default"}
+    x, y = torch.rand(2, 2), torch.zeros(2, 2)
+    if call is torch.nn.functional.multilabel_margin_loss:
+        y = y.long()
+    lowered = lower_trace(acquire(call, (x, y), {}).trace)
+    found = names(lowered.symbols[-1].parts or lowered.symbols[-1:])
+    assert found == expected if expected else whole & set(found)
+
+
+def test_classes_out_of_range_are_errors_in_parts():
+    at = torch.tensor([[0, 3], [2, 1]])
+    lowered = run_both(lambda at: torch.nn.functional.one_hot(at, 4), at)
+    program = compile_trace(build.substitute_parts(lowered))
+    for wrong in (-1, 4):
+        with pytest.raises((IndexError, RuntimeError)):
+            program(torch.full((2, 2), wrong))

@@ -20,6 +20,7 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.symbols.fx_graph import GraphReader
+from thunder_core.symbols.lossy_decompositions import without_loss
 from thunder_core.symbols.mixed_norms import with_wide_statistics
 
 
@@ -67,7 +68,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
         for op, function in core_aten_decompositions().items()
         if torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())
     }
-    return found | with_wide_statistics(found)
+    return without_loss(found | with_wide_statistics(found))
 
 
 def _trace(

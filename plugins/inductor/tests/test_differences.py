@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import thunder
+from thunder_core.errors import ThunderError
 from thunder_plugin_inductor import compilers
 
 pytestmark = pytest.mark.skipif(
@@ -75,3 +76,90 @@ def test_indices_out_of_range_are_index_errors(program: Callable[..., Any]) -> N
     for each in (program, thunder.jit(program, executors=["inductor"])):
         with pytest.raises(IndexError, match=r"out of (range|bounds)"):
             each(x, at)
+
+
+X, SOURCE = torch.randn(4, 4), torch.randn(4, 4)
+INDEXED: dict[str, Callable[..., torch.Tensor]] = {
+    "index": lambda x, at: x[at],
+    "index_put": lambda x, at: torch.index_put(x, (at,), SOURCE),
+    "index_select": lambda x, at: torch.index_select(x, 0, at),
+    "index_select_columns": lambda x, at: torch.index_select(x, -1, at.int()),
+    "index_select_scalar": lambda x, at: torch.index_select(x.sum(), 0, at[1:2]),
+    "index_add": lambda x, at: torch.index_add(x, 0, at, SOURCE),
+    "index_add_columns": lambda x, at: torch.index_add(x, 1, at, SOURCE, alpha=2),
+    "index_copy": lambda x, at: torch.index_copy(x, 0, at, SOURCE),
+    "index_copy_columns": lambda x, at: torch.index_copy(x, -1, at, SOURCE),
+    "index_fill": lambda x, at: torch.index_fill(x, 0, at, 3.0),
+    "index_fill_tensor": lambda x, at: torch.index_fill(x, 1, at, torch.tensor(3.0)),
+    "gather": lambda x, at: torch.gather(x, 0, at.expand(4, 4)),
+    "scatter": lambda x, at: torch.scatter(x, 0, at.unsqueeze(1), 2.0),
+    "scatter_add": lambda x, at: torch.scatter_add(x, 0, at.unsqueeze(1), SOURCE),
+    "scatter_reduce": lambda x, at: torch.scatter_reduce(x, 0, at.unsqueeze(1), SOURCE, "amax"),
+    "embedding": lambda x, at: F.embedding(at, x),
+    "embedding_bag": lambda x, at: F.embedding_bag(at.unsqueeze(0), x),
+    "one_hot": lambda x, at: F.one_hot(at, 4) + x,
+    "one_hot_matrix": lambda x, at: F.one_hot(at.view(2, 2), 4).flatten(0, 1) * x,
+    "take": lambda x, at: torch.take(x[0], at),
+    "put": lambda x, at: torch.put(x[0], at, SOURCE[0]),
+    "take_along_dim": lambda x, at: torch.take_along_dim(x, at.unsqueeze(1), 0),
+    "cross_entropy": lambda x, at: F.cross_entropy(x, at),
+    "nll_loss": lambda x, at: F.nll_loss(x, at, reduction="none"),
+    "multi_margin_loss": lambda x, at: F.multi_margin_loss(x, at),
+    "max_unpool": lambda x, at: F.max_unpool2d(x.view(1, 4, 2, 2), at.view(1, 1, 2, 2).expand(1, 4, 2, 2), 1),
+}
+
+
+@pytest.mark.parametrize("program", INDEXED.values(), ids=INDEXED)
+def test_indices_count_from_the_end_where_they_do_in_eager(program: Callable[..., Any]) -> None:
+    def around(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return program(x + 1, at + 0) * 2
+
+    compiled = thunder.jit(around, executors=["inductor"])
+    for index in (3, -1, -4, 4, -5):
+        at = torch.tensor([1, index, 2, 0])
+        try:
+            expected = around(X, at)
+        except (IndexError, RuntimeError) as error:
+            with pytest.raises(type(error)) as raised:
+                compiled(X, at)
+            assert not isinstance(raised.value, ThunderError)
+        else:
+            torch.testing.assert_close(compiled(X, at), expected)
+
+
+@pytest.mark.parametrize("name", ["index_select", "index_add", "index_copy", "index_fill", "embedding", "one_hot"])
+def test_checked_indices_are_fused(name: str) -> None:
+    compiled = thunder.jit(lambda x, at: INDEXED[name](x + 1, at + 0) * 2, executors=["inductor"])
+    compiled(X, torch.tensor([1, 3, 2, 0]))
+    assert [line.symbol.name for line in thunder.last_traces(compiled)[-1].symbols] == ["inductor_region_1"]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_binary_cross_entropy_checks_what_it_reads(reduction: str) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.binary_cross_entropy(x * 1, y, reduction=reduction) * 2
+
+    compiled, x, y = thunder.jit(program, executors=["inductor"]), torch.rand(50), torch.rand(50)
+    torch.testing.assert_close(compiled(x, y), program(x, y))
+    assert [line.symbol.name for line in thunder.last_traces(compiled)[-1].symbols] == ["inductor_region_1"]
+    for call in (program, compiled):
+        for bad in (1.5, -0.1, torch.nan):
+            wrong = torch.cat([x[:-1], torch.tensor([bad])])
+            with pytest.raises(RuntimeError, match="all elements of input should be between 0 and 1"):
+                call(wrong, y)
+            with pytest.raises(RuntimeError, match="all elements of target should be between 0 and 1"):
+                call(x, wrong)
+
+
+def test_labels_after_the_last_are_left_out() -> None:
+    target = torch.tensor([[3, 0, -1, 1], [-1, 0, 0, 0], [0, 1, 2, 3], [2, -1, -1, -1]])
+    for program in (F.multilabel_margin_loss, lambda x, y: F.multilabel_margin_loss(x, y, reduction="none")):
+        compiled = thunder.jit(lambda x, y, loss=program: loss(x * 2, y) * 2, executors=["inductor"])
+        torch.testing.assert_close(compiled(X, target), program(X * 2, target) * 2)
+
+
+def test_negative_powers_of_integers_are_errors() -> None:
+    for call in (lambda x: (x + 1) ** -1 + 1, thunder.jit(lambda x: (x + 1) ** -1 + 1, executors=["inductor"])):
+        with pytest.raises(RuntimeError, match="negative integer powers"):
+            call(torch.tensor([1, 2]))
+    same(lambda x: [(x + 1) ** 2 + 1, (x * 1.0) ** -1 + 1], torch.tensor([1, 3]))

@@ -1,9 +1,23 @@
 """Gathering, scattering, masking and searching."""
 
+from typing import Any
+
+import torch
+
 from thunder_core.ir.symbol import Tag
 from thunder_core.symbols.row import Row, row, rows
 
 _TAGS = (Tag.INDEXING,)
+
+
+def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> Any:
+    """With an error for classes out of range, as in `torch.nn.functional.one_hot`, which does not check fakes."""
+    if num_classes < 1:
+        return NotImplemented
+    classes = torch.arange(num_classes, device=tensor.device)
+    checked = torch.gather(classes, 0, tensor.reshape(-1)).reshape(tensor.shape)
+    return (checked.unsqueeze(-1) == classes).to(torch.int64)
+
 
 ROWS: list[Row] = [
     row(
@@ -45,7 +59,7 @@ ROWS: list[Row] = [
         tags=_TAGS,
         method=False,
     ),
-    row("torch.nn.functional.one_hot(input/tensor, num_classes=-1)", tags=_TAGS, method=False),
+    row("torch.nn.functional.one_hot(input/tensor, num_classes=-1)", tags=_TAGS, method=False, decomposition=_one_hot),
     *rows(
         """
         torch.gather(input, dim, index, *, sparse_grad=False)

@@ -33,7 +33,7 @@ from thunder_core.symbols.mixed_norms import with_wide_statistics
 from thunder_plugin_inductor.artifacts import artifact
 from thunder_plugin_inductor.compiled_region import CompiledRegion
 from thunder_plugin_inductor.concatenation import parts_by_themselves
-from thunder_plugin_inductor.differences import REWRITTEN
+from thunder_plugin_inductor.differences import REWRITTEN, with_checked_indices
 from thunder_plugin_inductor.graph_writes import copy_what_is_copied, leave_out_copies, writes_what_it_made
 from thunder_plugin_inductor.index_strides import coefficients_as_strides
 from thunder_plugin_inductor.kernels import Kernels, bundled, without_waiting
@@ -128,7 +128,7 @@ class _Started:
 
 def _graph(region: Trace, fakes: list[Any], mode: FakeTensorMode) -> torch.fx.GraphModule:
     table = {**select_decomp_table(), **REWRITTEN, torch.ops.aten.index_copy_.default: index_copy_}
-    table |= with_wide_statistics(table)
+    table |= with_wide_statistics(table) | with_checked_indices(table)
     program = compile_trace(region)
     graph = make_fx(program, decomposition_table=table, tracing_mode="real")(*fakes)
     if writes_what_it_made(graph.graph):

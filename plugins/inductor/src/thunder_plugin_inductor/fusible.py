@@ -48,7 +48,7 @@ def can_fuse(bound: BoundSymbol, options: InductorOptions) -> bool | str:
     except LoweringError as error:
         return f"it has no core-ATen form: {error.problem}"
     for part in parts:
-        reason = _unfusible_operator(part.symbol.target, options, tensors[0].device.type)
+        reason = difference(part) or _unfusible_operator(part.symbol.target, options, tensors[0].device.type)
         if reason is not None:
             return reason
     return True

@@ -12,6 +12,7 @@ from unittest import mock
 from torch._inductor.async_compile import AsyncCompile, get_compile_threads
 from torch._inductor.triton_bundler import TritonBundler
 
+from thunder_plugin_inductor.caught_errors import with_caught_errors
 from thunder_plugin_inductor.cpp_batches import Batches, Kernel
 from thunder_plugin_inductor.preparation import Preparation
 
@@ -59,6 +60,7 @@ def without_waiting(prepared: Preparation | None) -> Iterator[list[Kernels]]:
             wait(self, scope)
 
     def cpp_pybinding(self: AsyncCompile, argument_types: list[str], source: str) -> Any:
+        source = with_caught_errors(source)
         if threading.get_ident() == owner:
             return batches.add(argument_types, source)
         return alone(self, argument_types, source)

@@ -13,6 +13,7 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_plugin_inductor.differences import without_negative
 from thunder_plugin_inductor.fusible import unsuitable
 
 
@@ -39,8 +40,7 @@ def can_write(bound: BoundSymbol) -> bool | str:
 def index_copy_(written: torch.Tensor, dim: int, index: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """`torch.Tensor.index_copy_` by `index_put_`. That counts negative indices from the end; here they are errors."""
     dim = dim % written.ndim
-    checked = torch.where(index < 0, written.shape[dim], index)
-    indices: list[torch.Tensor | None] = [*[None] * dim, checked]
+    indices: list[torch.Tensor | None] = [*[None] * dim, without_negative(index, written, dim)]
     return torch.ops.aten.index_put_.default(written, indices, values)  # type: ignore[no-any-return]
 
 
