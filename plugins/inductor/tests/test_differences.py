@@ -109,8 +109,20 @@ INDEXED: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("program", INDEXED.values(), ids=INDEXED)
-def test_indices_count_from_the_end_where_they_do_in_eager(program: Callable[..., Any]) -> None:
+BY_GATHER = {
+    "index_select", "index_select_columns", "gather", "embedding", "one_hot", "one_hot_matrix",
+    "cross_entropy", "nll_loss", "multi_margin_loss",
+}  # fmt: skip
+"""What Inductor computes by `gather`, with whose negative indices it counted from the end: in 2.11, not in 2.13."""
+COUNTS_FROM_END = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_indices_count_from_the_end_where_they_do_in_eager(name: str) -> None:
+    if COUNTS_FROM_END and name in BY_GATHER:
+        pytest.skip("Inductor of this PyTorch counts negative indices of gather from the end")
+    program = INDEXED[name]
+
     def around(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
         return program(x + 1, at + 0) * 2
 
