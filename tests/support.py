@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests import subjects
+from thunder_core.pytorch_versions import tested_versions
 from thunder_core.testing.opinfo import SAMPLES_PER_OPERATOR, operator_names, run_operator
 from thunder_core.testing.opinfo_gradients import differentiable_operator_names, run_backward
 from thunder_core.testing.outcome import Outcome, Status
@@ -65,11 +66,15 @@ def page(outcomes: dict[str, Outcome]) -> str:
         "# What compiles",
         "",
         f"Written by `python -m tests.support` with torch {torch.__version__.split('+')[0]} on CPU; do not edit.",
+        tested_versions(),
         "Each case runs the compiled program and eager on equal inputs, twice, and compares results, mutated inputs,",
         "aliasing, random state and exceptions. Operators run as function, method, operator, in place and with `out=`,",
         "two samples each; an operator counts by its worst outcome. Gradients are those that random cotangents of all",
         "outputs give to the inputs of an operator, as function and in place, and those that a loss gives to the",
         "parameters of a model in training mode.",
+        "",
+        "With PyTorch 2.11.0 (Python 3.12, transformers 5.3.0) and 2.15.0 (Python 3.13, the newest transformers) the",
+        "continuous integration requires the same of all models and of a fourth of the operators and gradients.",
         "",
         "| battery | cases | " + " | ".join(WORDS.values()) + " |",
         "|---|" + "---|" * (len(WORDS) + 1),

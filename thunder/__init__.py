@@ -13,12 +13,14 @@ from thunder._inspection import (
     last_prologue_traces,
     last_traces,
     load_trace,
+    original,
     save_trace,
 )
 from thunder_core._version import __version__
 from thunder_core.errors import (
     AcquisitionError,
     ConfigError,
+    ConfigWarning,
     DataDependentError,
     ExecutorError,
     ExecutorWarning,
@@ -36,6 +38,7 @@ from thunder_core.errors import (
 __all__ = [
     "AcquisitionError",
     "ConfigError",
+    "ConfigWarning",
     "DataDependentError",
     "ExecutorError",
     "ExecutorWarning",
@@ -59,6 +62,7 @@ __all__ = [
     "last_prologue_traces",
     "last_traces",
     "load_trace",
+    "original",
     "save_trace",
     "value_and_grad",
     "vjp",

@@ -35,7 +35,8 @@ def jit(
             ``requires``; see `thunder_core.config.model.ThunderConfig`.
 
     Returns:
-        A `ThunderModule` that shares everything with the module, or a callable like the function.
+        For a module an instance of its class that shares everything with it and runs compiled; for a function a
+        callable like it. `original` gives back what was compiled.
 
     Raises:
         ConfigError: an unknown option or a value that is not accepted; all problems at once. It is an `OptionError`.
@@ -147,19 +148,19 @@ def _jit(fn: Any, settings: Any) -> Any:
 
     from thunder import progress_bar
     from thunder_core import progress
+    from thunder_core.guards.compiled_modules import original_of
     from thunder_core.runtime.function import ThunderFunction
-    from thunder_core.runtime.module import ThunderModule
+    from thunder_core.runtime.module import compile_module
 
     _warn_of_name_clash()
     progress.show_with(progress_bar.display)
-    if isinstance(fn, ThunderModule):
-        fn = fn._original
+    fn = original_of(fn) or fn
     if isinstance(fn, ThunderFunction):
         return ThunderFunction(fn.function, settings)
     if isinstance(fn, torch.nn.Module):
         for transform in settings.transforms:
             transform.on_module(fn)
-        return ThunderModule(fn, settings)
+        return compile_module(fn, settings)
     _check_program(fn, "jit")
     return ThunderFunction(fn, settings)
 

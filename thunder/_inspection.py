@@ -15,19 +15,46 @@ if TYPE_CHECKING:
 def _compiled(jitted: Any) -> Any:
     from thunder_core.runtime.compiled import Compiled
     from thunder_core.runtime.module import ThunderModule
+    from thunder_core.runtime.module_forward import compiled_of, forward_of
 
     if isinstance(jitted, ThunderModule):
-        return jitted._compiled
+        return compiled_of(jitted)
     if isinstance(jitted, Compiled):
         return jitted
     bound = getattr(jitted, "__func__", None)
     if isinstance(bound, Compiled):
         return bound
+    forward = forward_of(bound)
+    if forward is not None and isinstance(jitted.__self__, ThunderModule):
+        return forward.compiled(jitted.__self__)
     name = getattr(jitted, "__qualname__", None) or f"an object of type {type(jitted).__name__}"
     raise OptionError(
         f"{name} was not made by thunder.jit",
         advice=("give what thunder.jit returned; what it was given stays as it is",),
     )
+
+
+def original(jitted: Any) -> Any:
+    """The function or module that `thunder.jit` was given; a bound method for a bound method.
+
+    A compiled module shares parameters, attributes and hooks with its original, which runs eagerly.
+
+    Raises:
+        OptionError: ``jitted`` was not made by `thunder.jit`.
+    """
+    from types import MethodType
+
+    from thunder_core.guards.compiled_modules import original_of
+
+    module = original_of(jitted)
+    if module is not None:
+        return module
+    if isinstance(jitted, MethodType):
+        replaced = original_of(jitted.__self__)
+        if replaced is not None:
+            return getattr(replaced, jitted.__name__)
+        return MethodType(_compiled(jitted).function, jitted.__self__)
+    return _compiled(jitted).function
 
 
 def _last(jitted: Any) -> Any:

@@ -50,6 +50,20 @@ class ExecutorError(ThunderError, RuntimeError):
     """An executor cannot do what it claims, or declined where the configuration forbids that."""
 
 
+class WrongResultError(ExecutorError):
+    """An executor returned something else than its line of the trace says.
+
+    Attributes:
+        rule: what differs: ``"structure"``, ``"dtype"``, ``"shape"``, ``"layout"``, ``"device"`` or ``"strides"``.
+    """
+
+    def __init__(
+        self, rule: str, problem: str, *, location: SourceLocation | None = None, advice: tuple[str, ...] = ()
+    ) -> None:
+        self.rule = rule
+        super().__init__(problem, location=location, advice=advice)
+
+
 class TransformError(ThunderError, RuntimeError):
     """Transforms contradict each other, or one of them failed."""
 
@@ -92,6 +106,14 @@ class VerificationError(TraceError):
 
 class TraceSyntaxError(TraceError, SyntaxError):
     """A saved program could not be read back as a trace."""
+
+
+class PrivateNameError(ThunderError, RuntimeError):
+    """The installed PyTorch, or a plugin's library, lacks a private name that a feature needs."""
+
+
+class ConfigWarning(UserWarning):
+    """A part of a configuration that has no effect."""
 
 
 class PluginWarning(UserWarning):

@@ -205,7 +205,7 @@ def test_in_a_model_that_eager_differentiates() -> None:
 
     program = jit(with_gradient, Kernels("numpy", {NORM: RMS_NORM}))
     torch.testing.assert_close(gradients(program, *inputs()), gradients(with_gradient, *inputs()))
-    assert "torch.autograd.grad" in thunder.explain(program).entries[0].left_to_autograd
+    assert "torch.autograd.grad" in thunder.explain(program).entries[0].as_recorded
 
 
 @pytest.mark.parametrize(

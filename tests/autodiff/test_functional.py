@@ -370,7 +370,7 @@ def test_cache_of_a_gradient_from_outside() -> None:
 def test_eager_takes_over() -> None:
     function = thunder.grad(lambda a, n: (a**n).sum(), recompile_limit=1)
     function(torch.ones(3), 2)
-    with pytest.warns(thunder.RecompileWarning, match="eager PyTorch runs it"):
+    with pytest.warns(thunder.RecompileWarning, match="eager PyTorch runs this call"):
         assert_same(function(torch.full((3,), 2.0), 3), torch.full((3,), 12.0))
 
 

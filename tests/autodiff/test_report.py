@@ -74,7 +74,7 @@ def test_derivatives_at_run_time() -> None:
     assert entry.training.sources["eager at run time"] == 1
     (derivative,) = [item for item in entry.training.derivatives if item.source == "eager at run time"]
     assert derivative.reason
-    assert entry.left_to_autograd is None
+    assert entry.as_recorded is None
 
 
 def test_derivatives_of_pytorch() -> None:
@@ -83,21 +83,21 @@ def test_derivatives_of_pytorch() -> None:
     assert training.sources == {"a hand-written rule": 1, "PyTorch's autograd": 1}
 
 
-def test_left_to_autograd() -> None:
+def test_as_recorded() -> None:
     def with_gradient(x: torch.Tensor) -> Any:
         y = x * 2
         return y, torch.autograd.grad(y.sum(), x, create_graph=True)[0]
 
     entry = entry_of(with_gradient, leaf(3))
     assert entry.training is None
-    assert entry.left_to_autograd is not None
-    assert entry.left_to_autograd.startswith("torch.autograd.grad asks or changes the autograd graph")
-    assert "test_report.py" in entry.left_to_autograd
+    assert entry.as_recorded is not None
+    assert entry.as_recorded.startswith("torch.autograd.grad asks or changes what the values of a trace do not show")
+    assert "test_report.py" in entry.as_recorded
 
 
 def test_without_gradients() -> None:
     for entry in (entry_of(model().requires_grad_(False), torch.randn(2, 8)), entry_of(torch.sin, torch.ones(3))):
-        assert (entry.training, entry.left_to_autograd) == (None, None)
+        assert (entry.training, entry.as_recorded) == (None, None)
 
 
 def test_text_and_json() -> None:

@@ -119,7 +119,7 @@ def thunder_executors():
         ExecutorSpec("needs_device", "kernels_objects:needs_device"),
         ExecutorSpec("defect", "kernels_objects:defect"),
         ExecutorSpec("absent", "kernels_absent:make"),
-        ExecutorSpec("picky", "kernels_objects:fast", Picky),
+        ExecutorSpec("picky", "kernels_objects:picky", Picky),
     ]
 
 
@@ -169,6 +169,10 @@ def fast(options):
 
 def slow(options):
     return OperatorExecutor("slow", ())
+
+
+def picky(options):
+    return OperatorExecutor("picky", ())
 
 
 def nothing(options):

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from thunder_core import pytorch_versions
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
 PIECE = re.compile(
@@ -80,3 +82,23 @@ def test_mentioned_paths_exist(document):
     # A changelog speaks of the past.
     mentioned = [] if document.name == "CHANGELOG.md" else PATH.findall(document.read_text())
     assert not [path for path in mentioned if not (ROOT / path).exists()]
+
+
+def test_scripts_run_the_versions_that_are_tested() -> None:
+    """`scripts/test` runs the version that `scripts/environment` installs, `scripts/check` the others as well."""
+    check, environment = ((ROOT / "scripts" / name).read_text() for name in ("check", "environment"))
+    (default,) = re.findall(r"^versions=\$\{THUNDER_CHECK_VERSIONS-(.*)\}$", check, re.MULTILINE)
+    assert f"(default: {default})" in check
+    (installed,) = re.findall(r"^torch=\$\{THUNDER_TORCH:-(.*)\}$", environment, re.MULTILINE)
+    others = [version.partition(":")[0] for version in default.split()]
+    assert sorted([installed, *others]) == sorted(pytorch_versions.SUITES)
+
+
+def test_readme_lists_the_versions_that_are_tested():
+    text = (ROOT / "README.md").read_text()
+    assert sorted(re.findall(r"^\| (2\.\d+\.\d+) \|", text, re.MULTILINE)) == sorted(pytorch_versions.SUITES)
+    assert f"were tried with {' and '.join(pytorch_versions.FIRST_CALLS)}." in text
+
+
+def test_support_says_which_versions_are_tested():
+    assert f"\n{pytorch_versions.tested_versions()}\n" in (ROOT / "docs" / "support.md").read_text()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,19 @@ def test_train_llama(optimizer, tmp_path):
     assert result["largest difference"] <= 1e-4
     assert len(losses) == 8
     assert losses[-1] < losses[0] - 0.1
+
+
+def test_the_readme_shows_what_the_program_gives(tmp_path):
+    """Its text is fixed, so its losses are, and the plot that the README's command writes is ignored by git."""
+    figures = tmp_path / "figures.json"
+    done = _run("examples/train_llama.py", "--steps", "2", "--json", str(figures))
+    readme = (ROOT / "README.md").read_text()
+    (length,) = re.findall(r"bytes of a text of [\d,]+", done.stdout)
+    assert length in readme
+    (shown,) = re.findall(r"loss of the first step +(\S+)", readme)
+    assert json.loads(figures.read_text())["eager"]["losses"][0] == pytest.approx(float(shown), abs=2e-4)
+    (plot,) = re.findall(r"scripts/demo --plot (\S+)", readme)
+    assert subprocess.run(["git", "check-ignore", "--quiet", plot], cwd=ROOT, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(("missing", "options"), [("litgpt", []), ("matplotlib", ["--plot", "losses.png"])])

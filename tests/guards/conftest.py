@@ -53,7 +53,7 @@ class Observed:
     """A program that was observed once.
 
     Attributes:
-        writes, leaks, random: what the observer reported about the run.
+        writes, random: what the observer reported about the run.
         paths: where the lifted tensors were found.
     """
 
@@ -63,7 +63,6 @@ class Observed:
         with lifting, self.observer:
             self.result = function(*args, **kwargs)
         self.writes: tuple[Write, ...] = self.observer.writes()
-        self.leaks = self.observer.leaks()
         self.random = self.observer.consumed_python_rng()
         self.observer.undo()
         self.guards = self.observer.guards()

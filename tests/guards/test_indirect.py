@@ -327,3 +327,33 @@ def test_forward_called_directly(observe, x):
     entry = observe(lambda x: model[0].forward(x), x)
     model[0].forward = lambda x: x
     assert not entry.hits(x)
+
+
+@pytest.mark.parametrize(
+    "decorate",
+    [
+        torch.no_grad(),
+        torch.autocast("cpu", enabled=False),
+        torch.autograd.profiler.record_function("part"),
+        torch.compiler.disable,
+        torch.compile(backend="eager"),
+        lambda function: torch.no_grad()(torch.enable_grad()(function)),
+    ],
+    ids=["no_grad", "autocast", "record_function", "disable", "compile", "nested"],
+)
+def test_closures_of_decorated_functions(x, decorate):
+    def scaled_by(factor):
+        @decorate
+        def function(x):
+            return x * factor[0]
+
+        return function
+
+    factor = [3.0]
+    function = scaled_by(factor)
+    compiled = thunder.jit(lambda x: function(x) + 1)
+    assert torch.equal(compiled(x), x * 3 + 1)
+    factor[0] = 5.0
+    assert torch.equal(compiled(x), x * 5 + 1)
+    function = scaled_by([7.0])
+    assert torch.equal(compiled(x), x * 7 + 1)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+import thunder
 from thunder_core.guards.global_state import GlobalState
 
 
@@ -129,3 +130,48 @@ def test_random_state_of_numpy(observe, x):
     generator = numpy.random.default_rng(0)
     assert observe(lambda x: x * float(generator.random()), x).random == ["generator"]
     assert observe(lambda x: x * 2 if generator is not None else x, x).random == []
+
+
+def _switch(change, new, old):
+    return lambda: setting(lambda: change(new), lambda: change(old))
+
+
+TOLD = {
+    "profiler": (lambda: torch.autograd._profiler_enabled(), torch.autograd.profiler.profile),
+    "warn_always": (lambda: torch.is_warn_always_enabled(), _switch(torch.set_warn_always, True, False)),
+    "autocast_dtype": (
+        lambda: torch.get_autocast_dtype("cpu"),
+        _switch(lambda dtype: torch.set_autocast_dtype("cpu", dtype), torch.float16, torch.bfloat16),
+    ),
+    "multithreading": (
+        lambda: torch.autograd.is_multithreading_enabled(),
+        lambda: torch.autograd.set_multithreading_enabled(False),
+    ),
+    "saved_tensors_hooks": (
+        lambda: torch._C._autograd._saved_tensors_hooks_is_enabled(),
+        lambda: torch.autograd.graph.disable_saved_tensors_hooks("none here"),
+    ),
+    "swap_module_params": (
+        lambda: torch.__future__.get_swap_module_params_on_conversion(),
+        _switch(torch.__future__.set_swap_module_params_on_conversion, True, False),
+    ),
+    "overwrite_module_params": (
+        lambda: torch.__future__.get_overwrite_module_params_on_conversion(),
+        _switch(torch.__future__.set_overwrite_module_params_on_conversion, True, False),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_functions_that_tell_a_state(x, name):
+    read, changed = TOLD[name]
+
+    def program(x):
+        return x + 1, read()
+
+    compiled = thunder.jit(program)
+    before = compiled(x)[1]
+    assert before == read()
+    with changed():
+        assert compiled(x)[1] == read() != before
+    assert compiled(x)[1] == before

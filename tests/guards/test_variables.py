@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from types import SimpleNamespace
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -213,3 +214,76 @@ def test_identity_comparison_of_arguments(observe, x):
     assert not entry.hits(x, first, first)
     entry = observe(program, x, first, first)
     assert not entry.hits(x, first, second)
+
+
+def _with_local_closure(x):
+    factor = SCALE  # a cell; since Python 3.13 the instructions that make a closure count it among the locals
+
+    def scaled():
+        return x * factor
+
+    def again():
+        return scaled() + factor
+
+    return [factor * k for k in range(2)][1] + again()
+
+
+def test_closures_of_local_variables(observe, x, monkeypatch):
+    entry = observe(_with_local_closure, x)
+    assert entry.hits(x)
+    monkeypatch.setitem(globals(), "SCALE", 3)
+    assert not entry.hits(x)
+
+
+@pytest.mark.parametrize(
+    "name_of",
+    [
+        lambda settings, word, which: getattr(settings, f"{word:s}", 1),
+        lambda settings, word, which: getattr(settings, f"{word!s}", 1),
+        lambda settings, word, which: getattr(settings, "first" if which > 1 else "second", 1),
+        lambda settings, word, which: getattr(settings, (which > 1 and "first") or "second", 1),
+        lambda settings, word, which: getattr(settings, "SECOND".lower(), 1),
+        lambda settings, word, which: getattr(settings, ("first", "second")[which], 1),
+        lambda settings, word, which: getattr(settings, "a second"[which + 1 :], 1),
+        lambda settings, word, which: getattr(settings, "sec" + word[3:], 1),
+        lambda settings, word, which: getattr(settings, "third", getattr(settings, "second", 1)),
+        lambda settings, word, which: getattr(getattr(settings, "third", settings), "second", 1),
+        lambda settings, word, which: getattr(settings, "second", word if which > 1 else 1),
+        lambda settings, word, which: getattr(settings if which else word, "second", 1),
+        lambda settings, word, which: getattr(*(settings, "second", 1)),
+        lambda settings, word, which: next(map(getattr, [settings], ["second"], [1])),
+        lambda settings, word, which: vars(settings).get("second", 1),
+        lambda settings, word, which: 2 if hasattr(settings, "sec" "ond") and settings.second else 1,
+    ],
+)  # fmt: skip
+def test_names_given_to_accessors(observe, x, name_of):
+    """However the name of an attribute is computed, its absence and its value are guarded."""
+    settings = SimpleNamespace(unrelated=1)
+
+    def program(x):
+        word, which = "second", 1
+        return x * name_of(settings, word, which)
+
+    entry = observe(program, x)
+    assert entry.hits(x), entry.reason(x)
+    settings.second = 5
+    assert not entry.hits(x)
+    entry = observe(program, x)
+    assert entry.hits(x), entry.reason(x)
+    del settings.second
+    assert not entry.hits(x)
+
+
+def test_constant_names_given_to_accessors(observe, x):
+    """A name that is a constant guards that attribute alone, whatever the default is."""
+    settings = SimpleNamespace(scale=2, other=3)
+
+    def program(x):
+        total = x * getattr(settings, "scale", len([settings.other]) + 1)
+        return total * getattr(settings, "absent", [1, 2][0] * 3)
+
+    entry = observe(program, x)
+    settings.unrelated = 1
+    assert entry.hits(x), entry.reason(x)
+    settings.absent = 2
+    assert not entry.hits(x)

@@ -26,6 +26,8 @@ OPERATORS = {
 }
 UNINITIALIZED = "empty"  # operators with this in their name return whatever was in memory
 
+NOT_READ_BACK = {"resize_"}  # what the tensor was before, the printed line of its new size does not say
+
 # Lines that have no core-ATen form: their results or checks depend on values, or they take Python objects.
 NOT_LOWERED = {
     *("combinations", "corrcoef", "cov", "unique", "unique_consecutive", "linalg.lstsq", "linalg.lstsq.grad_oriented"),
@@ -45,7 +47,10 @@ def acquired(name: str) -> Acquired:
     if sample is None:
         pytest.skip("no samples")
     try:
-        return acquire(lambda: op(sample.input, *sample.args, **sample.kwargs), (), {})
+        result = acquire(lambda: op(sample.input, *sample.args, **sample.kwargs), (), {})
+        if result.raised is not None:
+            raise result.raised
+        return result
     except (ThunderError, RuntimeError, AssertionError, NotImplementedError) as error:
         pytest.skip(f"not acquired: {str(error).splitlines()[0]}")
 
@@ -58,7 +63,8 @@ def test_operator(name: str) -> None:
         result = acquired(name)
         trace = result.trace
         verify(trace)
-        assert read_trace(print_trace(trace)) == trace
+        if name not in NOT_READ_BACK:
+            assert read_trace(print_trace(trace)) == trace
         lowered = substitute_parts(lower_trace(trace))
         verify(lowered)
         if name not in NOT_LOWERED:

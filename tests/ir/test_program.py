@@ -1,14 +1,21 @@
 """Source into callables."""
 
+import importlib
 import inspect
 import linecache
+import sys
 
 import pytest
 import torch
 
+import thunder
 from tests.ir import build
+from thunder_core.errors import TraceError
+from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.program import annotate_exception, compile_source, compile_trace
 from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.tree import leaves
+from thunder_core.symbols import recorded
 
 
 def test_source_is_shown_while_the_function_lives():
@@ -37,9 +44,44 @@ def test_a_name_without_a_dot_is_bound_to_its_target():
 
 def test_modules_of_custom_names_are_imported():
     x, y = build.tensor("x", (2,), 0), build.tensor("y", (2,), 1)
-    symbol = Symbol("thunder_core.ir.tree.leaves", None)
+    symbol = Symbol("thunder_core.ir.tree.leaves", leaves)
     function = compile_trace(build.trace((x,), [build.bound(symbol, ([x],), (y,))], y))
     assert function(torch.ones(2)).tolist() == [1, 1]
+
+
+@pytest.fixture
+def hidden(tmp_path, monkeypatch):
+    """A function of a module that nobody gets at from attribute to attribute: its package has a function's name."""
+    package = tmp_path / "hiding"
+    (package / "part").mkdir(parents=True)
+    (package / "__init__.py").write_text("from hiding.part import function\nfrom hiding.part.part import part\n")
+    (package / "part" / "__init__.py").write_text("def function(x):\n    return x + 1\n")
+    (package / "part" / "part.py").write_text("def part(x):\n    return x\n\n\ndef function(x):\n    return x * 5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("hiding.part.part").function
+    for name in [name for name in sys.modules if name.partition(".")[0] == "hiding"]:
+        del sys.modules[name]
+
+
+def test_a_function_that_another_object_hides_is_bound(hidden):
+    x, y = build.tensor("x", (2,), 0), build.tensor("y", (2,), 1)
+    symbol = Symbol(f"{hidden.__module__}.{hidden.__name__}", hidden)
+    assert import_path(hidden) is None
+    assert compile_trace(build.trace((x,), [build.bound(symbol, (x,), y)], y))(torch.ones(2)).tolist() == [5, 5]
+
+
+def test_a_program_with_a_hidden_function_runs_and_is_not_saved(hidden, tmp_path):
+    function = recorded(hidden)
+    compiled = thunder.jit(lambda x: function(x) * 2)
+    assert compiled(torch.ones(2)).tolist() == [10, 10]
+    with pytest.raises(TraceError, match="which a file cannot import"):
+        thunder.save_trace(compiled, tmp_path / "program.py")
+
+
+def test_a_name_that_gives_another_function_is_not_called():
+    x, y = build.tensor("x", (2,), 0), build.tensor("y", (2,), 1)
+    symbol = Symbol("torch.relu", lambda x: x * 7)
+    assert compile_trace(build.trace((x,), [build.bound(symbol, (x,), y)], y))(torch.ones(2)).tolist() == [7, 7]
 
 
 def test_exceptions_from_elsewhere_get_no_note():

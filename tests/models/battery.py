@@ -22,6 +22,7 @@ Case = Callable[[Compile], None]
 EVERY_OUTPUT = ("bert", "gpt2", "llama", "t5", "vit", "resnet", "mixtral", "swin", "albert", "patchtst")
 DECODED = ("gpt2", "llama", "gemma2", "t5", "mamba")
 STEPS = 4
+_EQUAL = Comparison()
 
 
 def run_case(name: str, compile: Compile) -> Outcome:
@@ -31,11 +32,19 @@ def run_case(name: str, compile: Compile) -> Outcome:
         return outcome_of(functools.partial(CASES[name], compile), seconds=90)
 
 
-def _forward(model: torch.nn.Module, inputs: Callable[[], dict[str, Any]], compile: Compile, calls: int = 2) -> None:
+def _forward(
+    model: torch.nn.Module,
+    inputs: Callable[[], dict[str, Any]],
+    compile: Compile,
+    calls: int = 2,
+    comparison: Comparison = _EQUAL,
+) -> None:
     """Evaluation without gradients, more than once on inputs of the same metadata."""
     with torch.no_grad():
         make = lambda: Arguments(**inputs())  # noqa: E731
-        assert_same_behaviour(model, make, compile, rounds=calls, cache_hits=hit_counter(compile))
+        assert_same_behaviour(
+            model, make, compile, rounds=calls, cache_hits=hit_counter(compile), comparison=comparison
+        )
 
 
 def _every_output(model: torch.nn.Module, inputs: Callable[[], dict[str, Any]], compile: Compile) -> None:
@@ -89,7 +98,7 @@ def _hugging_face_decode(row: hugging_face.Row, compile: Compile) -> None:
         return compile(twin)
 
     with torch.no_grad():
-        assert_same_behaviour(model, inputs, compile_unhooked, rounds=STEPS)
+        assert_same_behaviour(model, inputs, compile_unhooked, rounds=STEPS, comparison=row.comparison)
 
 
 def _lit_gpt_inputs() -> dict[str, Any]:
@@ -135,7 +144,9 @@ def _cases() -> Iterator[tuple[str, Case]]:
     for name, row in hugging_face.ROWS.items():
         yield (
             f"transformers/{name}",
-            functools.partial(_hugging_face, row, functools.partial(_forward, calls=row.calls)),
+            functools.partial(
+                _hugging_face, row, functools.partial(_forward, calls=row.calls, comparison=row.comparison)
+            ),
         )
         yield f"transformers/{name}/training", functools.partial(_hugging_face_training, row)
         if "training" in row.may_refuse and "forward" not in row.may_refuse:

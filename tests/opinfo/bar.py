@@ -18,10 +18,11 @@ def require_none(status: Status, outcomes: Mapping[str, Outcome]) -> None:
     assert not found, f"{len(found)} operators:\n" + "\n".join(found)
 
 
-def require_share(outcomes: Mapping[str, Outcome], *, at_least: int) -> None:
-    """Eager passes ``at_least`` of the operators, so that the share means something, and enough of those pass."""
+def require_share(outcomes: Mapping[str, Outcome], *, passed_by_eager: float) -> None:
+    """Eager passes that share of the operators, so that the other one means something, and enough of those pass."""
     judged = {name: outcome for name, outcome in outcomes.items() if outcome.status is not Status.SKIPPED}
     refused = [f"{name}: {outcome.headline}" for name, outcome in judged.items() if outcome.status is Status.ERROR]
     passed = sum(outcome.status is Status.PASSED for outcome in judged.values())
-    assert len(judged) >= at_least
+    assert outcomes
+    assert len(judged) >= passed_by_eager * len(outcomes), f"eager passes {len(judged)} of {len(outcomes)}"
     assert passed >= REQUIRED_SHARE * len(judged), f"{passed} of {len(judged)}; refused:\n" + "\n".join(refused)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.batteries import part
 from tests.opinfo.bar import NEVER, require_none, require_share
 from tests.subjects import SUBJECT, eager
 from thunder_core.testing.opinfo_gradients import differentiable_operator_names, run_backward
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # one fixture runs t
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcome]:
     runner = functools.partial(run_backward, compile=SUBJECT)
-    return run_in_workers(runner, differentiable_operator_names(), workers=2)
+    return run_in_workers(runner, part(differentiable_operator_names()), workers=2)
 
 
 @pytest.mark.parametrize("status", NEVER, ids=lambda status: status.name.lower())
@@ -33,7 +34,7 @@ def test_no_gradient_goes_wrong(outcomes: dict[str, Outcome], status: Status) ->
 
 
 def test_share_of_equal_gradients(outcomes: dict[str, Outcome]) -> None:
-    require_share(outcomes, at_least=529)
+    require_share(outcomes, passed_by_eager=0.979)
 
 
 class _Doubled(torch.autograd.Function):

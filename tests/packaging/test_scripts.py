@@ -13,8 +13,12 @@ SCRIPT = ROOT / "scripts" / "environment"
 
 
 def _run(tmp_path: Path, python: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"THUNDER_ENV": str(tmp_path / "environment"), "PYTHON": python}
-    return subprocess.run([SCRIPT, "examples"], env=environment, capture_output=True, text=True, check=False)
+    return _environment(THUNDER_ENV=str(tmp_path / "environment"), PYTHON=python)
+
+
+def _environment(**variables: str) -> subprocess.CompletedProcess[str]:
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("THUNDER_", "PYENV_"))}
+    return subprocess.run([SCRIPT, "examples"], env=outside | variables, capture_output=True, text=True, check=False)
 
 
 def _program(path: Path, text: str) -> str:
@@ -26,26 +30,105 @@ def _program(path: Path, text: str) -> str:
 def test_missing_python_is_named(tmp_path):
     done = _run(tmp_path, "no-such-python")
     assert done.returncode == 1
-    assert "no 'no-such-python' found. Install Python 3.11 or newer" in done.stderr
+    assert "no 'no-such-python' found. Install Python 3.11, 3.12 or 3.13" in done.stderr
 
 
 def test_old_python_is_refused(tmp_path):
     old = _program(tmp_path / "python3.9", '[[ $1 == --version ]] && echo "Python 3.9.1"; exit 1\n')
     done = _run(tmp_path, old)
     assert done.returncode == 1
-    assert "Python 3.9.1 is too old" in done.stderr
+    assert "Python 3.9.1 does not do. Set PYTHON to a Python 3.11, 3.12 or 3.13" in done.stderr
+
+
+def _stamps(environment: Path, torch: str) -> None:
+    """What an environment says that was made for this checkout."""
+    plugins = sorted((ROOT / "plugins").glob("*/pyproject.toml"))
+    content = "".join([path.read_text() for path in (ROOT / "pyproject.toml", *plugins, ROOT / "constraints.txt")])
+    (environment / "bin").mkdir(parents=True)
+    (environment / ".thunder-examples").write_text(f"{content}{torch}\n")
+    (environment / ".thunder-checkout").write_text(f"{ROOT}\n")
 
 
 def test_an_unchanged_environment_is_reused(tmp_path):
     environment = tmp_path / "environment"
-    (environment / "bin").mkdir(parents=True)
+    _stamps(environment, "2.13.0")
     _program(environment / "bin" / "python", "exit 1\n")
-    plugins = sorted((ROOT / "plugins").glob("*/pyproject.toml"))
-    content = "".join([path.read_text() for path in (ROOT / "pyproject.toml", *plugins, ROOT / "constraints.txt")])
-    version = os.environ.get("THUNDER_TORCH", "2.13.0")
-    (environment / ".thunder-examples").write_text(f"{content}{ROOT} {version}\n")
     done = _run(tmp_path, sys.executable)
     assert (done.returncode, done.stdout.strip()) == (0, str(environment / "bin" / "python")), done.stderr
+
+
+# An interpreter that answers which PyTorch there is, and writes the arguments of pip down.
+_INTERPRETER = """
+case "$1 $2" in
+"-m pip") echo "${@:3}" >>"$(dirname "$0")/pip.log" ;;
+-c*version*) echo 2.15.0+cu132 ;;
+esac
+"""
+
+_DISK = "echo Filesystem Blocks Used Available; echo disk 0 0 {kilobytes}\n"
+
+
+def test_environments_are_kept_by_version_and_pointed_to_the_checkout(tmp_path):
+    """The last checkout was another one: nothing is installed but the links to this one."""
+    version = "{}.{}".format(*sys.version_info)
+    environment = tmp_path / "thunder-environments" / f"torch-2.15.0-python{version}"
+    _stamps(environment, "2.15.0")
+    (environment / ".thunder-checkout").write_text("/somewhere/else\n")
+    _program(environment / "bin" / "python", _INTERPRETER)
+    variables = {"XDG_CACHE_HOME": str(tmp_path), "THUNDER_TORCH": "2.15.0", "PYTHON": sys.executable}
+    done = _environment(**variables)
+    assert (done.returncode, done.stdout.strip()) == (0, str(environment / "bin" / "python")), done.stderr
+    (installed,) = (environment / "bin" / "pip.log").read_text().splitlines()
+    assert "install --no-build-isolation --no-deps" in installed
+    assert f"--editable {ROOT}[examples]" in installed
+    assert f"--editable {ROOT}/plugins/triton" in installed
+    _environment(**variables)
+    assert len((environment / "bin" / "pip.log").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("torch", "constrained"), [("2.15.0", False), ("2.13.0", True)])
+def test_newest_dependencies_with_the_newest_torch(tmp_path, torch, constrained):
+    environment = tmp_path / "environment"
+    (environment / "bin").mkdir(parents=True)
+    _program(environment / "bin" / "python", _INTERPRETER.replace("2.15.0+cu132", torch))
+    assert _environment(THUNDER_ENV=str(environment), THUNDER_TORCH=torch).returncode == 0
+    (installed,) = (environment / "bin" / "pip.log").read_text().splitlines()
+    assert (f"--constraint {ROOT}/constraints.txt" in installed) == constrained
+
+
+def test_an_environment_with_another_torch_is_refused(tmp_path):
+    environment = tmp_path / "environment"
+    (environment / "bin").mkdir(parents=True)
+    _program(environment / "bin" / "python", _INTERPRETER)
+    done = _environment(THUNDER_ENV=str(environment), THUNDER_TORCH="2.11.0")
+    assert done.returncode == 1
+    assert "has PyTorch 2.15.0+cu132, not 2.11.0" in done.stderr
+
+
+def test_versions_of_python_are_looked_for(tmp_path):
+    """On PATH, where a program may be pyenv's that fails, and then among pyenv's versions."""
+    programs, versions = tmp_path / "programs", tmp_path / "versions"
+    for folder in (programs, versions / "3.12.1" / "bin"):
+        folder.mkdir(parents=True)
+    _program(programs / "python3.12", "exit 127\n")
+    _program(programs / "df", _DISK.format(kilobytes=50 << 20))
+    path = f"{programs}:{os.environ['PATH']}"
+    variables = {"PATH": path, "PYENV_ROOT": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "THUNDER_TORCH": "2.11.0"}
+    done = _environment(**variables, PYTHON="3.77")
+    assert done.returncode == 1
+    assert "no Python 3.77 found" in done.stderr
+    answers = (
+        "[[ $2 == *ensurepip* ]] && exit 0; [[ $2 == *print* ]] && echo 3.12; [[ $2 == venv ]] && exit 1; exit 0\n"
+    )
+    _program(versions / "3.12.1" / "bin" / "python", answers)
+    done = _environment(**variables, PYTHON="3.12")
+    place = f"{tmp_path}/thunder-environments/torch-2.11.0-python3.12"
+    assert f"Making an environment in {place}" in done.stderr
+    assert "could not make a virtual environment" in done.stderr
+    _program(programs / "df", _DISK.format(kilobytes=5 << 20))
+    done = _environment(**variables, PYTHON="3.12")
+    assert done.returncode == 1
+    assert f"{place} has room for 5 GB, and an environment takes up to 12 GB" in done.stderr
 
 
 @pytest.mark.parametrize("script", ["environment", "demo", "test", "check"])

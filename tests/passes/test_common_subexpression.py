@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import thunder
 from tests.passes.programs import acquire_program
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
@@ -120,3 +121,26 @@ def test_kept_names_are_not_merged():
     trace = acquire_program(lambda x: x.exp() + x.exp(), torch.ones(3)).trace
     name = trace.symbols[0].output.name
     assert len(CommonSubexpression().run(trace, TransformContext(Phase.INFERENCE, frozenset({name}))).symbols) == 3
+
+
+def accumulating(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return (x.sin() @ weight + x.cos()) + x.cos() @ weight
+
+
+def with_gradient_inside(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return thunder.grad(lambda value: (value.cos().exp() * value.cos().exp() * weight).sum())(x)
+
+
+@pytest.mark.parametrize("function", [accumulating, with_gradient_inside])
+@pytest.mark.parametrize("others", [(), ("accumulate_products", "fold_transposes", "merge_matmuls")])
+def test_where_it_is_disabled_nobody_else_merges_calls(function, others):
+    def cosines(**options):
+        compiled = thunder.jit(function, executors=[], transforms=[options, *others])
+        x, weight = torch.randn(4, 4), torch.randn(4, 4)
+        torch.testing.assert_close(compiled(x, weight), function(x, weight))
+        stages = [stage.name for stage in thunder.explain(compiled).entries[0].stages]
+        symbols = thunder.last_traces(compiled)[-1].symbols
+        return sum(line.symbol.name == "torch.cos" for line in symbols), "common_subexpression" in stages
+
+    assert cosines(common_subexpression={"enabled": False}) == (2, False)
+    assert cosines(common_subexpression={"enabled": True}) == (1, True)

@@ -9,10 +9,11 @@ import torch
 from tests.passes.programs import acquire_program
 from thunder_core.errors import VerificationError
 from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.verifier import verification_requested
 from thunder_core.passes.assign_executors import AssignExecutors
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import Functionalize
-from thunder_core.passes.pass_manager import PassManager, TracePass, verification_requested
+from thunder_core.passes.pass_manager import PassManager, TracePass
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,9 @@ def test_the_order_of_executors() -> None:
     program = thunder.jit(swiglu, executors=[excluded])
     program(x, y)
     assert found(program) == {}
-    assert [line for line in thunder.explain(program).decisions if line.phase == "pattern"] == []
+    (line,) = [line for line in thunder.explain(program).decisions if line.phase == "pattern"]
+    assert line.declined == (("whole", "the configuration excludes '*swiglu'"),)
+    assert thunder.explain(program).entries[0].notes == ()
 
 
 def test_a_fusion_executor_that_takes_all_lines_comes_first() -> None:

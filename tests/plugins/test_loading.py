@@ -1,12 +1,16 @@
 """Plugins that are imported and registered, and those that cannot be."""
 
+import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.plugins.conftest import OFFERS_AN_EXECUTOR, Site, record
 from thunder_core.errors import PluginError
-from thunder_core.plugins import ExecutorSpec, TransformSpec
+from thunder_core.plugins import ExecutorSpec, TransformSpec, first_party
+from thunder_core.plugins.distributions import Installed
+from thunder_core.plugins.first_party import first_party_names
 from thunder_core.plugins.host import PluginState, host
 
 START = "from thunder_core.plugins import *\n"
@@ -257,3 +261,47 @@ def test_strict_minds_neither_absent_libraries_nor_blocked_plugins(site: Site, m
     monkeypatch.setenv("THUNDER_PLUGINS", "-beta")
     host().load_all()
     assert record("beta").state is PluginState.BLOCKED
+
+
+# ------------------------------------------------------------------------------------------------- where it comes from
+
+
+@pytest.mark.parametrize(
+    ("origin", "advice"),
+    [
+        (
+            {"url": "file:///home/me/my%20plugin", "dir_info": {"editable": True}},
+            "repair it in /home/me/my plugin, from which it was installed, and run: pip install '/home/me/my plugin'",
+        ),
+        (
+            {"url": "https://example.org/p.git", "vcs_info": {"vcs": "git", "commit_id": "0"}},
+            "pip install --force-reinstall 'plugin-alpha @ git+https://example.org/p.git'",
+        ),
+        (None, "pip install --upgrade plugin-alpha"),
+    ],
+)
+def test_advice_names_where_a_plugin_comes_from(site: Site, origin: dict[str, object] | None, advice: str) -> None:
+    info = site.distribution("plugin-alpha", plugins={"alpha": site.module("import thunder_test_absent")})
+    if origin is not None:
+        (info / "direct_url.json").write_text(json.dumps(origin))
+    with pytest.raises(PluginError, match="cannot be imported: ModuleNotFoundError") as raised:
+        host().load("alpha")
+    assert raised.value.advice == (advice,)
+
+
+def test_plugins_of_the_repository_are_known_by_name(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(__file__).resolve().parents[2] / "plugins"
+    assert sorted(first_party_names()) == sorted(path.parent.name for path in folder.glob("*/pyproject.toml"))
+    monkeypatch.setenv("THUNDER_PLUGINS", "")
+    monkeypatch.setattr(Installed, "with_plugins", lambda self: [])
+    for name in first_party_names():
+        with pytest.raises(PluginError, match=f"the plugin '{name}' is not installed") as raised:
+            host().load(name)
+        assert raised.value.advice[0].endswith(f"pip install {folder / name}")
+        with pytest.raises(PluginError, match=f"there is no executor '{name}'") as raised:
+            host().executor(name)
+        assert raised.value.advice[0].endswith(f"pip install {folder / name}")
+    with pytest.raises(PluginError, match="did you mean 'inductor'"):
+        host().executor("inducter")
+    monkeypatch.setattr(first_party, "_PACKAGES", folder / "nowhere")
+    assert "pip install ./plugins/triton in a checkout" in first_party.how_to_get("triton")

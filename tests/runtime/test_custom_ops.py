@@ -7,6 +7,8 @@ import itertools
 import pytest
 import torch
 
+from thunder_core.errors import UnsupportedError
+
 _number = itertools.count()
 
 
@@ -40,3 +42,68 @@ def test_operator_that_was_never_called(jit, gradient):
 def test_operator_as_the_program(jit):
     operator = new_operator(False)
     assert jit(operator)(torch.ones(2), 3.0).tolist() == [3.0, 3.0]
+
+
+def new_name():
+    return f"thunder_tests_first_call::operator{next(_number)}"
+
+
+def test_operator_without_result_acts_in_each_call(jit):
+    seen = []
+
+    @torch.library.custom_op(new_name(), mutates_args=())
+    def notice(x: torch.Tensor) -> None:
+        seen.append(x.sum().item())
+
+    notice.register_fake(lambda x: None)
+
+    def program(x):
+        notice(x * 2)
+        notice(x)
+        return x + 1
+
+    compiled = jit(program)
+    for value in (1.0, 2.0, 3.0):
+        compiled(torch.full((2,), value))
+    assert seen == [4, 2, 8, 4, 12, 6]
+
+
+@pytest.mark.parametrize("among_tensors", [False, True])
+def test_operator_with_a_number_as_result_is_refused(jit, among_tensors):
+    if among_tensors:
+
+        @torch.library.custom_op(new_name(), mutates_args=())
+        def total(x: torch.Tensor) -> tuple[torch.Tensor, float]:
+            return x * 2, x.sum().item()
+
+        total.register_fake(lambda x: (torch.empty_like(x), 0.0))
+    else:
+
+        @torch.library.custom_op(new_name(), mutates_args=())
+        def total(x: torch.Tensor) -> float:
+            return x.sum().item()
+
+        total.register_fake(lambda x: 0.0)
+    with pytest.raises(UnsupportedError, match=r"gives Python a float.*\n.*test_custom_ops.py"):
+        jit(lambda x: total(x))(torch.ones(2))
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_python_functions_of_elements_are_refused(jit, computed):
+    def program(x):
+        x = x * 2 if computed else x
+        return x.apply_(lambda element: element + 1)
+
+    with pytest.raises(UnsupportedError, match="apply_ calls a Python function for each element"):
+        jit(program)(torch.ones(2))
+
+
+def test_types_and_labels_are_answered_without_a_line(jit):
+    def program(x):
+        with torch.profiler.record_function("label"):
+            y = x * 2
+        return y + torch.can_cast(y.dtype, x.dtype) + (y.type() == "torch.FloatTensor") + y.__dlpack_device__()[0]
+
+    compiled = jit(program)
+    assert compiled(torch.ones(2)).tolist() == program(torch.ones(2)).tolist()
+    assert compiled(torch.ones(2)).tolist() == program(torch.ones(2)).tolist()

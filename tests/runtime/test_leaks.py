@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -166,7 +165,7 @@ def test_threads_that_look_at_frames_are_no_leaks(jit: Callable[..., Any]) -> No
 
     def program(x: torch.Tensor) -> torch.Tensor:
         kept = x.sin()
-        time.sleep(0.01)
+        threading.Event().wait(0.01)
         return kept * 2
 
     thread = threading.Thread(target=sample)

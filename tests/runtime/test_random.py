@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from tests.subjects import SUBJECT, eager
+from thunder_core.errors import UnsupportedError
 from thunder_core.testing import Arguments
 
 
@@ -93,3 +95,33 @@ def test_fork_rng(check: Callable[..., None]) -> None:
         return y + x.sum(), torch.rand(3)
 
     check(program, lambda: (torch.randn(3, 4),), cache_hits=None)
+
+
+def _restores(generator: torch.Generator) -> Any:
+    state = generator.get_state()
+    first = torch.rand(2, generator=generator)
+    generator.set_state(state)
+    return first, torch.rand(2, generator=generator)
+
+
+def _seeds(generator: torch.Generator) -> Any:
+    generator.manual_seed(3)
+    return torch.rand(2, generator=generator)
+
+
+@pytest.mark.skipif(SUBJECT is eager, reason="about compiled programs")
+@pytest.mark.parametrize("program", [_restores, _seeds])
+@pytest.mark.parametrize("make", [lambda: torch.default_generator, torch.Generator], ids=["default", "new"])
+def test_states_of_generators_are_refused(
+    program: Callable[..., Any], make: Callable[[], torch.Generator], jit: Callable[..., Any]
+) -> None:
+    outside = make()
+    for compiled in (jit(lambda: program(outside)), jit(lambda: program(make()))):
+        with pytest.raises(UnsupportedError, match=r"torch\.Generator\.(get_state|manual_seed)"):
+            compiled()
+    draw = jit(lambda: torch.rand(2, generator=outside))
+    outside.manual_seed(1)
+    expected = [torch.rand(2, generator=outside) for _ in range(2)]
+    outside.manual_seed(1)
+    for value in expected:
+        torch.testing.assert_close(draw(), value)

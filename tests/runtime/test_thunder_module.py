@@ -141,12 +141,6 @@ def test_truth_is_the_originals(jit: Callable[..., Any]) -> None:
     assert not jit(nn.Sequential())
 
 
-@pytest.mark.parametrize("kind", [nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict])
-def test_every_special_method_of_a_container_is_forwarded(kind: type[nn.Module], jit: Callable[..., Any]) -> None:
-    special = {name for name in dir(kind) if name.startswith("__")} - set(dir(nn.Module))
-    assert special <= set(dir(type(jit(nn.Linear(2, 2)))))
-
-
 @pytest.mark.parametrize(
     "use",
     [len, iter, reversed, lambda m: m[0], lambda m: 0 in m, lambda m: m + m, lambda m: m * 2, lambda m: 2 * m,
@@ -157,7 +151,7 @@ def test_no_container_by_being_compiled(use: Callable[[Any], Any], compiled: Any
         use(model)
     with pytest.raises(TypeError) as actual:
         use(compiled)
-    assert str(actual.value).replace("ThunderModule", "Model") == str(expected.value)
+    assert str(actual.value) == str(expected.value)
 
 
 def test_parameters_are_shared_under_the_same_names(compiled: Any, model: Model) -> None:

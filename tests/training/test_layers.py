@@ -61,6 +61,9 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]]]]
     "fractional pooling": (lambda: nn.FractionalMaxPool2d(2, output_size=3), image),
     "batch norm": (lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.BatchNorm2d(4, affine=False)),
                    image),
+    "batch norm, cumulative average": (lambda: nn.BatchNorm1d(4, momentum=None), rows),
+    "batch norm, cumulative average inside": (
+        lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None), nn.Tanh()), rows),
     "batch norm, no statistics": (lambda: nn.BatchNorm1d(4, track_running_stats=False), rows),
     "instance norm": (lambda: nn.InstanceNorm2d(3, affine=True, track_running_stats=True), image),
     "group norm": (lambda: nn.GroupNorm(3, 3), image),

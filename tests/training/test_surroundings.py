@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import threading
 from typing import Any
 
@@ -103,7 +104,12 @@ class Checkpointed(nn.Module):
         return z + more["sum"] + torch.rand(4)
 
 
-@pytest.mark.parametrize("options", [{}, {"preserve_rng_state": False}, {"determinism_check": "none"}], ids=str)
+_OPTIONS: list[dict[str, Any]] = [{}, {"preserve_rng_state": False}, {"determinism_check": "none"}]
+_NEWER = {"early_stop": False, "respect_saved_tensors_hooks": False}
+_OPTIONS += [{name: value} for name, value in _NEWER.items() if name in inspect.signature(checkpoint).parameters]
+
+
+@pytest.mark.parametrize("options", _OPTIONS, ids=str)
 def test_checkpoint_inside(options: dict[str, Any]) -> None:
     """Recomputed dropout drops what the forward dropped, as in eager."""
 

@@ -137,3 +137,45 @@ def test_functions_with_mistakes(function: type[Function]) -> None:
         return raised(lambda: program(leaf(3, 4)).sum().backward())
 
     assert_same(lambda: lambda x: function.apply(x) * 2, scenario)
+
+
+class ToldApart(Function):
+    """Its backward gives another gradient for a result that is not used than for one with a gradient of zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(y)
+        return x * 2, x + y, "text"
+
+    @staticmethod
+    def backward(ctx: Any, first: torch.Tensor | None, second: torch.Tensor | None, text: None) -> Any:
+        (y,) = ctx.saved_tensors
+        assert text is None
+        gradient = torch.full_like(y, 10.0) if first is None else first * 2
+        return gradient + (100 if second is None else second), None if second is None else second * y
+
+
+USES: dict[str, Callable[[Any], Any]] = {
+    "as they are": lambda results: results,
+    "with lines after them": lambda results: (results[0] * 2, results[1].sin()),
+    "as views": lambda results: (results[0].view(-1), results[1][0]),
+    "detached": lambda results: (results[0] * 2, results[1].detach() + results[0]),
+    "written": lambda results: (results[0] * 2, (results[1] * 1).add_(1)),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("parts", [(0,), (1,), (0, 1), (1, 0)], ids=str)
+def test_results_of_a_function_that_are_not_used(use: str, parts: tuple[int, ...]) -> None:
+    def scenario(function: Callable[..., Any]) -> Any:
+        seen = []
+        for part in parts:
+            x = leaf(3, 4)
+            results = function(x)
+            seen.append(gradients(results[part].sum(), x))
+            both = [result for result in function(x)[:2] if result.requires_grad]
+            seen.append(gradients(sum(result.sum() for result in both), x))
+        return seen
+
+    assert_same(lambda: lambda x: USES[use](ToldApart.apply(x * 1, x.sin())), scenario)

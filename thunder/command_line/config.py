@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from thunder.command_line.output import print_lines
+from thunder.command_line.output import print_json, print_lines
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
@@ -20,33 +21,44 @@ def _config(context: typer.Context) -> None:
         raise typer.Exit(2)
 
 
-def check_is_there(config: str | None) -> None:
-    """Raise typer.BadParameter, as ``thunder config check`` does, if ``--config`` names a file that is not there."""
+def check_is_there(config: str | None, hint: str = "--config") -> None:
+    """Raise typer.BadParameter if ``config``, which the parameter ``hint`` gives, names a file that is not there."""
     from thunder_core.config.sources import SUFFIXES, document_of
 
     if config is not None and config.endswith(SUFFIXES) and not Path(config).expanduser().exists():
-        raise typer.BadParameter(str(document_of(config).problems[0]), param_hint="--config")
+        raise typer.BadParameter(str(document_of(config).problems[0]), param_hint=hint)
 
 
 @app.command()
 def check(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="The configuration, in YAML.")
+    config: Annotated[
+        str,
+        typer.Argument(metavar="CONFIG", help="The configuration: a file, in YAML or JSON, or a preset's name."),
     ],
     resolve: Annotated[
         bool, typer.Option("--resolve", help="Print the configuration with its presets and all defaults filled in.")
     ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check a configuration.
+    """Check a configuration, as thunder.jit(config=...) takes it.
 
     All problems are printed, each with its file and line; the exit code is 1 if there are any. Plugins that are named
-    are loaded, so that their options are checked as well.
+    are loaded and what is named of them is made, so that thunder.jit accepts what is accepted here, and nothing else,
+    but for patterns of operations that match none: thunder.jit warns about these.
     """
     from thunder_core.config import check_config, resolve_config, to_yaml
 
-    problems = check_config(file)
-    for problem in problems:
-        print_lines([str(problem), *(f"  {item}" for item in problem.advice)])
+    check_is_there(config, "CONFIG")
+    problems = check_config(config)
+    if json:
+        data: dict[str, object] = {"config": config, "problems": [asdict(problem) for problem in problems]}
+        if resolve and not problems:
+            data["resolved"] = resolve_config(config).model_dump(mode="json")
+        print_json(data)
+    else:
+        for problem in problems:
+            print_lines([str(problem), *(f"  {item}" for item in problem.advice)])
     if problems:
         raise typer.Exit(1)
-    print_lines([to_yaml(resolve_config(file)).rstrip() if resolve else f"{file}: no problems"])
+    if not json:
+        print_lines([to_yaml(resolve_config(config)).rstrip() if resolve else f"{config}: no problems"])

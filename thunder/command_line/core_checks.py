@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from thunder.command_line.environment import driver
-from thunder_core.plugins.specs import CheckResult
+from thunder_core.plugins.specs import CheckResult, private_names_result
 
 Checks = Sequence[tuple[str, Callable[[], CheckResult]]]
 
@@ -25,7 +25,7 @@ def core_checks(torch: Any) -> Checks:
     ]
     if not isinstance(torch, BaseException):
         devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-        checks.append(("GPU", partial(_sees_gpu, torch)))
+        checks += [("private names of PyTorch", _has_private_names), ("GPU", partial(_sees_gpu, torch))]
         checks += [(f"compile on {device}", partial(_compiles, torch, device)) for device in devices]
     return checks
 
@@ -47,7 +47,15 @@ def _has_torch(torch: Any) -> CheckResult:
         return CheckResult(
             False, f"importing it raises {type(torch).__name__}: {torch}", "pip install --force-reinstall torch"
         )
-    return CheckResult(True, f"version {torch.__version__}")
+    from thunder_core.pytorch_versions import how_tested
+
+    return CheckResult(True, f"version {torch.__version__}, {how_tested(torch.__version__)}")
+
+
+def _has_private_names() -> CheckResult:
+    from thunder_core.pytorch_internals import NAMES
+
+    return private_names_result(NAMES, except_below="torch.testing")  # only the suites for executors import it
 
 
 def _sees_gpu(torch: Any) -> CheckResult:

@@ -126,14 +126,16 @@ def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> N
 
     entry = report.entries[-1]
     left_out = [f"left out: {name}, because {reason}" for name, reason in report.left_out]
+    left_out += [f"run by eager PyTorch {count} times: {reason}" for reason, count in report.fallbacks.items()]
     preset = [] if entry.preset is None else entry.preset.lines()
     print_lines([f"{target}: compiled in {entry.seconds * 1e3:.0f} ms", *left_out, *preset, ""])
     print_table(*operation_table(rows))
     print_lines([""])
     print_table(*share_table(shares(entry.decisions)))
     remarks = [] if entry.training is None else list(entry.training.lines())
-    if entry.left_to_autograd is not None:
-        remarks.append(f"PyTorch's autograd differentiates it as a whole: {entry.left_to_autograd}")
+    if entry.as_recorded is not None:
+        remarks.append(f"It runs line by line under PyTorch's autograd: {entry.as_recorded}")
+    remarks += entry.notes
     print_lines(["", *remarks] if remarks else [])
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from thunder_core.errors import ThunderError
+from thunder_core.pytorch_internals import tree_leaves
 
 
 def run(jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any], train: bool) -> None:
@@ -23,7 +23,7 @@ def run(jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any], train: bool)
 
 
 def _loss(outputs: Any) -> torch.Tensor:
-    tensors = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    tensors = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     real = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors]
     if not real:
         raise ThunderError(

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from thunder_core.acquire import leaks
+from thunder_core.acquire import collectives, first_calls, leaks, subclasses
 from thunder_core.acquire.active import set_active_recorder
 from thunder_core.acquire.eager_modules import Key, key_of, module_to_blame
 from thunder_core.acquire.interception import intercepted, intercepting
 from thunder_core.acquire.mode import AcquisitionMode
+from thunder_core.acquire.optimizer_updates import update_to_blame
+from thunder_core.acquire.raised import contents, ends_program, note, raising
 from thunder_core.acquire.rebuild import Rebuilder, Recipe
-from thunder_core.acquire.recorder import Recorder
-from thunder_core.errors import DataDependentError, UnsupportedError
+from thunder_core.acquire.recorder import GraphNeeded, Recorder
+from thunder_core.acquire.user_frames import calls_program
+from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.shared_memory import base_of, is_recorded
 from thunder_core.guards.source import Source
-from thunder_core.ir.attention_kernels import attention_kernels, only_kernels
-from thunder_core.ir.context import current_context
+from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.trace import Stage, Trace
+from thunder_core.pytorch_internals import tensor_identity
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Acquired:
         inputs: the objects that they were this time.
         observer: what was read from Python, and what was written.
         recipe: how to rebuild the program's result, and its writes to Python objects, from the outputs.
+        raised: the exception with which the program ends instead of a result; the recipe raises it.
         saw_strides: the program asked for strides, so that they matter even where they do not decide what is read.
         random_states: random generators outside of PyTorch that the program consumed.
     """
@@ -46,6 +50,7 @@ class Acquired:
     recipe: Recipe
     random_states: tuple[str, ...]
     saw_strides: bool
+    raised: Exception | None = None
 
     @property
     def leaves(self) -> frozenset[str]:
@@ -54,12 +59,18 @@ class Acquired:
         return frozenset(p.name for p, v in pairs if isinstance(v, torch.Tensor) and v.requires_grad and v.is_leaf)
 
     @property
+    def has_subclasses(self) -> bool:
+        """Whether inputs are of classes that PyTorch hands calls to. What these made of the calls is in the trace."""
+        kinds = {type(value) for value in self.inputs if isinstance(value, torch.Tensor)}
+        return any(map(subclasses.has_torch_function, kinds))
+
+    @property
     def families(self) -> tuple[frozenset[str], ...]:
         """Names of the inputs that autograd takes for views of one tensor, where there are several."""
         names: dict[int, list[str]] = {}
         for proxy, value in zip(self.trace.inputs, self.inputs, strict=True):
             if isinstance(value, torch.Tensor) and is_recorded(value):
-                names.setdefault(base_of(value)._cdata, []).append(proxy.name)
+                names.setdefault(tensor_identity(base_of(value)), []).append(proxy.name)
         return tuple(frozenset(found) for found in names.values() if len(found) > 1)
 
 
@@ -70,14 +81,28 @@ def acquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
     Raises:
         AcquisitionError: the program cannot be recorded; the message names the user's line.
-        Exception: whatever the program itself raises.
+        EagerCallNeeded: the program has lazy modules that only its first call, by eager PyTorch, can initialize.
+        Exception: whatever recording itself raises. An exception of the program's is its end, and recorded as such.
     """
+    first_calls.generate_code(function)
     eager: frozenset[Key] = frozenset()
+    updates: frozenset[Callable[..., None]] = frozenset()
     first: DataDependentError | None = None
+    graph = False
     while True:
         try:
-            return _attempt(function, args, kwargs, eager)
-        except DataDependentError as error:
+            return _attempt(function, args, kwargs, eager, updates, graph)
+        except GraphNeeded:
+            graph = True
+        except first_calls.Uninitialized as needed:
+            first_calls.initialize(needed)
+        except (DataDependentError, UnsupportedError) as error:
+            update = update_to_blame(error, updates)
+            if update is not None:
+                updates |= {update}
+                continue
+            if isinstance(error, UnsupportedError):
+                raise
             module = module_to_blame(error, function, eager)
             if module is None:
                 if first is None:
@@ -92,16 +117,19 @@ def _attempt(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     eager_modules: frozenset[Key],
+    eager_updates: frozenset[Callable[..., None]],
+    graph: bool,
 ) -> Acquired:
     observer = Observer(function, args, kwargs)
-    recorder = Recorder(observer.source_of, eager_modules)
+    recorder = Recorder(observer.source_of, eager_modules, eager_updates, graph=graph)
     try:
         outputs: list[Proxy] = []
-        recipe = _run(function, args, kwargs, recorder, observer, outputs)
+        recipe, raised = _run(function, args, kwargs, recorder, observer, outputs)
         random_states = tuple(observer.consumed_python_rng())
     finally:
         observer.undo()
-    leaks.check(recorder)
+    if raised is None:  # the frames of an exception hold what they hold
+        leaks.check(recorder)
     trace = Trace(
         "computation",
         tuple(recorder.inputs.proxies),
@@ -113,9 +141,10 @@ def _attempt(
     )
     sources, objects = tuple(recorder.inputs.sources), tuple(recorder.inputs.objects)
     recorder.close()
-    return Acquired(trace, sources, objects, observer, recipe, random_states, recorder.saw_strides)
+    return Acquired(trace, sources, objects, observer, recipe, random_states, recorder.saw_strides, raised)
 
 
+@calls_program
 def _run(
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -123,10 +152,11 @@ def _run(
     recorder: Recorder,
     observer: Observer,
     outputs: list[Proxy],
-) -> Recipe:
+) -> tuple[Recipe, Exception | None]:
     function = intercepted(function)
     previous = set_active_recorder(recorder)
-    grad_enabled = torch.is_grad_enabled()
+    result: Any = None
+    raised: Exception | None = None
     try:
         with (
             only_kernels(recorder.kernels),
@@ -135,23 +165,23 @@ def _run(
             AcquisitionMode(recorder, observer),
         ):
             with observer:
-                result = function(*args, **kwargs)
-            _check_modes(recorder)
+                try:
+                    result = observer.run(function, args, kwargs)
+                except Exception as error:
+                    subclasses.explain(error)
+                    if not ends_program(error, recorder):
+                        raise
+                    result, raised = contents(error), error
+            collectives.finish(recorder)
+            changed = recorder.switches.left_changed()
         writes = observer.writes()
-        leaks.refuse([write for write in writes if write.leak])
-        return Rebuilder(recorder, observer, outputs).recipe(result, writes)
+        recipe = Rebuilder(recorder, observer, outputs).recipe(result, writes, changed)
+        return (recipe, None) if raised is None else (raising(recipe, raised), raised)
+    except AcquisitionError as error:
+        if raised is None or error is raised:
+            raise
+        note(raised, str(error.problem))
     finally:
-        torch.set_grad_enabled(grad_enabled)
+        recorder.switches.undo()
         set_active_recorder(previous)
-
-
-def _check_modes(recorder: Recorder) -> None:
-    before, after = recorder.ambient, current_context()
-    kernels = attention_kernels()
-    if kernels != recorder.kernels:
-        before, after = replace(before, attention=recorder.kernels), replace(after, attention=kernels)
-    if before != after:
-        raise UnsupportedError(
-            f"the program leaves PyTorch's modes changed: {before} became {after}",
-            advice=("use torch.no_grad(), torch.autocast, torch.nn.attention.sdpa_kernel and the like in `with`",),
-        )
+    raise raised

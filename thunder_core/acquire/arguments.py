@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.variable import Variable
+from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 
@@ -41,12 +42,14 @@ class Call:
         key: everything that decides the metadata of the results.
         hashable: whether ``key`` can be used as one.
         foldable: whether all other arguments are literals.
+        runs_python: whether the call runs the user's Python, which may tell a number from an instance of a subclass.
     """
 
-    __slots__ = ("foldable", "hashable", "key", "objects", "proxies", "recorder", "variables")
+    __slots__ = ("foldable", "hashable", "key", "objects", "proxies", "recorder", "runs_python", "variables")
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, runs_python: bool = False) -> None:
         self.recorder = recorder
+        self.runs_python = runs_python
         self.variables: list[Variable] = []
         self.proxies: list[TensorProxy] = []
         self.objects: list[Any] = []
@@ -56,7 +59,7 @@ class Call:
 
     def tensor(self, tensor: torch.Tensor) -> TensorProxy:
         """Take note of a tensor argument."""
-        variable = tensor.variable if type(tensor) is TracedTensor else self.recorder.inputs.lift(tensor)
+        variable = tensor.variable if isinstance(tensor, TracedTensor) else self.recorder.inputs.lift(tensor)
         proxy = variable.proxy
         self.key.append(variable.key)
         # which arguments are the same tensor, or share memory, may matter to the result
@@ -100,10 +103,10 @@ def _convert_rare(value: Any, kind: type, call: Call) -> Any:
         call.key.append((kind, len(value)))
         items = [convert(item, call) for item in value]
         return kind(*items) if hasattr(kind, "_fields") else kind(items)
-    if isinstance(value, enum.Enum) or kind is Trace:
-        call.key.append(value if isinstance(value, enum.Enum) else id(value))
+    if kind is Trace or (isinstance(value, enum.Enum) and (isinstance(value, enum.Flag) or import_path(value))):
+        call.key.append(id(value) if kind is Trace else value)
         return value
-    if isinstance(value, bool | int | float | str) and not isinstance(value, enum.Enum):
+    if isinstance(value, bool | int | float | str) and not call.runs_python:
         return _convert_subclass(value, call)
     call.key.append(id(value))
     call.hashable = False
@@ -112,7 +115,7 @@ def _convert_rare(value: Any, kind: type, call: Call) -> Any:
 
 
 def _convert_subclass(value: Any, call: Call) -> Any:
-    """NumPy scalars and other subclasses of Python's plain types are recorded as the plain value."""
+    """NumPy scalars, members of local enums and other instances of subclasses are recorded as plain values."""
     for plain in (bool, int, float, str):
         if isinstance(value, plain):
             return convert(plain(value), call)

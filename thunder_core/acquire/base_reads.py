@@ -12,9 +12,9 @@ from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
+from thunder_core.pytorch_internals import DisableTorchFunction, view_base, view_base_getter
 
-_Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
-BASE = _Tensor._base.__get__
+BASE = view_base_getter
 
 
 def read_base(recorder: Recorder, tensor: torch.Tensor) -> Any:
@@ -23,10 +23,10 @@ def read_base(recorder: Recorder, tensor: torch.Tensor) -> Any:
     Raises:
         UnsupportedError: it is none of the program's tensors, and autograd records.
     """
-    with torch._C.DisableTorchFunction():
-        if type(tensor) is not TracedTensor:
-            return tensor._base
-        base = recorder.fake(tensor.variable)._base
+    with DisableTorchFunction():
+        if not isinstance(tensor, TracedTensor):
+            return view_base(tensor)
+        base = view_base(recorder.fake(tensor.variable))
         if base is None:
             return None
         for value, variable in _objects(recorder):

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.ranges import written_storages
 from thunder_core.acquire.variable import Variable
@@ -15,6 +14,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.pytorch_internals import disable_current_modes
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder
@@ -27,7 +27,7 @@ def evaluate(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: 
     """
     tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     wanted = [recorder.variable(tensor) for tensor in tensors]
-    with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+    with disable_current_modes(), torch.inference_mode(False), torch.no_grad():
         values = _run_slice(recorder, {variable.proxy.storage for variable in wanted})
 
         def real(leaf: Any) -> Any:
@@ -48,7 +48,7 @@ def number(recorder: Recorder, tensor: torch.Tensor) -> Any:
     """The value of a constant tensor with one element as a Python number."""
     storage = recorder.variable(tensor).proxy.storage
     name = recorder.variable(tensor).proxy.name
-    with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+    with disable_current_modes(), torch.inference_mode(False), torch.no_grad():
         return _run_slice(recorder, {storage})[name].item()
 
 

@@ -7,24 +7,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    UnsupportedFakeTensorException,
-    UnsupportedOperatorException,
-)
-from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.fake_tensors import computed
 from thunder_core.acquire.input_fakes import view_like
 from thunder_core.acquire.user_frames import library_callers
+from thunder_core.acquire.value_advice import OF_DRAWS, advice_of_library, advice_of_read, advice_of_shape, called
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError
 from thunder_core.guards.shared_memory import base_of
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.pytorch_internals import (
+    DataDependentOutputException,
+    DisableTorchFunction,
+    DynamicOutputShapeException,
+    FakeTensor,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+    disable_current_modes,
+    view_base,
+)
 
 
 class ValueNeeded(Exception):
@@ -35,32 +38,8 @@ class MetadataUnknown(Exception):
     """Raised in place of a meta kernel's failure where the operation itself works."""
 
 
+_MASKS = (torch.bool, torch.uint8)
 EXCEPTIONS = (DataDependentOutputException, DynamicOutputShapeException, ValueNeeded, MetadataUnknown)
-
-ADVICE = (
-    "choose between tensors with torch.where, or between programs with torch.cond",
-    "keep fixed shapes: multiply by the mask, or use torch.topk / nonzero_static with a fixed size",
-    "compute the value outside the compiled function and pass it as a Python argument",
-    "compile the parts before and after this line separately (the dynamo front end will do this by itself)",
-)
-
-ADVICE_DRAWN = (
-    "set a probability of 0, which needs no draw to decide (the `layerdrop` of a model that skips layers at random)",
-    "draw outside the compiled function and pass the decision as a Python argument: each gets a program of its own",
-    "leave the branch to eager and compile what is called in it: `model.layers[i] = thunder.jit(model.layers[i])`",
-    "choose between tensors with torch.where, or between programs with torch.cond",
-)
-# What PyTorch's own modules read for, by the prefix of their names.
-_ADVICE_OF_LIBRARY = {
-    "torch.distributions": (
-        "skip the validation that reads it: validate_args=False, "
-        "or torch.distributions.Distribution.set_default_validate_args(False) outside the compiled function",
-    ),
-    "torch.nn.modules.batchnorm": (
-        "give the module a momentum; with momentum=None it divides by the number of batches as a Python number",
-        "compile the model that it is part of: the program then calls the module as eager does",
-    ),
-}
 
 
 def error(
@@ -85,20 +64,17 @@ def error(
                 "call it outside of the compiled function",
             ),
         )
-    described = ", ".join(f"{variable.proxy.name}" for variable in variables) or "its arguments"
+    described = ", ".join(dict.fromkeys(str(variable.proxy.name) for variable in variables)) or "its arguments"
     origin = "is drawn at random in each run" if drawn else "depends on the program's inputs"
-    callers = library_callers(2)
-    particular = [
-        line
-        for prefix, lines in _ADVICE_OF_LIBRARY.items()
-        if any(name.startswith(prefix) for name in callers)
-        for line in lines
-    ]
-    return DataDependentError(
-        f"{symbol.name} needs the value of {described}, which {origin} and is not known while the program is recorded",
-        location=location,
-        advice=(*particular, *(ADVICE_DRAWN if drawn else ADVICE)),
-    )
+    known = f"which {origin} and is not known while the program is recorded"
+    particular = advice_of_library(library_callers(2))
+    if isinstance(cause, ValueNeeded):
+        advice = OF_DRAWS if drawn else advice_of_read(symbol.name)
+        what = f"{called(symbol.name)} needs the value of {described}, {known}"
+    else:
+        advice = advice_of_shape(symbol.name, masked=any(variable.proxy.dtype in _MASKS for variable in variables))
+        what = f"the shape of the result of {called(symbol.name)} depends on the value of {described}, {known}"
+    return DataDependentError(what, location=location, advice=(*particular, *advice))
 
 
 # Said before any kernel runs, by `check_inplace` in torch/csrc/autograd/VariableTypeUtils.h. Only the text tells: it is
@@ -118,7 +94,7 @@ def as_eager_raises(symbol: Symbol, args: Any, kwargs: Any, raised: Exception) -
     if _OF_AUTOGRAD in str(raised) or any(map(_is_refused, iterate_leaves((args, kwargs)))):
         return raised
     if module.startswith("torch") and is_small(args, kwargs):
-        with _disable_current_modes(), torch._C.DisableTorchFunction():
+        with disable_current_modes(), DisableTorchFunction():
             state = torch.random.get_rng_state()
             try:
                 symbol.target(*map_leaves(_zeros, args), **map_leaves(_zeros, kwargs))
@@ -140,7 +116,7 @@ def is_small(args: Any, kwargs: Any) -> bool:
 
 def _is_refused(leaf: Any) -> bool:
     """Whether autograd refuses a view for what the program did to its base: zeros have no such past."""
-    if isinstance(leaf, FakeTensor) and leaf._base is not None:
+    if isinstance(leaf, FakeTensor) and view_base(leaf) is not None:
         try:
             leaf.grad_fn  # noqa: B018 - made anew after a write to the base
         except RuntimeError:

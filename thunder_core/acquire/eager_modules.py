@@ -18,6 +18,7 @@ import torch
 from thunder_core.acquire import data_dependence, values
 from thunder_core.acquire.arguments import Call, convert
 from thunder_core.ir.effects import Effects
+from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.control_flow import CALL_MODULE
 
 if TYPE_CHECKING:
@@ -33,16 +34,24 @@ def key_of(module: torch.nn.Module) -> Key:
 
 
 def module_to_blame(error: BaseException, root: Callable[..., Any], known: frozenset[Key]) -> torch.nn.Module | None:
-    """The innermost module, other than the whole program, in whose ``forward`` an error came up."""
+    """The innermost module in whose ``forward`` an error came up.
+
+    Never the whole program, unless it is one of PyTorch's layers: normalization with a cumulative average, say.
+    """
     found: torch.nn.Module | None = None
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None:
         frame = traceback.tb_frame
         module = frame.f_locals.get("self") if frame.f_code.co_name == "forward" else None
-        if isinstance(module, torch.nn.Module) and module is not root and key_of(module) not in known:
+        if isinstance(module, torch.nn.Module) and key_of(module) not in known and _is_part(module, root):
             found = module
         traceback = traceback.tb_next
     return found
+
+
+def _is_part(module: torch.nn.Module, root: Callable[..., Any]) -> bool:
+    """Whether a module is not the whole program, or a layer of PyTorch's, without others inside."""
+    return module is not root or (isinstance(key_of(module), int) and not any(module.children()))
 
 
 def call_eagerly(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -53,7 +62,7 @@ def call_eagerly(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, .
     """
     outer, recorder.busy = recorder.busy, True
     try:
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             return _record(recorder, module, args, kwargs)
     finally:
         recorder.busy = outer

@@ -10,33 +10,45 @@ native functions are recorded as such, and an encoder that leaves out padding is
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.nn.modules import transformer
 
 from thunder_core.acquire import data_dependence, values
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.optimizer_updates import OPTIMIZERS
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.errors import DataDependentError
 from thunder_core.guards.class_reads import stands_for
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.private_names import original
+from thunder_core.pytorch_internals import (
+    DisableTorchFunction,
+    detect_is_causal_mask,
+    disabled_torch_function_impl,
+    get_function_stack_at,
+    len_torch_function_stack,
+    nested_tensor_from_mask,
+    nested_tensor_from_mask_left_aligned,
+    peek_interpreter_stack,
+)
 from thunder_core.symbols.recording import RecordingMode
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder
 
 _MODULES: Final = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
+_NOT_COMPILING: Final = _MODULES | OPTIMIZERS
 _has_torch_function: Callable[..., bool] = torch.overrides.has_torch_function
 _is_compiling: Callable[[], bool] = torch.compiler.is_compiling
-_is_left_aligned: Callable[..., bool] = torch._nested_tensor_from_mask_left_aligned
-_without_padding: Callable[..., torch.Tensor] = torch._nested_tensor_from_mask
+_is_left_aligned: Callable[..., bool] = original(nested_tensor_from_mask_left_aligned)
+_without_padding: Callable[..., torch.Tensor] = original(nested_tensor_from_mask)
 _encoder: Callable[..., Any] = torch.nn.TransformerEncoder.forward
-_is_causal_mask: Callable[..., bool] = transformer._detect_is_causal_mask
+_is_causal_mask: Callable[..., bool] = original(detect_is_causal_mask)
 _NAME: Final = "torch.nn.TransformerEncoder.forward"
 _ENCODER: Final = Symbol(_NAME, _encoder)
 _RECORDED_ENCODER: Final = Symbol(_NAME, _encoder, tags=frozenset({Tag.AUTOGRAD}))
@@ -51,17 +63,17 @@ def has_torch_function(arguments: Iterable[Any]) -> bool:
     recorder = active_recorder()
     if recorder is None or recorder.busy or sys._getframe(1).f_globals.get("__name__") not in _MODULES:
         return _has_torch_function(arguments)
-    modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
+    modes = [get_function_stack_at(index) for index in range(len_torch_function_stack())]
     if not all(isinstance(mode, RecordingMode) for mode in modes):
         return True
-    disabled = torch._C._disabled_torch_function_impl
+    disabled = disabled_torch_function_impl
     plain = (type(None), torch.Tensor, TracedTensor)
     return any(type(value) not in plain and type(value).__torch_function__ != disabled for value in arguments)
 
 
 def is_compiling() -> bool:
-    """`torch.compiler.is_compiling`; False if an attention module asks."""
-    return not _asked_by_module() and _is_compiling()
+    """`torch.compiler.is_compiling`; False if an attention module or an optimizer asks."""
+    return not _asked_by_module(_NOT_COMPILING) and _is_compiling()
 
 
 def is_left_aligned(tensor: torch.Tensor, mask: torch.Tensor) -> bool:
@@ -96,7 +108,7 @@ def encoder(module: torch.nn.TransformerEncoder, src: Any, *args: Any, **kwargs:
         assert recorder is not None
     outer, recorder.busy = recorder.busy, True
     try:
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             return _record(recorder, (module, src, *args), kwargs)
     finally:
         recorder.busy = outer
@@ -105,12 +117,12 @@ def encoder(module: torch.nn.TransformerEncoder, src: Any, *args: Any, **kwargs:
 stands_for(encoder, _encoder)
 
 
-def _asked_by_module() -> bool:
-    """Whether the caller of the calling function is an attention module of the program that is recorded."""
+def _asked_by_module(modules: Collection[str] = _MODULES) -> bool:
+    """Whether the caller of the calling function is of these modules, in the program that is recorded."""
     recorder = active_recorder()
-    if recorder is None or recorder.busy or torch._C._functorch.peek_interpreter_stack() is not None:
+    if recorder is None or recorder.busy or peek_interpreter_stack() is not None:
         return False
-    return sys._getframe(2).f_globals.get("__name__") in _MODULES
+    return sys._getframe(2).f_globals.get("__name__") in modules
 
 
 def _record(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -15,14 +15,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.native_attention import NATIVE_ATTENTION
 from thunder_core.ir.context import current_context
 from thunder_core.ir.tree import iterate_leaves
+from thunder_core.pytorch_internals import (
+    FakeTensorMode,
+    OpOverload,
+    is_any_autocast_enabled,
+    schema_of,
+    storage_identity,
+)
 from thunder_core.symbols.mixed_norms import has_wide_statistics
-from thunder_core.symbols.schema import schema_effects, schema_is_random, written_values
+from thunder_core.symbols.schema import schema_effects, schema_is_external, schema_is_random, written_values
 
 # Operators that write running statistics although their schema does not say so: positions of those arguments and of
 # the `training` flag that enables it. (PyTorch's native_functions.yaml leaves them unannotated for compatibility.)
@@ -49,11 +55,13 @@ class Observed:
     Attributes:
         written: storages that they wrote.
         random: they drew random numbers.
+        external: they did something that is visible outside of tensors.
         autocast: what the call is made under, by device type; operators do not see it.
     """
 
     written: set[int] = field(default_factory=set)
     random: bool = False
+    external: bool = False
     autocast: tuple[tuple[str, torch.dtype], ...] = ()
 
 
@@ -61,7 +69,7 @@ def storage_address(tensor: torch.Tensor) -> int:
     """Identity of a tensor's memory while the tensor is alive; a sparse tensor is a memory of its own."""
     if tensor.layout is not torch.strided:
         return -id(tensor)
-    address: int = tensor.untyped_storage()._cdata
+    address: int = storage_identity(tensor.untyped_storage())
     return address
 
 
@@ -80,7 +88,7 @@ class AcquisitionFakeMode(FakeTensorMode):
         observed = self.observed
         if observed is None and self.on_escape is not None:
             return self.on_escape(func, args, kwargs)
-        if observed is not None and isinstance(func, torch._ops.OpOverload):
+        if observed is not None and isinstance(func, OpOverload):
             self._observe(observed, func, args, kwargs)
         if func in NATIVE_ATTENTION:
             return NATIVE_ATTENTION[func](observed.autocast if observed is not None else (), *args, **kwargs)
@@ -89,14 +97,14 @@ class AcquisitionFakeMode(FakeTensorMode):
             return (result[0], *[statistic.float() for statistic in result[1:]])
         return result
 
-    def _observe(
-        self, observed: Observed, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def _observe(self, observed: Observed, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if schema_is_random(func):
             observed.random = True
+        if schema_is_external(func):
+            observed.external = True
         for value in written_values(schema_effects(func) or (), args, kwargs):
             _note_written(observed, value)
-        unannotated = _UNANNOTATED_WRITES.get(func._schema.name)
+        unannotated = _UNANNOTATED_WRITES.get(schema_of(func).name)
         if unannotated is not None:
             positions, training = unannotated
             if args[training]:
@@ -106,7 +114,7 @@ class AcquisitionFakeMode(FakeTensorMode):
     @contextmanager
     def observing(self) -> Iterator[Observed]:
         """Run calls on fakes and collect what they do. Reentrant."""
-        autocast = current_context().autocast if torch._C._is_any_autocast_enabled() else ()
+        autocast = current_context().autocast if is_any_autocast_enabled() else ()
         outer, self.observed = self.observed, Observed(autocast=autocast)
         try:
             yield self.observed

@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.pytorch_internals import FakeTensor, FakeTensorMode, no_dispatch
 
 
 class _Derived(torch.autograd.Function):

@@ -11,6 +11,7 @@ from thunder_core.acquire.line_log import LineLog
 from thunder_core.errors import LoweringError
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves
+from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.symbols.registry import registry
 
@@ -37,7 +38,7 @@ class FunctionLog(LineLog, RecordingMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        with torch._C.DisableTorchFunction():  # modes below, such as that of a program that is being acquired
+        with DisableTorchFunction():  # modes below, such as that of a program that is being acquired
             return self._call(func, args, kwargs or {})
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.user_frames import user_location
@@ -15,6 +14,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 
 # Symbols that draw no numbers themselves but move the state of the generators.
 _STATEFUL: Final = frozenset({Tag.RANDOM})
@@ -32,7 +32,7 @@ def manual_seed(recorder: Recorder, seed: int) -> None:
 
 def get_rng_state(recorder: Recorder, original: Callable[[], torch.Tensor]) -> torch.Tensor:
     """Record a read of the CPU generator's state, in its place among the random calls."""
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
+    with DisableTorchFunction(), disable_current_modes():
         state = original()
     proxy = TensorProxy(
         recorder.names.intermediate(),

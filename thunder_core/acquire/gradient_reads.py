@@ -9,6 +9,7 @@ import torch
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.variable import Variable
+from thunder_core.pytorch_internals import DisableTorchFunction
 
 _Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
 GRAD = _Tensor.grad.__get__
@@ -16,18 +17,18 @@ GRAD = _Tensor.grad.__get__
 
 def read_gradient(recorder: Recorder, tensor: torch.Tensor) -> Any:
     """The gradient itself, which becomes an input where the program uses it; a line where it is not known yet."""
-    if type(tensor) is TracedTensor:
+    if isinstance(tensor, TracedTensor):
         return recorder.call(GRAD, (tensor,), {})
     variable = recorder.inputs.find(tensor)
     if variable is not None and _may_be_changed(recorder, tensor, variable):
         return recorder.call(GRAD, (tensor,), {})
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         return tensor.grad
 
 
 def _may_be_changed(recorder: Recorder, tensor: torch.Tensor, variable: Variable) -> bool:
     """Whether the program ran a backward that reached the tensor, or gave it another gradient."""
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         if variable.fake is not None and variable.fake.grad is not None:
             return True
     written = variable.proxy is not recorder.inputs.object_proxy(tensor)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from types import MethodType
 from typing import Any
 
 import torch
 import torch.utils.checkpoint
 
+from thunder_core.acquire import subclasses
 from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
@@ -21,6 +21,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import current_context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.opaque import callable_symbol
 
@@ -28,16 +29,36 @@ CHECKPOINT = Symbol(
     "torch.utils.checkpoint.checkpoint", torch.utils.checkpoint.checkpoint, tags=frozenset({Tag.HIGHER_ORDER})
 )
 
-# `torch.autograd.Function.apply` itself, whatever it is replaced by while a program is recorded.
-APPLY = vars(torch.autograd.Function)["apply"].__func__
+# The descriptor of `torch.autograd.Function.apply`, whatever replaces it while a program is recorded: a class method of
+# Python up to PyTorch 2.13, one of C since 2.14.
+_APPLY = vars(torch.autograd.Function)["apply"]
+
+
+def apply_of(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """PyTorch's ``cls.apply``, also while `torch.autograd.Function.apply` is replaced."""
+    bound: Callable[..., Any] = _APPLY.__get__(None, cls)
+    return bound
+
+
+def is_apply(function: Any) -> bool:
+    """Whether ``function`` is the ``apply`` of an autograd.Function."""
+    cls = getattr(function, "__self__", None)
+    if not isinstance(cls, type) or not issubclass(cls, torch.autograd.Function):
+        return False
+    return bool(function == apply_of(cls))
 
 
 def autograd_function(
     recorder: Recorder, cls: type[torch.autograd.Function], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Record ``cls.apply(...)`` as one symbol; its forward and backward run as the user wrote them."""
-    with torch._C.DisableTorchFunction():
-        return recorder.call_symbol(callable_symbol(MethodType(APPLY, cls)), args, kwargs)
+    """Record ``cls.apply(...)`` as one symbol; its forward and backward run as the user wrote them.
+
+    Raises:
+        UnsupportedError: an argument is of a class with a ``__torch_function__``, which would act inside of both.
+    """
+    subclasses.refuse_classes((args, kwargs), f"an argument of {cls.__qualname__}.apply", subclasses.is_handed_calls)
+    with DisableTorchFunction():
+        return recorder.call_symbol(callable_symbol(apply_of(cls), "Function_apply"), args, kwargs)
 
 
 def _fresh(recorder: Recorder, variable: Variable) -> TensorProxy:

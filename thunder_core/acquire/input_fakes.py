@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.fake import AcquisitionFakeMode, storage_address
 from thunder_core.acquire.fake_tensors import make_alias, make_derived, make_fake
 from thunder_core.guards.shared_memory import base_of
 from thunder_core.ir.proxy import TensorProxy
-
-_Creation = torch._C._autograd.CreationMeta
+from thunder_core.pytorch_internals import (
+    CreationMeta,
+    FakeTensor,
+    get_creation_meta,
+    is_view,
+    set_creation_meta,
+    tensor_identity,
+    version_of,
+)
 
 
 class InputFakes:
@@ -37,10 +43,10 @@ class InputFakes:
     def make(self, tensor: torch.Tensor, proxy: TensorProxy) -> FakeTensor:
         """The fake of a dense tensor, whose metadata is that of ``proxy``. Its memory has one number of its own."""
         base = base_of(tensor)
-        fake = self._of_base.get(base._cdata)
+        fake = self._of_base.get(tensor_identity(base))
         if fake is None:
             seen = proxy if base is tensor else _metadata(base, proxy)
-            fake = self._of_base[base._cdata] = self._make_base(base, seen)
+            fake = self._of_base[tensor_identity(base)] = self._make_base(base, seen)
         return fake if base is tensor else view_like(fake, tensor)  # type: ignore[return-value]
 
     def _make_base(self, base: torch.Tensor, proxy: TensorProxy) -> FakeTensor:
@@ -67,13 +73,13 @@ def _metadata(tensor: torch.Tensor, like: TensorProxy) -> TensorProxy:
 
 def view_like(base: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """A view of ``base`` as ``tensor`` is one of its base; autograd takes writes to it, or refuses them, likewise."""
-    creation = torch._C._autograd._get_creation_meta(tensor)
-    recorded = tensor.requires_grad and creation != _Creation.NO_GRAD_MODE
+    creation = get_creation_meta(tensor)
+    recorded = tensor.requires_grad and creation != CreationMeta.NO_GRAD_MODE
     with torch.inference_mode(False), torch.set_grad_enabled(recorded):
         view = base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-    if view._is_view():  # not below autograd, where calls arrive that escaped functorch
-        torch._C._autograd._set_creation_meta(view, creation)
-    if base._version:
+    if is_view(view):  # not below autograd, where calls arrive that escaped functorch
+        set_creation_meta(view, creation)
+    if version_of(base):
         torch.autograd.graph.increment_version(view)  # the program wrote the base when the view existed
     if tensor.requires_grad and not base.requires_grad:
         view.requires_grad_()

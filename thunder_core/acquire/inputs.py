@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from thunder_core.acquire import subclasses
 from thunder_core.acquire.fake import storage_address
 from thunder_core.acquire.input_fakes import InputFakes
 from thunder_core.acquire.user_frames import user_location
@@ -14,6 +15,7 @@ from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
+from thunder_core.pytorch_internals import DisableTorchFunction, neg_view
 
 if TYPE_CHECKING:
     from thunder_core.acquire.tensors import Tensors
@@ -91,13 +93,20 @@ class Inputs:
             self._append(proxy, source, value)
         return proxy
 
+    def is_constant_object(self, value: Any) -> bool:
+        """Whether an opaque input is the same object in every run, as no path leads to it."""
+        from thunder_core.guards.source import ConstantSource
+
+        proxy = self._opaque[id(value)]
+        return proxy in self.proxies and isinstance(self.sources[self.proxies.index(proxy)], ConstantSource)
+
     def made(self, value: Any, proxy: OpaqueProxy) -> None:
         """Remember an object that a line of the trace makes."""
         self._opaque[id(value)] = proxy
         self._made.append(value)
 
     def _make(self, tensor: torch.Tensor) -> Variable:
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             source = self._source_of(tensor)
             constant = source is None
             return self._add(tensor, source or _constant_source(tensor), constant=constant)
@@ -105,6 +114,7 @@ class Inputs:
     def _add(self, tensor: torch.Tensor, source: Any, *, constant: bool) -> Variable:
         recorder = self._recorder
         _check_supported(tensor, source)
+        subclasses.check_supported(tensor, "a tensor of the program" if constant else source.describe())
         if tensor.layout is not torch.strided:
             return self._add_sparse(tensor, source, constant)
         address = storage_address(tensor)
@@ -128,7 +138,7 @@ class Inputs:
             if tensor.is_conj():
                 variable.fake = variable.fake.conj()  # type: ignore[assignment]
             if tensor.is_neg():
-                variable.fake = torch._neg_view(variable.fake)  # type: ignore[assignment, arg-type]
+                variable.fake = neg_view(variable.fake)
         if constant:
             recorder.constant_storages.add(storage)
         self._originals[id(tensor)] = proxy
@@ -173,5 +183,5 @@ def _check_supported(tensor: torch.Tensor, source: Any) -> None:
         raise UnsupportedError(
             f"{source.describe()} is a {kind} tensor; only dense and sparse tensors can be traced",
             location=user_location(3),
-            advice=("convert it with .to_dense() or .dequantize() before the compiled function",),
+            advice=("convert it with .to_padded_tensor() or .dequantize() before the compiled function",),
         )

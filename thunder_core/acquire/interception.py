@@ -1,40 +1,77 @@
 """Calls that a torch-function mode does not see, intercepted while a program is acquired.
 
 `torch.autograd.Function.apply`, `torch.utils.checkpoint`, `torch.cond`, backward hooks of modules and the seeding
-functions are plain Python to PyTorch. While at least one thread acquires a program their entry points are replaced by
-versions that ask whether the calling thread is the one; every other thread gets the original.
+functions are plain Python to PyTorch, as are `print` and loggers. While at least one thread acquires a program their
+entry points are replaced by versions that ask whether the calling thread is the one; every other thread gets the
+original.
 """
 
 from __future__ import annotations
 
+import builtins
+import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import MethodType
-from typing import Any
+from types import FrameType, MethodType
+from typing import Any, Final
 
 import torch
 import torch.utils.checkpoint as torch_checkpoint
+from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
-from torch.nn.modules import module as torch_module
-from torch.nn.modules import transformer
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.hooks import BackwardHook
+from torch.utils.hooks import BackwardHook, RemovableHandle
 
-from thunder_core.acquire import conditional, eager_modules, eager_paths, generator_state, higher_order, module_hooks
+from thunder_core.acquire import (
+    conditional,
+    distributed_modules,
+    eager_modules,
+    eager_paths,
+    first_calls,
+    generator_state,
+    higher_order,
+    hook_handles,
+    module_hooks,
+    optimizer_updates,
+    printing,
+    subclasses,
+)
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.user_frames import user_location
+from thunder_core.acquire.user_frames import calls_program, user_location
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.private_names import is_missing
+from thunder_core.pytorch_internals import (
+    NAMES,
+    checkpoint_without_reentrant_generator,
+    checkpoint_without_reentrant_generator_impl,
+    detect_is_causal_mask,
+    enable_checkpoint_early_stop,
+    is_compiling_flag,
+    maybe_warn_non_full_backward_hook,
+    module_backward_hook,
+    nested_tensor_from_mask,
+    nested_tensor_from_mask_left_aligned,
+    peek_interpreter_stack,
+)
 
 _lock = threading.Lock()
 _depth = 0
+_distributed: tuple[type, ...] = ()
 _originals: list[tuple[Any, str, Any]] = []
+_INHERITED: Final = object()
 
 
 @contextmanager
 def intercepting() -> Iterator[None]:
-    """Install the interceptions for the duration, and make ``torch.compiler.is_compiling()`` true."""
+    """Install the interceptions for the duration, and make ``torch.compiler.is_compiling()`` true.
+
+    Functions that `torch.compile` compiled run uncompiled meanwhile: what they call is part of the program.
+    """
     global _depth
     with _lock:
         _depth += 1
@@ -51,14 +88,15 @@ def intercepting() -> Iterator[None]:
 
 def intercepted(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function``, or what stands for it while it is intercepted: the program may be such an entry point itself."""
-    if isinstance(function, MethodType) and function.__func__ is higher_order.APPLY:
-        return MethodType(_function_apply, function.__self__)
+    if higher_order.is_apply(function):
+        return MethodType(_function_apply, function.__self__)  # type: ignore[attr-defined]
     return function
 
 
 def _install() -> None:
+    global _distributed
     _replace(torch.autograd.Function, "apply", classmethod(_function_apply))
-    _replace(torch_checkpoint, "_checkpoint_without_reentrant_generator", _checkpoint)
+    _replace_private(*_CHECKPOINT)
     _replace(torch, "cond", _cond)
     _replace(torch, "manual_seed", _manual_seed)
     _replace(torch.random, "manual_seed", _manual_seed)
@@ -66,20 +104,38 @@ def _install() -> None:
         _replace(module, "get_rng_state", _get_rng_state)
         _replace(module, "set_rng_state", _set_rng_state)
     refuse = _refuse(torch.random.seed, "torch.seed")
+    _replace(torch, "set_default_device", _set_default_device)
     _replace(torch, "seed", refuse)
     _replace(torch.random, "seed", refuse)
+    _replace_collectives()
+    _replace(builtins, "print", _print)
+    _replace(torch, "set_printoptions", _set_printoptions)
+    for name, level in printing.LEVELS.items():
+        _replace(logging.Logger, name, _log_at(getattr(logging.Logger, name), level))
+    _replace(logging.Logger, "log", _log)
+    _shadow(torch.Tensor, "as_subclass", _as_subclass)
+    _shadow(torch.Tensor, "_make_subclass", staticmethod(_make_subclass))
     _replace(torch.nn.Module, "__call__", _module_call)
+    for module, name, update in optimizer_updates.UPDATES:
+        _replace(module, name, _update(update))
     _replace(DistributedDataParallel, "forward", _data_parallel)
+    _distributed = distributed_modules.loaded_classes()
+    dtensor = distributed_modules.loaded_dtensor()
+    if dtensor is not None:
+        _replace(dtensor, "from_local", staticmethod(_from_local))
     _replace(saved_tensors_hooks, "__enter__", _saved_tensors_hooks)
-    _replace(torch_module, "BackwardHook", _backward_hook)
-    _replace(torch.nn.Module, "_maybe_warn_non_full_backward_hook", _non_full_hooks)
-    _replace(torch.compiler, "_is_compiling_flag", True)
+    _replace(forward_ad, "enter_dual_level", _enter_dual_level)
+    _replace(RemovableHandle, "remove", _remove_hook)
+    _replace_private(module_backward_hook, _backward_hook)
+    _replace_private(maybe_warn_non_full_backward_hook, _non_full_hooks)
+    _replace_private(is_compiling_flag, True)
+    _replace_stance()
     _replace(torch.compiler, "is_compiling", eager_paths.is_compiling)
     _replace(torch.overrides, "has_torch_function", eager_paths.has_torch_function)
-    _replace(torch, "_nested_tensor_from_mask_left_aligned", eager_paths.is_left_aligned)
-    _replace(torch, "_nested_tensor_from_mask", eager_paths.without_padding)
+    _replace_private(nested_tensor_from_mask_left_aligned, eager_paths.is_left_aligned)
+    _replace_private(nested_tensor_from_mask, eager_paths.without_padding)
     _replace(torch.nn.TransformerEncoder, "forward", eager_paths.encoder)
-    _replace(transformer, "_detect_is_causal_mask", eager_paths.is_causal_mask)
+    _replace_private(detect_is_causal_mask, eager_paths.is_causal_mask)
 
 
 def _replace(owner: Any, name: str, replacement: Any) -> None:
@@ -87,10 +143,25 @@ def _replace(owner: Any, name: str, replacement: Any) -> None:
     setattr(owner, name, replacement)
 
 
+def _replace_private(entry_point: Any, replacement: Any) -> None:
+    """Replace what the installed PyTorch has; programs that need the others are refused where they do."""
+    if not is_missing(entry_point):
+        _replace(entry_point.owner, entry_point.name, replacement)
+
+
+def _shadow(owner: Any, name: str, replacement: Any) -> None:
+    """Like `_replace` for what ``owner`` inherits."""
+    _originals.append((owner, name, _INHERITED))
+    setattr(owner, name, replacement)
+
+
 def _uninstall() -> None:
     while _originals:
         owner, name, original = _originals.pop()
-        setattr(owner, name, original)
+        if original is _INHERITED:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, original)
 
 
 def _original(owner: Any, name: str) -> Any:
@@ -103,7 +174,7 @@ def _original(owner: Any, name: str) -> Any:
 
 def _recording() -> Recorder | None:
     recorder = active_recorder()
-    if recorder is None or recorder.busy or torch._C._functorch.peek_interpreter_stack() is not None:
+    if recorder is None or recorder.busy or peek_interpreter_stack() is not None:
         return None
     return recorder
 
@@ -111,7 +182,7 @@ def _recording() -> Recorder | None:
 def _function_apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
     recorder = _recording()
     if recorder is None:
-        return _original(torch.autograd.Function, "apply").__func__(cls, *args, **kwargs)
+        return higher_order.apply_of(cls)(*args, **kwargs)
     if cls is torch_checkpoint.CheckpointFunction:
         function, preserve, *operands = args
         return higher_order.checkpoint(
@@ -121,15 +192,52 @@ def _function_apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: An
 
 
 _original_module_call = torch.nn.Module.__call__
+# Entry points through which backward hooks of modules are recorded, and which the installed PyTorch lacks.
+_HOOKS_UNSEEN = [point for point in (module_backward_hook, maybe_warn_non_full_backward_hook) if is_missing(point)]
 
 
+@calls_program
 def _module_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     recorder = active_recorder()
-    if recorder is None or not recorder.eager_modules or recorder.busy:
+    if _HOOKS_UNSEEN and recorder is not None and module_hooks.has_backward_hooks(module):
+        _HOOKS_UNSEEN[0]()  # raises
+    if recorder is None or recorder.busy:
         return _original_module_call(module, *args, **kwargs)
+    if isinstance(module, _distributed):
+        distributed_modules.refuse(module, _distributed)
+    first_calls.before_call(recorder, module, args, kwargs)
     if eager_modules.key_of(module) not in recorder.eager_modules:
         return _original_module_call(module, *args, **kwargs)
     return eager_modules.call_eagerly(recorder, module, args, kwargs)
+
+
+def _update(update: Callable[..., None]) -> Callable[..., None]:
+    def updated(*args: Any, **kwargs: Any) -> None:
+        recorder = _recording()
+        if (
+            recorder is None
+            or update not in recorder.eager_updates
+            or not optimizer_updates.is_one_line(update, args, kwargs)
+        ):
+            update(*args, **kwargs)
+        else:
+            optimizer_updates.record_update(recorder, update, args, kwargs)
+
+    return updated
+
+
+def _as_subclass(tensor: torch.Tensor, cls: type) -> Any:
+    recorder = _recording()
+    if recorder is None:
+        return subclasses.AS_SUBCLASS(tensor, cls)
+    return subclasses.as_subclass(recorder, tensor, cls)
+
+
+def _make_subclass(cls: type, data: torch.Tensor, require_grad: bool = False, **options: Any) -> Any:
+    recorder = _recording()
+    if recorder is None or subclasses.has_torch_dispatch(cls):  # as fake tensors, Thunder's among them
+        return subclasses.MAKE_SUBCLASS(cls, data, require_grad, **options)
+    return subclasses.make_subclass(recorder, cls, data, require_grad)
 
 
 def _data_parallel(module: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
@@ -143,16 +251,43 @@ def _data_parallel(module: DistributedDataParallel, *args: Any, **kwargs: Any) -
     )
 
 
+def _from_local(*args: Any, **kwargs: Any) -> Any:
+    if _recording() is None:
+        return _original(distributed_modules.loaded_dtensor(), "from_local")(*args, **kwargs)
+    distributed_modules.refuse_from_local()
+
+
 def _saved_tensors_hooks(hooks: saved_tensors_hooks) -> None:
     if _recording() is None or not torch.is_grad_enabled():
         _original(saved_tensors_hooks, "__enter__")(hooks)
         return
+    if is_missing(_EXPECTED_CHECKPOINT) and type(hooks).__module__ == torch_checkpoint.__name__:
+        _EXPECTED_CHECKPOINT()  # raises
     raise UnsupportedError(
         f"{type(hooks).__name__} inside a compiled program would be given what is recorded, once, and not what is "
         "saved for backward",
         location=user_location(2),
         advice=("put it around the call of the compiled function: it sees what forward saves",),
     )
+
+
+def _enter_dual_level() -> Any:
+    if _recording() is None:
+        return _original(forward_ad, "enter_dual_level")()
+    raise UnsupportedError(
+        "forward-mode differentiation inside a compiled program is not recorded",
+        location=user_location(2),
+        advice=("call torch.func.jvp or torch.func.jacfwd instead", "put it around the call of the compiled function"),
+    )
+
+
+def _remove_hook(handle: RemovableHandle) -> None:
+    recorder = _recording()
+    original = _original(RemovableHandle, "remove")
+    if recorder is None:
+        original(handle)
+    else:
+        hook_handles.remove(recorder, handle, original)
 
 
 def _backward_hook(module: torch.nn.Module, hooks: list[Any], pre_hooks: list[Any]) -> Any:
@@ -165,7 +300,7 @@ def _backward_hook(module: torch.nn.Module, hooks: list[Any], pre_hooks: list[An
 def _non_full_hooks(module: torch.nn.Module, *args: Any) -> None:
     if _recording() is not None:
         module_hooks.refuse_non_full_hooks(module)
-    _original(torch.nn.Module, "_maybe_warn_non_full_backward_hook")(module, *args)
+    _original(*maybe_warn_non_full_backward_hook)(module, *args)
 
 
 def _checkpoint(
@@ -180,20 +315,60 @@ def _checkpoint(
 ) -> Iterator[None]:
     recorder = _recording()
     if recorder is None:
-        yield from _original(torch_checkpoint, "_checkpoint_without_reentrant_generator")(
+        generator: Iterator[None] = _original(*checkpoint_without_reentrant_generator)(
             function, preserve_rng_state, context_fn, determinism_check, debug, early_stop, *args, **kwargs
         )
-        return
+        return generator
+    return _checkpoint_region(recorder, preserve_rng_state, context_fn, determinism_check, debug, early_stop)
+
+
+def _checkpoint_of_tuples(function: Callable[..., Any], args: Any, kwargs: Any, **options: Any) -> Iterator[None]:
+    recorder = _recording()
+    if recorder is None:
+        generator: Iterator[None] = _original(*checkpoint_without_reentrant_generator_impl)(
+            function, args, kwargs, **options
+        )
+        return generator
+    return _checkpoint_region(recorder, **options)
+
+
+def _checkpoint_region(
+    recorder: Recorder,
+    preserve_rng_state: bool = True,
+    context_fn: Any = torch_checkpoint.noop_context_fn,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    respect_saved_tensors_hooks: bool | None = None,
+) -> Iterator[None]:
+    """The region of a checkpoint, with those of its options that are not PyTorch's defaults."""
     options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": preserve_rng_state}
     if context_fn is not torch_checkpoint.noop_context_fn:
         options["context_fn"] = context_fn
     if determinism_check != "default":
         options["determinism_check"] = determinism_check
-    chosen = torch_checkpoint._enable_checkpoint_early_stop  # by `set_checkpoint_early_stop`
+    chosen = enable_checkpoint_early_stop.value  # by `set_checkpoint_early_stop`
     if not (early_stop if chosen is None else chosen):
         options["early_stop"] = False
+    if respect_saved_tensors_hooks is not None:
+        options["respect_saved_tensors_hooks"] = respect_saved_tensors_hooks
     with higher_order.checkpoint_region(recorder, options):
         yield
+
+
+# What PyTorch of this version should have, and what it has.
+_EXPECTED_CHECKPOINT: Final = (
+    checkpoint_without_reentrant_generator_impl
+    if NAMES.rows["checkpoint_without_reentrant_generator_impl"].expected
+    else checkpoint_without_reentrant_generator
+)
+# `checkpoint(use_reentrant=False)` runs its function while a generator waits at its one `yield`: the second of these.
+# Where PyTorch has the first one, which takes a tuple and a dict, the second one calls it.
+_CHECKPOINT: Final[tuple[Any, Callable[..., Any]]] = (
+    (checkpoint_without_reentrant_generator, _checkpoint)
+    if is_missing(checkpoint_without_reentrant_generator_impl)
+    else (checkpoint_without_reentrant_generator_impl, _checkpoint_of_tuples)
+)
 
 
 def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
@@ -225,6 +400,101 @@ def _set_rng_state(new_state: torch.Tensor) -> None:
         _original(torch, "set_rng_state")(new_state)
     else:
         generator_state.set_rng_state(recorder, _original(torch, "set_rng_state"), new_state)
+
+
+def _replace_stance() -> None:
+    """Functions that `torch.compile` compiled run their code, as under ``torch.compiler.set_stance("force_eager")``."""
+    from thunder_core.pytorch_internals import DynamoStance, dynamo_stance  # which takes long to import
+
+    _replace_private(dynamo_stance, DynamoStance("force_eager"))
+
+
+def _replace_collectives() -> None:
+    """What would communicate while a program is recorded, beside the operators that `collectives` records."""
+    if not torch.distributed.is_available():
+        return
+    for name in ("object_list", "object"):
+        for function in [item for item in dir(torch.distributed) if item.endswith(f"_{name}")]:
+            _refuse_communication(torch.distributed, function)
+            _refuse_communication(torch.distributed.distributed_c10d, function)
+    for function in ("init_process_group", "destroy_process_group"):
+        _refuse_communication(torch.distributed, function)
+    _refuse_communication(torch.distributed.ProcessGroup, "_start_coalescing")
+
+
+def _refuse_communication(owner: Any, name: str) -> None:
+    if name not in vars(owner):
+        return
+    original = vars(owner)[name]
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        if _recording() is None:
+            return original(*args, **kwargs)
+        raise UnsupportedError(
+            f"{name} inside a compiled function would run once, at compile time",
+            location=user_location(2),
+            advice=(
+                "call it outside of the compiled function",
+                "collectives of single tensors are part of the program: all_reduce, broadcast, isend and the like",
+            ),
+        )
+
+    _replace(owner, name, refuse)
+
+
+def _print(*values: Any, **options: Any) -> None:
+    recorder = _recording()
+    if recorder is None:
+        _original(builtins, "print")(*values, **options)
+    else:
+        printing.print_values(recorder, _original(builtins, "print"), values, options)
+
+
+def _set_printoptions(**options: Any) -> None:
+    recorder = _recording()
+    if recorder is None:
+        _original(torch, "set_printoptions")(**options)
+    else:
+        printing.set_printoptions(recorder, options)
+
+
+def _log_at(original: Callable[..., None], level: int) -> Callable[..., None]:
+    def log(logger: logging.Logger, message: Any, *args: Any, **options: Any) -> None:
+        if not _logged(sys._getframe(1), logger, level, message, args, options):
+            options["stacklevel"] = options.get("stacklevel", 1) + 1
+            original(logger, message, *args, **options)
+
+    return log
+
+
+def _log(logger: logging.Logger, level: int, message: Any, *args: Any, **options: Any) -> None:
+    if not _logged(sys._getframe(1), logger, level, message, args, options):
+        options["stacklevel"] = options.get("stacklevel", 1) + 1
+        _original(logging.Logger, "log")(logger, level, message, *args, **options)
+
+
+def _logged(
+    caller: FrameType, logger: logging.Logger, level: int, message: Any, args: tuple[Any, ...], options: dict[str, Any]
+) -> bool:
+    """Record what the program logs, if that has tensors; False for the rest, and for what PyTorch logs of itself."""
+    recorder = _recording()
+    if recorder is None or kind_of(caller.f_code) is CodeKind.IGNORED:
+        return False
+    if not any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves((message, args))):
+        return False
+    printing.log_values(recorder, logger, level, message, args, options)
+    return True
+
+
+def _set_default_device(device: Any) -> None:
+    if active_recorder() is None:
+        _original(torch, "set_default_device")(device)
+        return
+    raise UnsupportedError(
+        "torch.set_default_device inside a compiled function changes the modes that record it",
+        location=user_location(2),
+        advice=("use `with torch.device(...)`", "call it outside of the compiled function"),
+    )
 
 
 def _refuse(original: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
-
-import torch
 
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.errors import LeakedTensorError
@@ -16,7 +13,6 @@ from thunder_core.ir.location import SourceLocation
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder
-    from thunder_core.guards.observer import Write
 
 
 _PATIENCE: Final = 20
@@ -50,36 +46,12 @@ def _alive(recorder: Recorder) -> list[TracedTensor]:
     return [tensor for reference in recorder.made if (tensor := reference()) is not None]
 
 
-def refuse(writes: Sequence[Write]) -> None:
-    """Raise `LeakedTensorError` for a write that puts a traced tensor neither into the module nor into an argument."""
-    for write in writes:
-        tensor = _find(write.value)
-        if tensor is not None:
-            raise _error(write.target.describe(), tensor.variable.location)
-
-
-def _find(value: Any, depth: int = 4) -> TracedTensor | None:
-    """A traced tensor in a value's containers and attributes."""
-    if type(value) is TracedTensor:
-        return value
-    if depth == 0 or isinstance(value, torch.nn.Module | torch.Tensor | type):
-        return None
-    items: Iterable[Any] = ()
-    if isinstance(value, dict):
-        items = value.values()
-    elif isinstance(value, list | tuple | set | frozenset):
-        items = value
-    elif isinstance(getattr(value, "__dict__", None), dict):
-        items = vars(value).values()
-    return next((found for item in items if (found := _find(item, depth - 1)) is not None), None)
-
-
 def _error(holder: str, location: SourceLocation | None) -> LeakedTensorError:
     return LeakedTensorError(
         f"a tensor computed by the compiled function was stored outside of its results, in {holder}",
         location=location,
         advice=(
-            "return it from the function, or store it in an attribute of the module",
+            "return it from the function, or store it in a variable, a container or an attribute of an object",
             "if it is for debugging, store tensor.shape or other plain values instead",
         ),
     )

@@ -13,6 +13,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.pytorch_internals import FakeTensor, disable_current_modes
 from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.registry import registry
 
@@ -64,6 +65,8 @@ class LineLog:
         target, recorded_args, recorded_kwargs = torch_call(func, *recorded)
         symbol, recorded_args, recorded_kwargs = registry.resolve(target, recorded_args, recorded_kwargs)
         output = map_leaves(self._result, result)
+        if observed.external:
+            raise LoweringError(f"{func} acts outside of its tensors")
         effects = Effects(mutates, observed.random) if mutates or observed.random else PURE
         self.lines.append(BoundSymbol(symbol, recorded_args, recorded_kwargs, output, effects))
 
@@ -103,12 +106,12 @@ class LineLog:
 
     def _constant(self, tensor: torch.Tensor) -> TensorProxy:
         """A real tensor that a formula made from Python numbers."""
-        fake = isinstance(tensor, torch._subclasses.FakeTensor)
+        fake = isinstance(tensor, FakeTensor)
         if fake or tensor.numel() > _LARGEST_CONSTANT or tensor.layout is not torch.strided:
             raise LoweringError("it uses a tensor that no operation of it made")
         proxy = self._new(tensor)
         self._proxies[id(tensor)] = proxy
-        with torch.utils._python_dispatch._disable_current_modes():
+        with disable_current_modes():
             values = tensor.tolist()
         kwargs = {"dtype": tensor.dtype, "device": tensor.device}
         self.lines.append(BoundSymbol(registry.symbol_named("torch.tensor"), (values,), kwargs, proxy))

@@ -20,11 +20,14 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context, current_context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.ir.tree import map_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
 
+# Python numbers among the tensors that these return follow from the shapes of their arguments.
+_OPERATORS_OF_PYTORCH: Final = ("torch.ops.aten.", "torch.ops.prims.")
 _MAY_ATTEND: Final = frozenset({Tag.ATTENTION, Tag.OPAQUE})
 
 
@@ -38,6 +41,8 @@ class LineWriter(Tensors):
         kernels: of attention, that the caller of the program allows.
         written: memories that a call wrote.
         renamed: tensor objects that got a new name by a write, with the name before, in order.
+        is_region_cut: whether an exception left a region or a function of the user's that is one line: no line tells
+            what was done before.
         entangled: memories of which tensors show parts that depend on values, so that nothing may write to them.
     """
 
@@ -50,6 +55,7 @@ class LineWriter(Tensors):
         self.written: set[int] = set()
         self.renamed: list[tuple[Variable, str]] = []
         self.entangled: set[int] = set()
+        self.is_region_cut = False
 
     def context_of(self, symbol: Symbol) -> Context:
         """The modes of a call that is made now, with the kernels of attention if the program chose these for it."""
@@ -74,25 +80,31 @@ class LineWriter(Tensors):
     ) -> Any:
         """Write the line of a call, and return its result with traced tensors in place of those it would compute."""
         changes_autograd = symbol.target in CHANGES_AUTOGRAD
-        if not (outcome.results or outcome.written or changes_autograd) and outcome.structure is not None:
-            return outcome.structure  # a question about metadata, answered
+        if not changes_autograd:
+            self._check_numbers(symbol, outcome)
         identical = all(result.same_as >= 0 for result in outcome.results)
-        if identical and outcome.results and not (outcome.written or outcome.random or changes_autograd):
+        if (
+            identical
+            and outcome.results
+            and not (outcome.written or outcome.random or outcome.external or changes_autograd)
+        ):
             # `contiguous()` and the like returned their argument
             for index, result in enumerate(outcome.results):
                 self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None)
             return map_leaves(lambda leaf: _pick(leaf, outcome, call.objects), outcome.structure)
         location = user_location(4)
-        constant = call.foldable and not outcome.random and all(map(self.is_constant, call.variables))
+        pure = not (outcome.random or outcome.external)
+        constant = call.foldable and pure and all(map(self.is_constant, call.variables))
         proxies: list[TensorProxy] = []
         objects: list[Any] = []
         made: list[Variable] = []
         for index, result in enumerate(outcome.results):
             if result.same_as >= 0:
-                self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None)
                 objects.append(call.objects[result.same_as])
                 variable = call.variables[result.same_as]
-                proxy = self._rename(variable, result)
+                fake = fakes[index] if fakes else None
+                self._check_storage(symbol, variable, fake)
+                proxy = self._rename(variable, result, fake)
             else:
                 variable = self._new_variable(result, call, made, fakes[index] if fakes else None, constant, location)
                 objects.append(self.traced(variable))
@@ -109,6 +121,40 @@ class LineWriter(Tensors):
             output = None
         self.lines.append(BoundSymbol(symbol, args, kwargs, output, effects, self.own_context(context), location))
         return map_leaves(lambda leaf: objects[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
+
+    def record_effect(
+        self,
+        symbol: Symbol,
+        args: tuple[Any, ...],
+        call: Call,
+        outcome: Outcome,
+        fakes: list[Any],
+        first: OpaqueProxy | None,
+    ) -> Any:
+        """`record` for a line with external effects, which returns ``first`` before its tensors."""
+        outcome = replace(outcome, external=True)
+        result = self.record(symbol, args, {}, call, outcome, fakes, self.context_of(symbol))
+        line = self.lines[-1]
+        if first is not None:
+            self.lines[-1] = replace(line, output=(first, *(line.output or ())))
+        return result
+
+    def _check_numbers(self, symbol: Symbol, outcome: Outcome) -> None:
+        """Refuse a call that gives Python a value that no line can give it: fakes do not know the value of a run."""
+        if outcome.results and not isinstance(symbol.target, OpOverload | OpOverloadPacket):
+            return
+        if outcome.results and symbol.name.startswith(_OPERATORS_OF_PYTORCH):
+            return
+        values = [leaf for leaf in iterate_leaves(outcome.structure) if leaf is not None and type(leaf) is not Slot]
+        if values:
+            raise UnsupportedError(
+                f"{symbol.name} gives Python a {type(values[0]).__name__}, which only a run of the program would know",
+                location=user_location(5),
+                advice=(
+                    "have the operator return tensors, whose values a compiled program computes in each call",
+                    "call it outside of the compiled function and pass the result as an argument",
+                ),
+            )
 
     def _check_writes(self, symbol: Symbol, call: Call, outcome: Outcome, location: SourceLocation | None) -> None:
         written = [call.proxies[index] for index in outcome.written]
@@ -128,7 +174,7 @@ class LineWriter(Tensors):
     def _effects(
         self, symbol: Symbol, outcome: Outcome, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Effects:
-        external = symbol.target in CHANGES_AUTOGRAD or (not outcome.results and not outcome.written)
+        external = symbol.target in CHANGES_AUTOGRAD or outcome.external or not (outcome.results or outcome.written)
         if not (outcome.written or outcome.random or external):
             return PURE
         names = tuple(dict.fromkeys(call.proxies[index].name for index in outcome.written))
@@ -164,26 +210,36 @@ class LineWriter(Tensors):
             self.constant_storages.add(storage)
         return Variable(proxy, fake=fake, base=base, constant=constant, location=location)
 
-    def _check_storage(self, symbol: Symbol, variable: Variable, fake: torch.Tensor | None) -> None:
-        """Refuse a call that gave its argument other memory (``set_``, assignment to ``data``)."""
+    def _moved(self, variable: Variable, fake: torch.Tensor | None) -> bool:
+        """Whether a call gave its argument other memory (``set_``, assignment to ``data``)."""
         if fake is None or fake.layout is not torch.strided:
-            return
-        if self.storage_number(storage_address(fake)) != variable.proxy.storage:
+            return False
+        return self.storage_number(storage_address(fake)) != variable.proxy.storage
+
+    def _check_storage(self, symbol: Symbol, variable: Variable, fake: torch.Tensor | None) -> None:
+        """Refuse a call that gave its argument other memory, unless that is what it is known for."""
+        if Tag.AS_RECORDED not in symbol.tags and self._moved(variable, fake):
             raise UnsupportedError(
                 f"{symbol.name} gives {variable.proxy.name} other memory",
                 location=user_location(5),
-                advice=("rebind the variable to the other tensor instead",),
+                advice=("rebind the variable to the other tensor instead", "assign to its attribute `data`"),
             )
 
-    def _rename(self, variable: Variable, result: Result) -> TensorProxy:
-        """A new name for a tensor object that a call wrote or whose metadata it changed."""
+    def _rename(self, variable: Variable, result: Result, fake: torch.Tensor | None) -> TensorProxy:
+        """A new name for a tensor object that a call wrote, or whose metadata or memory it changed."""
         self.renamed.append((variable, variable.proxy.name))
+        storage = variable.proxy.storage
+        if fake is not None and self._moved(variable, fake):
+            known = self.storage_number(storage_address(fake))
+            storage = self.new_storage(fake) if known is None else known
         variable.proxy = replace(
             variable.proxy,
             name=self.names.intermediate(),
             shape=result.shape,
             stride=result.stride,
             offset=result.offset,
+            dtype=result.dtype,
+            storage=storage,
             requires_grad=result.requires_grad,
         )
         variable.key = metadata_key(variable.proxy)

@@ -8,17 +8,27 @@ from types import MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch.utils._mode_utils import no_dispatch
 
-from thunder_core.acquire import values
+from thunder_core.acquire import subclasses, values
 from thunder_core.acquire.base_reads import BASE, read_base
 from thunder_core.acquire.gradient_reads import GRAD, read_gradient
+from thunder_core.acquire.graph_nodes import GRAD_FN, read_node
+from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import TracedTensor, describe
-from thunder_core.acquire.user_frames import user_location
+from thunder_core.acquire.user_frames import asked_by_debugger, user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.observer import Observer
+from thunder_core.pytorch_internals import (
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+    is_functorch_wrapped_tensor,
+    is_torch_function_enabled,
+    no_dispatch,
+    peek_interpreter_stack,
+    set_grad_enabled,
+    temporarily_clear_interpreter_stack,
+)
 from thunder_core.symbols.metadata import value_readers
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.symbols.registry import registry
@@ -27,7 +37,6 @@ if TYPE_CHECKING:
     from thunder_core.acquire.variable import Variable
 
 Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
-_peek_functorch = torch._C._functorch.peek_interpreter_stack
 
 # Questions that the proxy answers without its fake; asked thousands of times in a large model.
 _FAST: dict[Any, Callable[[Variable], Any]] = {
@@ -46,12 +55,20 @@ _FAST: dict[Any, Callable[[Variable], Any]] = {
 }
 _SIZE = Tensor.size
 # Where the memory is: not a value that could be computed, and nothing that a trace could hold.
-_MEMORY = frozenset({Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.is_set_to, Tensor.__reduce_ex__})
+_MEMORY = frozenset(
+    {
+        *(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.is_set_to, Tensor.__reduce_ex__),
+        getattr(Tensor, "const_data_ptr", Tensor.data_ptr),  # since PyTorch 2.13
+    }
+)
+# Python functions on the elements in memory, below the dispatcher: fakes would crash.
+_ON_ELEMENTS = frozenset({Tensor.apply_, Tensor.map_, Tensor.map2_})
 # They tell of an object that existed before the program, beside what fakes know.
 _READS_OBJECT = _MEMORY | {GRAD}
 # Their result is a bool that a program may return; only using it needs its value.
 _DEFERRED = frozenset({torch.equal, Tensor.equal, torch.allclose, Tensor.allclose})
 _value_reads = value_readers() - _MEMORY
+_TEXT = frozenset({Tensor.__repr__, Tensor.__format__})
 # They make tensors of Python data, below the level where batching rules and the fake mode would see it.
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 
@@ -81,6 +98,11 @@ class AcquisitionMode(RecordingMode):
             if func is _SIZE and not kwargs:
                 shape = args[0].variable.proxy.shape
                 return shape[args[1]] if len(args) > 1 else _size(args[0].variable)
+        if types and is_torch_function_enabled():  # some methods name the class though it is disabled
+            kinds = tuple([kind for kind in types if kind is not TracedTensor and subclasses.is_handed_calls(kind)])
+            if kinds:
+                with self:
+                    return subclasses.dispatch(func, kinds, args, kwargs or {})
         self._observer.pause()
         try:
             return self._call(func, args, kwargs or {})
@@ -88,21 +110,23 @@ class AcquisitionMode(RecordingMode):
             self._observer.resume()
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        metadata = registry.is_metadata(func)
+        metadata = registry.is_metadata(func) or (func is Tensor.type and len(args) == 1 and not kwargs)
         if metadata or func in _READS_OBJECT:
-            self._observer.asked(func, [arg for arg in args if type(arg) is not TracedTensor and not _wrapped(arg)])
+            self._observer.asked(func, [arg for arg in args if not isinstance(arg, TracedTensor) and not _wrapped(arg)])
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
-        if _peek_functorch() is not None or any(_wrapped(arg) for arg in (*args, *first)):
+        if peek_interpreter_stack() is not None or any(_wrapped(arg) for arg in (*args, *first)):
+            if func in _TEXT:
+                raise UnsupportedError(
+                    "a function under a transformation of torch.func shows the values of a tensor",
+                    location=user_location(3),
+                    advice=("return the tensor from the transformation and print it there",),
+                )
             if func in _FROM_DATA:
                 with temporarily_clear_interpreter_stack():
                     return self.recorder.call(func, args, kwargs)
-            with torch._C.DisableTorchFunctionSubclass(), _versions(func):
+            with DisableTorchFunctionSubclass(), _versions(func):
                 return func(*args, **kwargs)  # batching rules turn it into ATen calls, recorded as they come out
-        if (
-            func is Tensor.__repr__
-            and type(args[0]) is TracedTensor
-            and not self.recorder.is_constant(args[0].variable)
-        ):
+        if func is Tensor.__repr__ and isinstance(args[0], TracedTensor) and asked_by_debugger():
             return describe(args[0])
         if func in _MEMORY:
             known = any(isinstance(arg, torch.Tensor) and _known(self.recorder, arg) for arg in args)
@@ -115,8 +139,17 @@ class AcquisitionMode(RecordingMode):
                 location=user_location(3),
                 advice=("do this outside of the compiled function",),
             )
+        if str(getattr(func, "__module__", "")).startswith("torch.distributed"):
+            with DisableTorchFunctionSubclass():  # the operators that it calls are recorded as they come out
+                return func(*args, **kwargs)
+        if func in _ON_ELEMENTS:
+            raise UnsupportedError(
+                f"Tensor.{func.__name__} calls a Python function for each element",
+                location=user_location(3),
+                advice=("compute with torch functions on the whole tensor", "do this outside of the compiled function"),
+            )
         if metadata:
-            return self._metadata(func, args, kwargs)
+            return read_node(self.recorder, *args) if func == GRAD_FN else self._metadata(func, args, kwargs)
         if func in _DEFERRED:
             return values.defer(self.recorder, func, args, kwargs)
         if func in _value_reads:
@@ -156,16 +189,16 @@ def _versions(func: Any) -> Iterator[None]:
 
 
 def _known(recorder: Recorder, tensor: torch.Tensor) -> bool:
-    return type(tensor) is TracedTensor or recorder.inputs.find(tensor) is not None
+    return isinstance(tensor, TracedTensor) or recorder.inputs.find(tensor) is not None
 
 
 def _wrapped(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value)
+    return isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value)
 
 
 def _deepcopy(recorder: Recorder, tensor: torch.Tensor, memo: dict[int, Any]) -> Any:
-    if type(tensor) is not TracedTensor and recorder.inputs.find(tensor) is None:
-        with torch._C.DisableTorchFunction():
+    if not isinstance(tensor, TracedTensor) and recorder.inputs.find(tensor) is None:
+        with DisableTorchFunction():
             return tensor.__deepcopy__(memo)
     copied = recorder.call(torch.clone, (recorder.call(torch.Tensor.detach, (tensor,), {}),), {})
     memo[id(tensor)] = copied
@@ -173,12 +206,14 @@ def _deepcopy(recorder: Recorder, tensor: torch.Tensor, memo: dict[int, Any]) ->
 
 
 def _set_grad_enabled(recorder: Recorder, enabled: bool) -> None:
-    torch._C._set_grad_enabled(enabled)  # each line remembers the modes that it ran under
+    set_grad_enabled(enabled)  # each line remembers the modes that it ran under
 
 
 _INTERCEPTS: dict[Any, Callable[..., Any]] = {
     Tensor.__deepcopy__: _deepcopy,
     GRAD: read_gradient,
     BASE: read_base,
-    torch._C._set_grad_enabled: _set_grad_enabled,
+    Tensor.register_hook: register_hook(Tensor.register_hook),
+    Tensor.register_post_accumulate_grad_hook: register_hook(Tensor.register_post_accumulate_grad_hook),
+    set_grad_enabled: _set_grad_enabled,
 }

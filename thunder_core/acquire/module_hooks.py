@@ -16,6 +16,7 @@ from thunder_core.ir.context import current_context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Symbol
+from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.gradient_hooks import MODULE_CALL, MODULE_INPUTS, MODULE_OUTPUTS, ModuleCall
 
 
@@ -75,7 +76,7 @@ class RecordedModuleCall:
         if self.call is None or not _differentiable(values) or not torch.is_grad_enabled():
             return values
         given = _apart(values)
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             found = self.recorder.call_symbol(symbol, (self.call, given), {})
         line = self.recorder.lines[-1]
         self.recorder.lines[-1] = replace(line, location=user_location(3))
@@ -94,6 +95,11 @@ def _apart(values: tuple[Any, ...]) -> tuple[torch.Tensor | None, ...]:
         again = any(value is other for other in values[:index])
         apart.append((value.view_as(value) if again else value) if isinstance(value, torch.Tensor) else None)
     return tuple(apart)
+
+
+def has_backward_hooks(module: torch.nn.Module) -> bool:
+    """Whether calls of the module run backward hooks, its own or those of all modules."""
+    return any(module._get_backward_hooks()) or any(module._get_backward_pre_hooks())
 
 
 def refuse_non_full_hooks(module: torch.nn.Module, *_: Any) -> NoReturn:

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.pytorch_internals import aten_native_multi_head_attention, aten_transformer_encoder_layer
+
 Autocast = tuple[tuple[str, torch.dtype], ...]
 
 
@@ -47,8 +49,8 @@ def _new(autocast: Autocast, like: torch.Tensor, shape: tuple[int, ...]) -> torc
 
 
 NATIVE_ATTENTION: Final[dict[Any, Callable[..., Any]]] = {
-    torch.ops.aten._native_multi_head_attention.default: _attention,
-    torch.ops.aten._transformer_encoder_layer_fwd.default: _encoder_layer,
+    aten_native_multi_head_attention: _attention,
+    aten_transformer_encoder_layer: _encoder_layer,
 }
 """By operator, a function of what autocast does and of the arguments, with fake tensors.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.acquire.fake import AcquisitionFakeMode, storage_address
 from thunder_core.acquire.line_log import LineLog
 from thunder_core.acquire.native_attention import NATIVE_ATTENTION
 from thunder_core.errors import LoweringError
 from thunder_core.ir.tree import iterate_leaves
+from thunder_core.pytorch_internals import TorchDispatchMode
 
 # Calls that make another object of the same tensor: no line, since traces run without recording gradients.
 _SAME_VALUE = frozenset(
@@ -44,7 +44,7 @@ class OperatorLog(LineLog, TorchDispatchMode):
             return result
         if func is torch.ops.aten.bernoulli_.float and self._draw_mask(*args):
             return result
-        if any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(result)):
+        if observed.external or any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(result)):
             self.record(func, args, kwargs, result, observed)
         return result
 

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.fake import Observed, storage_address
+from thunder_core.acquire.user_frames import calls_program
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.pytorch_internals import view_base
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Outcome:
         results: the tensors.
         written: indices of the tensor arguments whose storage the call wrote.
         random: it drew random numbers.
+        external: it did something that is visible outside of its tensors.
         cacheable: an equal call has the same outcome and needs no fakes.
     """
 
@@ -59,8 +62,10 @@ class Outcome:
     written: tuple[int, ...]
     random: bool
     cacheable: bool
+    external: bool = False
 
 
+@calls_program
 def infer(
     target: Callable[..., Any],
     args: tuple[Any, ...],
@@ -95,7 +100,7 @@ def infer(
         same_as = arguments.get(id(leaf), -1)
         address = storage_address(leaf)
         shared = storages.get(address, -1)
-        if shared >= 0 and fakes[shared].requires_grad and leaf._base is None and not leaf.requires_grad:
+        if shared >= 0 and fakes[shared].requires_grad and view_base(leaf) is None and not leaf.requires_grad:
             cacheable = False  # detached: a fake that is made later would be a view, whose writes autograd looks at
         results.append(
             Result(
@@ -118,4 +123,4 @@ def infer(
     structure = map_leaves(describe, value)
     written = tuple(index for index, fake in enumerate(fakes) if storage_address(fake) in observed.written)
     cacheable = cacheable and not written and bool(results)
-    return Outcome(structure, tuple(results), written, observed.random, cacheable), tensors
+    return Outcome(structure, tuple(results), written, observed.random, cacheable, observed.external), tensors

@@ -14,12 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.data_dependence import is_small
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.pytorch_internals import (
+    DisableTorchFunction,
+    FakeTensor,
+    disable_current_modes,
+    storage_identity,
+    temporarily_clear_interpreter_stack,
+    version_of,
+)
 
 # Results whose shape is that of generic inputs, except on a set of measure zero (rank-deficient matrices).
 _GENERIC = frozenset({torch.linalg.lstsq})
@@ -52,8 +57,8 @@ def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     results: list[Probed] = []
     grad_enabled = torch.is_grad_enabled()  # leaving inference mode, where tensors have no versions, switches it on
     with ExitStack() as stack:
-        stack.enter_context(_disable_current_modes())
-        stack.enter_context(torch._C.DisableTorchFunction())
+        stack.enter_context(disable_current_modes())
+        stack.enter_context(DisableTorchFunction())
         stack.enter_context(temporarily_clear_interpreter_stack())
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(grad_enabled))
@@ -80,7 +85,7 @@ def _attempt(
 
     given = map_leaves(real, args), map_leaves(real, kwargs)
     tensors = [leaf for leaf in iterate_leaves(given) if isinstance(leaf, torch.Tensor)]
-    versions = [tensor._version for tensor in tensors]
+    versions = [version_of(tensor) for tensor in tensors]
     try:
         result = target(*given[0], **given[1])
     except (RuntimeError, ValueError, IndexError):
@@ -91,10 +96,10 @@ def _attempt(
         return None
     if any(leaf is tensor for leaf in leaves for tensor in tensors):
         return None
-    if versions != [tensor._version for tensor in tensors]:
+    if versions != [version_of(tensor) for tensor in tensors]:
         return None
-    addresses = {tensor.untyped_storage()._cdata for tensor in tensors}
-    views = any(leaf.untyped_storage()._cdata in addresses for leaf in leaves)
+    addresses = {storage_identity(tensor.untyped_storage()) for tensor in tensors}
+    views = any(storage_identity(leaf.untyped_storage()) in addresses for leaf in leaves)
     return Probed(map_leaves(_to_meta, result), tuple([leaf.requires_grad for leaf in leaves]), views)
 
 

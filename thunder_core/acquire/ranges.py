@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.pytorch_internals import disable_current_modes
 
 Tensor: Any = torch.Tensor  # its methods are descriptors, which the stubs do not say
 
@@ -125,7 +125,7 @@ def written_storages(line: BoundSymbol) -> set[int]:
 
 
 def _rounded(numbers: Iterable[float], dtype: torch.dtype) -> list[float]:
-    with _disable_current_modes():
+    with disable_current_modes():
         rounded: list[float] = torch.tensor([float(number) for number in numbers], dtype=dtype).tolist()
         return rounded
 

@@ -11,19 +11,24 @@ from __future__ import annotations
 import copyreg
 import enum
 import types
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from thunder_core.acquire.hook_handles import TracedHandle
 from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_method_of_value
+from thunder_core.acquire.rebuild_iterators import holds_traced_tensor, rebuild_generator, rebuild_reference
 from thunder_core.acquire.recipe_writer import RecipeWriter
+from thunder_core.acquire.subclasses import user_class
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.switches import Values, set_switch
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder
@@ -60,12 +65,14 @@ class Recipe:
         result: expression of the program's result.
         namespace: objects that the statements refer to by name.
         writes: number of writes to Python objects.
+        once: classes of objects in it that no other run can give, as they cannot be copied.
     """
 
     lines: tuple[str, ...]
     result: str
     namespace: dict[str, Any]
     writes: int
+    once: tuple[str, ...] = ()
 
 
 class Rebuilder(RecipeWriter):
@@ -77,9 +84,10 @@ class Rebuilder(RecipeWriter):
         self._observer = observer
         self._outputs = outputs
         self._positions: dict[str, int] = {}
+        self._once: list[str] = []
 
-    def recipe(self, result: Any, writes: Sequence[Write]) -> Recipe:
-        """The recipe for one run of the program."""
+    def recipe(self, result: Any, writes: Sequence[Write], switches: Values) -> Recipe:
+        """The recipe for one run of the program, which leaves these switches of PyTorch's set so."""
         # values and places are looked up before any write happens: a write may replace what another refers to
         for original, final in self._recorder.inputs.reshaped_objects():
             self.lines.append(f"{self._output(original)}.as_strided_({final.shape}, {final.stride}, {final.offset})")
@@ -89,7 +97,9 @@ class Rebuilder(RecipeWriter):
             self.bind(write.place)
         for write, value in zip(writes, values, strict=True):
             self.lines.extend(write.statements(value, self))
-        return Recipe(tuple(self.lines), expression, self.namespace, len(values))
+        for name, value in switches.items():
+            self.lines.append(f"{self.constant(set_switch)}({name!r}, {self.constant(value)})")
+        return Recipe(tuple(self.lines), expression, self.namespace, len(values), tuple(self._once))
 
     def expression(self, value: Any) -> str:
         """Python for a value, after the lines that it needs."""
@@ -99,11 +109,14 @@ class Rebuilder(RecipeWriter):
             return self._tensor(value)
         if isinstance(value, TracedNumber):
             return self._output(value.proxy)
+        if isinstance(value, TracedHandle):
+            return self._output(value.proxy())
         known = self.known(value)
         if known is not None:
             return known
         if isinstance(value, _ATOMS) or type(value) in (float, complex):
             if isinstance(value, type):
+                value = user_class(value)
                 check_class(value, self._observer)
             return self.constant(value)
         source = self._observer.source_of(value)
@@ -112,11 +125,29 @@ class Rebuilder(RecipeWriter):
         return self._fresh(value)
 
     def _tensor(self, tensor: torch.Tensor) -> str:
-        if type(tensor) is TracedTensor:
-            proxy = tensor.variable.proxy
-        else:
-            proxy = self._recorder.inputs.object_proxy(tensor)
-        return self._output(proxy)
+        if isinstance(tensor, TracedTensor):
+            return self._traced(tensor)
+        return self._output(self._recorder.inputs.object_proxy(tensor))
+
+    def _traced(self, tensor: TracedTensor) -> str:
+        """A tensor that the program computes, of the class and with the attributes that it has in the program."""
+        known = self.known(tensor)
+        if known is not None:
+            return known
+        if isinstance(tensor, torch.nn.Parameter):
+            raise UnsupportedError(
+                "the program returns or stores a Parameter that it makes, which would be no leaf of the autograd graph",
+                location=tensor.variable.location,
+                advice=("return the tensor, and make the Parameter outside of the compiled function",),
+            )
+        name, kind = self._output(tensor.variable.proxy), user_class(type(tensor))
+        if kind is not torch.Tensor:
+            name = self.assign(tensor, f"{name}.as_subclass({self.constant(kind)})")
+        attributes = {key: item for key, item in vars(tensor).items() if key != "variable"}
+        if attributes and kind is torch.Tensor:
+            name = self.assign(tensor, name)
+        self.lines.extend([f"{name}.{key} = {self.expression(item)}" for key, item in attributes.items()])
+        return name
 
     def _output(self, proxy: Proxy) -> str:
         position = self._positions.get(proxy.name)
@@ -150,12 +181,25 @@ class Rebuilder(RecipeWriter):
             return self.constant(value)
         return self._reduced(value)
 
+    def _uncopied(self, value: Any, error: TypeError) -> str:
+        """An object that cannot be copied: of use in this run alone."""
+        if isinstance(value, types.GeneratorType):
+            rebuilt = rebuild_generator(self, value)
+            if rebuilt is not None:
+                return rebuilt
+        if type(value) is weakref.ref:
+            return rebuild_reference(self, value)
+        if holds_traced_tensor(value):
+            raise _cannot_be_rebuilt(value, error) from error
+        self._once.append(type(value).__qualname__)
+        return self.constant(value)
+
     def _reduced(self, value: Any) -> str:
         """Any other object, by the protocol that ``copy`` and ``pickle`` use."""
         try:
             reduced = value.__reduce_ex__(4)
         except TypeError as error:
-            raise _cannot_be_rebuilt(value, error) from error
+            return self._uncopied(value, error)
         if isinstance(reduced, str):
             if isinstance(getattr(value, "__wrapped__", None), types.FunctionType) and import_path(value) is None:
                 raise _cannot_be_rebuilt(value, "it has a state of its own")

@@ -33,6 +33,9 @@ class Region:
         recorder.lines = self.lines
         try:
             yield
+        except BaseException:
+            recorder.is_region_cut = True
+            raise
         finally:
             recorder.lines = recorder.outer_lines.pop()
 

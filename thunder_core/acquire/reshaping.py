@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch.utils._mode_utils import no_dispatch
+import torch
 
 from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.fake_tensors import make_alias
@@ -14,6 +14,7 @@ from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.symbol import Symbol
+from thunder_core.pytorch_internals import OpOverload, no_dispatch
 from thunder_core.symbols.operators import torch_call
 
 if TYPE_CHECKING:
@@ -30,10 +31,13 @@ def is_reshaped(result: Result, call: Call) -> bool:
 def reshape(
     recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, outcome: Outcome
 ) -> Any:
-    """``x.t_()`` and ``out=`` of another size: the object stands for another view, or another tensor, from here on."""
+    """``x.t_()`` and ``out=`` of another size: the object stands for another view, or another tensor, from here on.
+
+    NotImplemented for other calls: where they change the memory itself, PyTorch runs the lines as they were recorded.
+    """
     index = outcome.results[0].same_as
     variable, tensor = call.variables[index], call.objects[index]
-    if kwargs.get("out") is tensor and type(tensor) is TracedTensor and not variable.proxy.numel:
+    if kwargs.get("out") is tensor and isinstance(tensor, TracedTensor) and not variable.proxy.numel:
         value = recorder.call_symbol(symbol, args, {name: item for name, item in kwargs.items() if name != "out"})
     elif symbol.functional is not None and len(outcome.results) == 1:
         assert variable.fake is not None
@@ -42,10 +46,12 @@ def reshape(
         value = recorder.call_symbol(symbol.functional, args, kwargs)
         if value.variable.proxy.storage != variable.proxy.storage:
             raise _resized(symbol, variable)
-        if type(tensor) is not TracedTensor:
+        if not isinstance(tensor, TracedTensor):
             recorder.inputs.reshaped[id(tensor)] = variable
-    else:
+    elif isinstance(symbol.target, OpOverload):
         raise _resized(symbol, variable)
+    else:
+        return NotImplemented
     made: Variable = value.variable
     with recorder.mode.observing():
         fake = recorder.fake(made)  # made now: it may be derived from that of ``variable``
@@ -61,9 +67,15 @@ def reshape_escaped(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs
     PyTorch do the same.
 
     Raises:
-        UnsupportedError: the tensor is one of the user's, which recording must leave as it is.
+        UnsupportedError: the tensor is one of the user's, which recording must leave as it is; or gets other memory.
     """
-    if type(args[0]) is not TracedTensor:
+    if func.overloadpacket is torch.ops.aten.set_:
+        raise UnsupportedError(
+            f"{func} gives a tensor other memory",
+            location=user_location(4),
+            advice=("rebind the variable to the other tensor instead", "assign to its attribute `data`"),
+        )
+    if not isinstance(args[0], TracedTensor):
         raise UnsupportedError(
             f"{func} changes the shape or the memory of a tensor that the program did not make",
             location=user_location(4),

@@ -15,6 +15,7 @@ from thunder_core.acquire.naming import Names
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.tree import map_leaves
+from thunder_core.pytorch_internals import storage_identity
 
 
 class Tensors:
@@ -48,13 +49,13 @@ class Tensors:
 
     def variable(self, tensor: torch.Tensor) -> Variable:
         """The variable of a tensor object; a real tensor becomes an input of the trace."""
-        if type(tensor) is TracedTensor:
+        if isinstance(tensor, TracedTensor):
             return tensor.variable
         return self.inputs.lift(tensor)
 
-    def traced(self, variable: Variable) -> TracedTensor:
-        """A new traced tensor for a new variable."""
-        tensor = TracedTensor(variable)
+    def traced(self, variable: Variable, kind: type[TracedTensor] = TracedTensor) -> TracedTensor:
+        """A new traced tensor for a variable; ``kind`` is given for tensors of the user's classes."""
+        tensor = kind(variable)
         self.made.append(weakref.ref(tensor))
         return tensor
 
@@ -73,17 +74,22 @@ class Tensors:
     def bind_storage(self, fake: torch.Tensor, number: int) -> None:
         """Remember the storage number of a fake's storage."""
         storage = fake.untyped_storage()
-        self._storage_numbers[storage._cdata] = number
+        self._storage_numbers[storage_identity(storage)] = number
         self._storages_alive.append(storage)
 
     def fake(self, variable: Variable) -> Any:
         """The fake of a variable, made now if it was not needed before."""
         if variable.fake is None:
-            if variable.base is not None:
-                variable.fake = make_alias(self.fake(variable.base), variable.proxy)
-            else:
-                variable.fake = make_derived(self.mode, variable.proxy)
-                self.bind_storage(variable.fake, variable.proxy.storage)
+            outer, self.busy = self.busy, True  # what makes it is no call of the program
+            try:
+                with self.mode.observing():
+                    if variable.base is not None:
+                        variable.fake = make_alias(self.fake(variable.base), variable.proxy)
+                    else:
+                        variable.fake = make_derived(self.mode, variable.proxy)
+                        self.bind_storage(variable.fake, variable.proxy.storage)
+            finally:
+                self.busy = outer
         return variable.fake
 
     def storage_number(self, address: int) -> int | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from thunder_core.errors import LeakedTensorError
+from thunder_core.pytorch_internals import make_wrapper_subclass
 
 if TYPE_CHECKING:
     from thunder_core.acquire.variable import Variable
@@ -17,28 +18,29 @@ class TracedTensor(torch.Tensor):
 
     ``isinstance``, operators, methods and properties work because the recorder's torch-function mode answers them. Once
     acquisition is over there is no mode, and any use of a traced tensor that escaped raises `LeakedTensorError`.
+
+    Attributes:
+        variable: what is known about it.
+        user_class: the class of the tensor that it stands for; see `subclasses.traced_class`.
     """
 
     variable: Variable
+    user_class: ClassVar[type[torch.Tensor]] = torch.Tensor
 
     @staticmethod
     def __new__(cls, variable: Variable) -> TracedTensor:
         proxy = variable.proxy
         if proxy.layout is not torch.strided:
             # a wrapper cannot have a sparse layout; the mode answers questions about it from the proxy and the fake
-            tensor: TracedTensor = torch.Tensor._make_wrapper_subclass(
-                cls, proxy.shape, dtype=proxy.dtype, device=proxy.device
-            )
+            tensor: TracedTensor = make_wrapper_subclass(cls, proxy.shape, dtype=proxy.dtype, device=proxy.device)
             tensor.variable = variable
             return tensor
-        tensor = torch.Tensor._make_wrapper_subclass(
-            cls, proxy.shape, strides=proxy.stride, dtype=proxy.dtype, device=proxy.device
-        )
+        tensor = make_wrapper_subclass(cls, proxy.shape, strides=proxy.stride, dtype=proxy.dtype, device=proxy.device)
         tensor.variable = variable
         return tensor
 
-    def __init__(self, variable: Variable) -> None:
-        """Nothing is left to do; `__new__` sets the variable."""
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing is left to do: `__new__` sets the variable. Constructors of users' classes call it as they like."""
 
     @classmethod
     def __torch_function__(

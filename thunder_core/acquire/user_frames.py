@@ -4,18 +4,41 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Callable
 from types import CodeType, FrameType
+from typing import Any, TypeVar
 
 import torch
 
 import thunder_core
 from thunder_core.ir.location import SourceLocation
 
-_INTERNAL = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in (torch.__file__, thunder_core.__file__))
+_CORE = os.path.dirname(os.path.abspath(thunder_core.__file__))
+_FRONT = os.path.join(os.path.dirname(_CORE), "thunder")  # installed together with the core
+_INTERNAL = tuple(folder + os.sep for folder in (os.path.dirname(os.path.abspath(torch.__file__)), _CORE, _FRONT))
+# The commands call programs as a user's script does. Lines of programs that have no line of the user's are at theirs,
+# which reports leave out.
+_COMMANDS = os.path.join(_FRONT, "command_line") + os.sep
 # By file: code objects of different files are equal if all but the file is.
 _is_internal: dict[str, bool] = {}
 _locations: dict[tuple[str, CodeType, int], SourceLocation] = {}
 _LIMIT = 100_000  # locations remembered; programs that generate code endlessly must not leak
+
+
+_calling: set[CodeType] = set()
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def calls_program(function: _Function) -> _Function:
+    """Mark a function that calls the user's program, or a part of it: what it raises by itself is an error of that."""
+    _calling.add(function.__code__)
+    return function
+
+
+def is_calling(code: CodeType) -> bool:
+    """Whether the function of this code was marked with `calls_program`."""
+    return code in _calling
 
 
 def is_internal(code: CodeType) -> bool:
@@ -25,8 +48,14 @@ def is_internal(code: CodeType) -> bool:
     if known is None:
         if len(_is_internal) > _LIMIT:
             _is_internal.clear()
-        known = _is_internal[filename] = filename.startswith((*_INTERNAL, "<frozen", "<thunder"))
+        internal = filename.startswith((*_INTERNAL, "<frozen", "<thunder"))
+        known = _is_internal[filename] = internal and not filename.startswith(_COMMANDS)
     return known
+
+
+def is_of_thunder(code: CodeType) -> bool:
+    """Whether a code object is in a file of Thunder's; programs that it generates are in none."""
+    return code.co_filename.startswith((_CORE + os.sep, _FRONT + os.sep))
 
 
 def library_callers(depth: int = 2) -> frozenset[str]:
@@ -39,18 +68,65 @@ def library_callers(depth: int = 2) -> frozenset[str]:
     return frozenset(names)
 
 
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn at the innermost line that is the user's; where PyTorch alone called Thunder, at PyTorch's.
+
+    As `warnings.warn`, but the line does not depend on how many of Thunder's and PyTorch's frames lie between.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    outside: FrameType | None = None
+    while frame is not None and is_internal(frame.f_code):
+        if outside is None and not (is_of_thunder(frame.f_code) or frame.f_code.co_filename.startswith("<")):
+            outside = frame
+        frame = frame.f_back
+    frame = frame or outside or sys._getframe(1)
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        frame.f_globals.get("__name__"),
+        frame.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
 def user_location(depth: int = 2) -> SourceLocation | None:
     """The innermost frame, ``depth`` levels up or more, that is the user's; None if there is none."""
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None and is_internal(frame.f_code):
         frame = frame.f_back
-    if frame is None:
-        return None
-    key = (frame.f_code.co_filename, frame.f_code, frame.f_lineno)
+    return None if frame is None else _location(frame.f_code, frame.f_lineno)
+
+
+def raising_location(error: BaseException) -> SourceLocation | None:
+    """The innermost of the user's lines that an exception passed through; None if there is none."""
+    found, traceback = None, error.__traceback__
+    while traceback is not None:
+        if not is_internal(traceback.tb_frame.f_code):
+            found = _location(traceback.tb_frame.f_code, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
+
+
+def _location(code: CodeType, line: int) -> SourceLocation:
+    key = (code.co_filename, code, line)
     location = _locations.get(key)
     if location is None:
         if len(_locations) > _LIMIT:
             _locations.clear()
-        code = frame.f_code
-        location = _locations[key] = SourceLocation(code.co_filename, frame.f_lineno, code.co_qualname)
+        location = _locations[key] = SourceLocation(code.co_filename, line, code.co_qualname)
     return location
+
+
+# Debuggers show the tensors of a program that they stop in; what they show never reaches the program.
+_DEBUGGERS = frozenset({"pdb", "bdb", "pydevd", "_pydevd_bundle", "debugpy", "ipdb"})
+
+
+def asked_by_debugger() -> bool:
+    """Whether a debugger runs between the user's program and here."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name not in ("_run", "_attempt"):
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in _DEBUGGERS:
+            return True
+        frame = frame.f_back
+    return False

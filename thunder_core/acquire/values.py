@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire import concrete, data_dependence, ranges
 from thunder_core.acquire.arguments import Call, convert
@@ -21,6 +20,7 @@ from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.pytorch_internals import FakeTensor, set_cudnn_enabled
 from thunder_core.symbols.checks import CHECK_METADATA
 from thunder_core.symbols.registry import registry
 
@@ -94,10 +94,10 @@ def find_another_way(
 def _without_cudnn(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Infer a call without the kernels of cuDNN, some of which look at the memory of weights; results look alike."""
     try:
-        torch._C._set_cudnn_enabled(False)
+        set_cudnn_enabled(False)
         return recorder.call_symbol(symbol, args, kwargs)
     finally:
-        torch._C._set_cudnn_enabled(True)
+        set_cudnn_enabled(True)
 
 
 def _as_number(recorder: Recorder, leaf: Any) -> Any:

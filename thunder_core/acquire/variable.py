@@ -8,7 +8,7 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import TensorProxy
 
 if TYPE_CHECKING:
-    from torch._subclasses.fake_tensor import FakeTensor
+    from thunder_core.pytorch_internals import FakeTensor
 
 MetadataKey = tuple[Any, ...]
 

@@ -14,7 +14,9 @@ from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves
 
-_GRADIENTS_OF = Symbol("thunder_core.autodiff.eager_graph.gradients_of", eager_graph.gradients_of)
+_GRADIENTS_OF = Symbol(
+    "thunder_core.autodiff.eager_graph.gradients_of", eager_graph.gradients_of, tags=frozenset({Tag.PARTIAL})
+)
 _RECORD_GRAPH = Symbol("thunder_core.autodiff.eager_graph.record_graph", eager_graph.record_graph)
 
 

@@ -22,6 +22,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.passes.proxies import metadata_of, tensor_inputs_of, tensor_outputs_of
+from thunder_core.pytorch_internals import EnableTorchFunction
 
 SOURCE: Final = "a hand-written rule"
 
@@ -72,7 +73,7 @@ class _Tracing(LineTracing[FunctionLog]):
     @contextmanager
     def _logged(self) -> Iterator[None]:
         """Calls are seen even where torch functions are off: `thunder.grad` differentiates while a call is recorded."""
-        with modes_for_fakes(PLAIN), torch._C._EnableTorchFunction(), self.calls:
+        with modes_for_fakes(PLAIN), EnableTorchFunction(), self.calls:
             yield
 
     def backward(self, results: list[torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -15,6 +15,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.operations import with_copies, with_strides
+from thunder_core.pytorch_internals import get_current_graph_task_keep_graph
 
 End = GradientEdge | torch.Tensor
 
@@ -110,7 +111,7 @@ def gradients_of(
     ]
     gradients: tuple[torch.Tensor | None, ...] = (None,) * len(graph.inputs)
     if pairs:
-        keep: bool = torch._C._autograd._get_current_graph_task_keep_graph()
+        keep: bool = get_current_graph_task_keep_graph()
         outputs, given = zip(*pairs, strict=True)
         inputs: Any = graph.inputs  # PyTorch takes tensors and edges in one sequence, and says so in words alone
         gradients = torch.autograd.grad(outputs, inputs, given, retain_graph=keep, allow_unused=True)

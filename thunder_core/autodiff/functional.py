@@ -6,12 +6,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._functorch.eager_transforms import _slice_argnums, assert_non_empty_tensor_output
-from torch.utils import _pytree as pytree
 
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.autodiff.pullback import Pullback
+from thunder_core.pytorch_internals import (
+    assert_non_empty_tensor_output,
+    peek_interpreter_stack,
+    slice_argnums,
+    tree_flatten,
+    tree_leaves,
+    tree_map,
+    tree_unflatten,
+    treespec_pprint,
+)
 
 Argnums = int | tuple[int, ...]
 
@@ -31,7 +39,7 @@ class Transformation:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         recorder = active_recorder()
-        if recorder is None or recorder.busy or torch._C._functorch.peek_interpreter_stack() is not None:
+        if recorder is None or recorder.busy or peek_interpreter_stack() is not None:
             return self.eager(*args, **kwargs)
         return self.record(recorder, *args, **kwargs)
 
@@ -68,14 +76,14 @@ class Gradient(Transformation):
         return self._result(gradient, *(value if self.has_aux else (value,)))
 
     def record(self, recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
-        operands, structure = pytree.tree_flatten(_slice_argnums(args, self.argnums, as_tuple=False))
+        operands, structure = tree_flatten(slice_argnums(args, self.argnums, as_tuple=False))
         pullback = Pullback(recorder, [_checked(operand) for operand in operands])
-        inner = self._with_aliases(args, pytree.tree_unflatten(pullback.aliases, structure))
+        inner = self._with_aliases(args, tree_unflatten(pullback.aliases, structure))
         output = pullback.run(lambda: self.function(*inner, **kwargs))
         scalar, *aux = self._parts(output)
         found = pullback.gradients([scalar], lambda outputs: [_one(outputs[0])])
-        shown = [pytree.tree_map(pullback.outside, part) for part in (scalar, *aux)]
-        return self._result(pytree.tree_unflatten(found, structure), *shown)
+        shown = [tree_map(pullback.outside, part) for part in (scalar, *aux)]
+        return self._result(tree_unflatten(found, structure), *shown)
 
     def _with_aliases(self, args: tuple[Any, ...], aliases: Any) -> tuple[Any, ...]:
         inner = list(args)
@@ -101,7 +109,7 @@ class Gradient(Transformation):
             )
         if scalar.is_complex():
             raise RuntimeError(f"{where}: expected the function to return a real Tensor, got {scalar.dtype}")
-        for leaf in pytree.tree_leaves(aux):
+        for leaf in tree_leaves(aux):
             if not isinstance(leaf, torch.Tensor):
                 raise RuntimeError(f"{where}: expected tensors in the auxiliary output, got {type(leaf)}")
         return scalar, *aux
@@ -128,18 +136,18 @@ class VectorJacobianProduct(Transformation):
         return outputs, gradients if _are_arguments(primals) else gradients[0]
 
     def record(self, recorder: Recorder, primals: Any, cotangents: Any) -> Any:
-        operands, structure = pytree.tree_flatten(primals)
+        operands, structure = tree_flatten(primals)
         pullback = Pullback(recorder, [_checked(operand) for operand in operands])
-        inner = _as_arguments(pytree.tree_unflatten(pullback.aliases, structure))
+        inner = _as_arguments(tree_unflatten(pullback.aliases, structure))
         output = pullback.run(lambda: self.function(*inner))
         outputs, given = self._pairs(output, cotangents)
         found = pullback.gradients(outputs, lambda _: given)
-        return pytree.tree_map(pullback.outside, output), pytree.tree_unflatten(found, structure)
+        return tree_map(pullback.outside, output), tree_unflatten(found, structure)
 
     def _pairs(self, output: Any, cotangents: Any) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
         """The outputs and their cotangents, one by one."""
-        outputs, structure = pytree.tree_flatten(output)
-        given, other = pytree.tree_flatten(cotangents)
+        outputs, structure = tree_flatten(output)
+        given, other = tree_flatten(cotangents)
         assert_non_empty_tensor_output(outputs, "vjp(f)(primals, cotangents)")
         for leaf in outputs:
             if not isinstance(leaf, torch.Tensor) or not _differentiable(leaf):
@@ -150,7 +158,7 @@ class VectorJacobianProduct(Transformation):
         if structure != other:
             raise RuntimeError(
                 f"{self.__name__}: expected cotangents of the structure of the outputs; the cotangents are "
-                f"{pytree.treespec_pprint(other)}, the outputs are {pytree.treespec_pprint(structure)}"
+                f"{treespec_pprint(other)}, the outputs are {treespec_pprint(structure)}"
             )
         for index, (leaf, cotangent) in enumerate(zip(outputs, given, strict=True)):
             if not isinstance(cotangent, torch.Tensor) or cotangent.shape != leaf.shape:

@@ -15,10 +15,8 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import FromComputation, FromInput, Functionalize, Functionalized
-from thunder_core.passes.transform import Phase, TransformContext
 
 # Python functions of PyTorch's that cut the autograd graph inside. The operators that they consist of do not show
 # where, so these are no substitute for the function if it is differentiated again.
@@ -33,7 +31,6 @@ class Plan:
         joint: the function's lines, then those of the gradients.
         epilogue: writes to tensors from outside of the function, after all that; None when there are none.
         sources: for each output of the function's trace, by name, the name of its value.
-        merged: names of values that are gone, since an equal value was computed before, and the names of these.
         cotangents: inputs of the joint trace, with the positions of the outputs of which each is the summed gradient.
         gradients: by name of an input its gradient's name; inputs without a gradient are absent.
         constant: names of values that the function computed while gradients were not recorded.
@@ -43,7 +40,6 @@ class Plan:
     joint: Joint
     epilogue: Trace | None
     sources: dict[str, str]
-    merged: dict[str, str]
     cotangents: tuple[tuple[TensorProxy, tuple[int, ...]], ...]
     gradients: dict[str, str]
     constant: frozenset[str]
@@ -70,13 +66,11 @@ class Plan:
             computation = computation.with_symbols(map(_uncut, computation.symbols), computation.provenance)
         kept = tuple({proxy.name: proxy for proxy in (*functional.computation.output, *distinct)}.values())
         joint = _simplified(_differentiated(computation), kept)
-        final: tuple[Proxy, ...] = joint.outputs
         positions = [tuple(i for i, value in enumerate(values) if value.name == own.name) for own in distinct]
         return cls(
             joint,
             functional.epilogue,
             {name: proxy.name for name, proxy in sources.items()},
-            {old.name: new.name for old, new in zip(kept, final, strict=True) if old.name != new.name},
             tuple([(p, positions[index]) for p, index in zip(joint.cotangents, joint.cotangent_of, strict=True)]),
             {
                 proxy.name: gradient.name
@@ -130,9 +124,8 @@ def _uncut(line: BoundSymbol) -> BoundSymbol:
 
 
 def _simplified(joint: Joint, kept: tuple[Proxy, ...]) -> Joint:
-    """Without dead lines, and with equal calls merged; ``kept`` becomes what the program computes."""
-    joint = joint.with_trace(DeadCode().run(replace(joint.trace, output=(kept, joint.gradients))))
-    return joint.with_trace(CommonSubexpression().run(joint.trace, TransformContext(Phase.JOINT)))
+    """Without dead lines; ``kept`` becomes what the program computes."""
+    return joint.with_trace(DeadCode().run(replace(joint.trace, output=(kept, joint.gradients))))
 
 
 def _constant(computation: Trace) -> frozenset[str]:

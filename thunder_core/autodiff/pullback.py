@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.fake_tensors import make_alias
 from thunder_core.acquire.recorder import Recorder
@@ -27,6 +26,7 @@ from thunder_core.autodiff.surroundings import Surroundings, sum_of_cotangents
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 
 Cotangents = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
@@ -73,7 +73,7 @@ class Pullback:
         """Run code of the compiler's own: nothing is recorded."""
         outer, self.recorder.busy = self.recorder.busy, True
         try:
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 yield
         finally:
             self.recorder.busy = outer
@@ -99,7 +99,7 @@ class Pullback:
         """
         trace = function_trace(self.recorder, self.region, self._inputs, outputs)
         names = [self.recorder.variable(output).proxy.name for output in outputs]
-        with self._apart(), _disable_current_modes():
+        with self._apart(), disable_current_modes():
             plan = Plan.of(trace, names, again=self._differentiated_again(trace))
         operands = dict(zip([proxy.name for proxy in self._inputs], self.operands, strict=True))
         around = Surroundings(self.recorder, operands, self.location)
@@ -111,7 +111,6 @@ class Pullback:
         outside = {proxy.name for proxy in trace.inputs[len(self.operands) :]}
         forward = [line for line in lines[:first] if not registers_inside(line, outside)]
         replay.lines(forward, joint.trace.context, plan.constant)
-        replay.values.update({old: replay.values[new] for old, new in plan.merged.items()})
         with replay.at(self.location):
             given = cotangents([self.outside(output) for output in outputs])
             for proxy, positions in plan.cotangents:
@@ -127,7 +126,7 @@ class Pullback:
 
     def outside(self, leaf: Any) -> Any:
         """What stands, in the program, for a tensor of the function; anything else is itself."""
-        if type(leaf) is not TracedTensor:
+        if not isinstance(leaf, TracedTensor):
             return leaf
         if id(leaf) in self._left:
             return self._left[id(leaf)][1]

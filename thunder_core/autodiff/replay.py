@@ -22,6 +22,7 @@ from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.proxies import tensor_outputs_of
+from thunder_core.pytorch_internals import DisableTorchFunction
 
 _STATE_OF_GENERATORS = frozenset({MANUAL_SEED, GET_RNG_STATE, SET_RNG_STATE})
 
@@ -70,7 +71,7 @@ class Replay:
 
     def call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Record one call of a torch function on the user's objects."""
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             return self.recorder.call(function, args, kwargs)
 
     @contextmanager
@@ -101,7 +102,7 @@ class Replay:
             )
         args, kwargs = map_leaves(self._value, line.args), map_leaves(self._value, line.kwargs)
         first = len(self.recorder.lines)
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             result = self.recorder.call_symbol(line.symbol, args, kwargs)
         self.define(line, result)
         self._rename(line, first)
@@ -137,7 +138,7 @@ class Replay:
         renamed: dict[str, str] = {}
         for proxy in tensor_outputs_of(line):
             name, tensor = self.names.get(proxy.name), self.values[proxy.name]
-            if name is None or type(tensor) is not TracedTensor or tensor.variable.proxy.name not in made:
+            if name is None or not isinstance(tensor, TracedTensor) or tensor.variable.proxy.name not in made:
                 continue
             variable = tensor.variable
             variable.location = line.location

@@ -12,6 +12,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
+from thunder_core.pytorch_internals import OpOverload, VariableFunctions
 
 
 class Work(enum.IntEnum):
@@ -43,7 +44,7 @@ _FUNCTIONS: Final = {
     torch.softmax: Work.PASS,
 }
 _MOVING_OPERATORS: Final = frozenset(
-    getattr(torch.ops.aten, name)
+    getattr(torch.ops.aten, name, None)
     for name in (
         "_to_copy", "_unsafe_view", "as_strided_scatter", "cat", "constant_pad_nd", "copy", "diagonal_scatter",
         "empty_like", "flip", "full_like", "lift_fresh_copy", "one_hot", "ones_like", "repeat", "roll",
@@ -51,7 +52,7 @@ _MOVING_OPERATORS: Final = frozenset(
     )
 )  # fmt: skip
 _PASSING_OPERATORS: Final = frozenset(
-    getattr(torch.ops.aten, name)
+    getattr(torch.ops.aten, name, None)
     for name in (
         "_fused_rms_norm", "_log_softmax", "_native_batch_norm_legit", "_safe_softmax", "_softmax", "native_batch_norm",
         "nll_loss_forward",
@@ -97,19 +98,19 @@ def _work_of_symbol(symbol: Symbol) -> Work:
     return Work.CONTRACTION if operator is None else _work_of_operator(operator)
 
 
-def _operator(target: Any) -> torch._ops.OpOverload | None:
+def _operator(target: Any) -> OpOverload | None:
     """The ATen operator that a torch function was generated from, or one of its overloads, which have equal tags."""
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         return target
     name = getattr(target, "__name__", "")
-    if getattr(torch._C._VariableFunctions, name, None) is not target or not hasattr(torch.ops.aten, name):
+    if getattr(VariableFunctions, name, None) is not target or not hasattr(torch.ops.aten, name):
         return None
     packet = getattr(torch.ops.aten, name)
-    overload: torch._ops.OpOverload = getattr(packet, packet.overloads()[0])
+    overload: OpOverload = getattr(packet, packet.overloads()[0])
     return overload
 
 
-def _work_of_operator(operator: torch._ops.OpOverload) -> Work:
+def _work_of_operator(operator: OpOverload) -> Work:
     packet, tags = operator.overloadpacket, operator.tags
     if torch.Tag.pointwise in tags or packet in _MOVING_OPERATORS:
         return Work.ELEMENTWISE

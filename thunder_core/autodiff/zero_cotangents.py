@@ -23,9 +23,9 @@ class ZeroCotangents(TracePass):
     """Specialises a backward program.
 
     A backward program is linear in its cotangents. So a line all of whose cotangent-dependent arguments are zero gives
-    zero and goes away; a sum with a zero is its other argument; hooks see None; elsewhere a zero is made where a line
-    needs one. Sums are recognised as what backward programs add cotangents with. Hooks are called on the way to
-    gradients that somebody asks for, and executors' backward is asked for those alone.
+    zero and goes away; a sum with a zero is its other argument; hooks and functions of the user's see None; elsewhere a
+    zero is made where a line needs one. Sums are recognised as what backward programs add cotangents with. Hooks are
+    called on the way to gradients that somebody asks for, and executors' backward is asked for those alone.
 
     Attributes:
         cotangents: names of all cotangents.
@@ -87,6 +87,8 @@ class _Walk:
             self._replaced[outputs[0].name] = self.value(kept)
         elif Tag.HOOK in bound.symbol.tags:
             self._hooks(bound)
+        elif Tag.PARTIAL in bound.symbol.tags:
+            self.lines.append(bound.map_arguments(lambda leaf: self._present(self.value(leaf))))
         else:
             self._make(zeros, bound)
             self.lines.append(bound.map_arguments(self.value))

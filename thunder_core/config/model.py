@@ -130,10 +130,14 @@ class ThunderConfig(BaseModel):
         default="cheap", description="What training computes again in backward instead of saving it."
     )
     recompile_warning: Count = Field(
-        default=8, description="Number of compilations of one program after which each further one warns."
+        default=8,
+        description="Number of compilations of one program after which one warning says what changes between "
+        "its calls.",
     )
     recompile_limit: Count = Field(
-        default=64, description="Number of cached entries after which eager PyTorch runs the program instead."
+        default=64,
+        description="Number of cached entries of one program; beyond it eager PyTorch runs the calls that fit none of "
+        "them.",
     )
 
     def __init__(self, **values: Any) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from thunder_core.config.lookup import import_object
+from thunder_core.config.operation_patterns import pattern_problems
 from thunder_core.config.parts import Part, Parts
+from thunder_core.config.problems import Problem, Trail, in_order
 from thunder_core.config.settings import Settings
 from thunder_core.errors import PluginError, ThunderError, is_strict
 from thunder_core.executors.configured import ConfiguredExecutor
@@ -31,13 +34,50 @@ def settings_from(parts: Parts) -> Settings:
         TransformError: the transforms contradict each other.
     """
     left_out: list[tuple[str, str]] = []
-    executors = [_configured(part, made) for part in parts.executors if (made := _object(part, left_out)) is not None]
+    executors = [made for part in parts.executors if (made := _executor(part, left_out)) is not None]
     enabled = [part for part in parts.transforms if part.options is None or part.options.enabled]
     transforms = [made for part in enabled if (made := _object(part, left_out)) is not None]
     assert parts.front_end is not None, "a front end that is not there is a problem"
     return Settings(
         parts.config, tuple(executors), ordered(transforms), import_object(parts.front_end), tuple(left_out)
     )
+
+
+def problems_of(parts: Parts) -> list[Problem]:
+    """What `settings_from` would raise for parts without problems, all of it, and what has no effect, with places."""
+    found: list[Problem] = []
+
+    def tried(trail: Trail, make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except ThunderError as error:
+            found.append(parts.merged.problem(trail, error.problem, error.advice))
+            return None
+
+    for part in parts.executors:
+        tried(part.trail, lambda part=part: found.extend(_without_effect(parts, part)))  # type: ignore[misc]
+    enabled = [part for part in parts.transforms if part.options is None or part.options.enabled]
+    transforms = [tried(part.trail, lambda part=part: _object(part, [])) for part in enabled]  # type: ignore[misc]
+    tried(("transforms",), lambda: ordered([transform for transform in transforms if transform is not None]))
+    front_end = parts.front_end
+    if front_end is not None:
+        tried(("front_end",), lambda: import_object(front_end))
+    return found
+
+
+def without_effect(parts: Parts) -> list[Problem]:
+    """What a configuration that can be used says in vain: patterns that match no operation."""
+    with_patterns = [part for part in parts.executors if part.entry.given is not None or _has_patterns(part)]
+    return in_order(problem for part in with_patterns for problem in _without_effect(parts, part))
+
+
+def _has_patterns(part: Part) -> bool:
+    return isinstance(part.options, ExecutorOptions) and bool(part.options.include or part.options.exclude)
+
+
+def _without_effect(parts: Parts, part: Part) -> list[Problem]:
+    executor = _executor(part, [])
+    return [] if executor is None else list(pattern_problems(parts.merged, part, executor))
 
 
 def _object(part: Part, left_out: list[tuple[str, str]]) -> Any:
@@ -86,8 +126,12 @@ def _not_made(what: str, load: str, error: BaseException) -> PluginError:
     return PluginError(f"{what} could not be made: {failure(error, load)}", advice=advice)
 
 
-def _configured(part: Part, executor: Executor) -> Executor:
+def _executor(part: Part, left_out: list[tuple[str, str]]) -> Executor | None:
+    """The executor, with its patterns and its rule for declines; None, and a note, if it is left out."""
+    executor: Executor | None = _object(part, left_out)
     options = part.options
+    if executor is None:
+        return None
     if not isinstance(options, ExecutorOptions) or not (
         options.include or options.exclude or options.on_decline != "next"
     ):

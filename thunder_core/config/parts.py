@@ -32,12 +32,14 @@ class Part:
         entry: with all its options, those that were not given as well.
         offered, options: where it is, and its options; None for what was made in Python, and what is left out.
         left_out: why it is left out, although it was asked for; else empty.
+        trail: its place in the configuration; empty for what runs by default.
     """
 
     entry: Entry
     offered: Offered[ExecutorSpec] | Offered[TransformSpec] | None = None
     options: Any = None
     left_out: str = ""
+    trail: Trail = ()
 
     @property
     def name(self) -> str:
@@ -52,6 +54,7 @@ class Parts:
     Attributes:
         config: complete: with all options of all its parts.
         front_end: None where there is none of that name.
+        merged: the configuration as it was read, which knows the lines of places.
         problems: what is wrong with the configuration, also with its documents.
     """
 
@@ -59,6 +62,7 @@ class Parts:
     executors: tuple[Part, ...]
     transforms: tuple[Part, ...]
     front_end: Offered[FrontEndSpec] | None
+    merged: Merged
     problems: tuple[Problem, ...]
 
 
@@ -78,7 +82,7 @@ def parts_of(merged: Merged) -> Parts:
         complete["executors"] = tuple([part.entry for part in executors])
     complete["transforms"] = tuple([part.entry for part in transforms])
     front_end = finder.front_end()
-    return Parts(parse(complete), tuple(executors), tuple(transforms), front_end, tuple(finder.problems))
+    return Parts(parse(complete), tuple(executors), tuple(transforms), front_end, merged, tuple(finder.problems))
 
 
 def _with_defaults(transforms: list[Part]) -> list[Part]:
@@ -114,7 +118,9 @@ class _Finder:
         """The parts that a list asks for; those with a problem are not among them."""
         seen: dict[str, str] = {}
         for index, entry in enumerate(getattr(self.merged.config, name) or ()):
-            part = Part(entry) if entry.given is not None else self._named(entry, kind, (name, index))
+            part = (
+                Part(entry, trail=(name, index)) if entry.given is not None else self._named(entry, kind, (name, index))
+            )
             if part is None:
                 continue
             first = seen.setdefault(part.name, entry.name)
@@ -127,12 +133,22 @@ class _Finder:
         try:
             offered = find(kind, entry.name)
         except PluginError as error:
+            without_library = host().without_library(kind, entry.name)
+            if without_library is not None and self._options(entry, without_library, trail) is None:
+                if entry.options.get("optional") is not True:
+                    self.problem(trail, error.problem, error.advice)
+                return None
             if entry.options.get("optional") is True and not (is_strict() and defects(host().records)):
-                return Part(entry, left_out=error.problem)
+                return Part(entry, left_out=error.problem, trail=trail)
             self.problem(trail, error.problem, error.advice)
             return None
+        options = self._options(entry, offered, trail)
+        return None if options is None else Part(_complete(entry, options), offered, options, trail=trail)
+
+    def _options(self, entry: Entry, offered: Offered[Any], trail: Trail) -> Any:
+        """The options as the specification has them; None, with problems, if they are not accepted."""
         try:
-            options = offered.spec.options.model_validate_json(entry.text, strict=True)
+            return offered.spec.options.model_validate_json(entry.text, strict=True)
         except ValidationError as invalid:
             start: Trail = (*trail, entry.name)
             for inner, text in sentences(invalid, offered.spec.options, entry.options):
@@ -142,4 +158,3 @@ class _Finder:
             why = failure(error, offered.spec.options.__module__)
             self.problem(trail, f"the {offered.plugin.title} could not check these options: {why}")
             return None
-        return Part(_complete(entry, options), offered, options)

@@ -12,16 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from thunder_core.acquire.user_frames import warn_user
+from thunder_core.config import torch_compile
 from thunder_core.config.document import Document
 from thunder_core.config.layers import Layer, default_layers, layer_of, layer_of_config, layers_of
 from thunder_core.config.merge import merge
 from thunder_core.config.model import ThunderConfig
-from thunder_core.config.objects import settings_from
+from thunder_core.config.objects import problems_of, settings_from, without_effect
 from thunder_core.config.parts import Parts, parts_of
 from thunder_core.config.problems import Problem, in_order, refuse
 from thunder_core.config.settings import Settings
 from thunder_core.config.sources import document_of
-from thunder_core.errors import ConfigError
+from thunder_core.errors import ConfigError, ConfigWarning, ThunderError
 from thunder_core.plugins.nearest import suggestion
 
 VARIABLE: Final = "THUNDER_CONFIG"
@@ -46,8 +48,15 @@ def settings_of(
         ConfigError: something is not accepted. The message has a line for each problem.
         PluginError: something cannot be imported or made.
         TransformError: transforms contradict each other.
+
+    Warns:
+        ConfigWarning: a pattern of an executor matches no operation.
     """
-    return settings_from(_parts(config, executors, transforms, options))
+    parts = _parts(config, executors, transforms, options)
+    settings = settings_from(parts)
+    for problem in without_effect(parts):
+        warn_user("\n".join([str(problem), *(f"  {item}" for item in problem.advice)]), ConfigWarning)
+    return settings
 
 
 def resolve_config(
@@ -73,13 +82,15 @@ def read_config(path: str | os.PathLike[str]) -> ThunderConfig:
 
 
 def check_config(config: Any) -> list[Problem]:
-    """Everything that is wrong with a configuration, without importing what is behind the names in it.
+    """Everything that is wrong with a configuration. `thunder.jit` accepts it exactly if there is nothing, but for
+    patterns that match no operation: it warns about these.
 
-    Plugins that it names are loaded, so that their options are checked as well.
+    Plugins that it names are loaded and its executors and transforms made, so that what fails then is found as well.
     """
     try:
-        return in_order(_found([*default_layers(), *layers_of(config)]).problems)
-    except ConfigError as error:  # it is not there at all
+        parts = _found([*default_layers(), *layers_of(config)])
+        return in_order(parts.problems or problems_of(parts))
+    except ThunderError as error:  # it is not there at all, or the environment is not valid
         return [Problem(None, None, "", error.problem, error.advice)]
 
 
@@ -125,8 +136,12 @@ def _arguments(values: Mapping[str, Any]) -> Layer:
     known = [name for name in ThunderConfig.model_fields if name != "extends"]
     unknown = [name for name in values if name not in known]
     layer = layer_of(Document({name: value for name, value in values.items() if name in known}))
-    advice = (f"one of {', '.join(known)}",)
+    options = f"one of {', '.join(known)}"
     problems = [
-        Problem(None, None, name, f"unknown option{suggestion(name, [*known, 'config'])}", advice) for name in unknown
-    ]
+        Problem(
+            None, None, name, f"unknown option{suggestion(name, [*known, 'config'])}",
+            (torch_compile.advice_for(name, values[name]) or options,),
+        )
+        for name in unknown
+    ]  # fmt: skip
     return replace(layer, problems=(*problems, *layer.problems))

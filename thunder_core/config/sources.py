@@ -41,25 +41,30 @@ def document_of(config: Any, folder: Path | Traversable = Path()) -> Document:
         raise ConfigError(f"a configuration is a path, the name of a preset, or a mapping, not {describe(config)}")
     if config.endswith(SUFFIXES) or "/" in config or os.sep in config:
         return _from_file(config, folder)
-    return _from_preset(config)
+    return _from_preset(config, folder)
 
 
-def _from_preset(name: str) -> Document:
+def _from_preset(name: str, folder: Path | Traversable) -> Document:
     try:
         offered = find(Preset, name)
     except PluginError as error:
         advice = ("a file is given by its path, which ends with .yaml, .yml or .json",)
+        if isinstance(folder, Path) and os.path.isfile(os.path.join(folder, name)):
+            raise ConfigError(
+                f"there is no preset {name!r}; a file without the ending .yaml, .yml or .json is given with a folder: "
+                f"'./{name}'"
+            ) from error
         raise ConfigError(error.problem, advice=error.advice + advice) from error
     package, file = offered.spec.package, offered.spec.file
     try:
-        folder = importlib.resources.files(package)
+        resources = importlib.resources.files(package)
     except FAILURES as error:
         why = f"{package} cannot be imported: {failure(error, package)}"
         raise ConfigError(
             f"the preset {name!r} of the {offered.plugin.title} cannot be read: {why}",
             advice=(f"pip install --force-reinstall {offered.plugin.distribution}",),
         ) from error
-    return _read(folder / file, f"{package}/{file}", folder)
+    return _read(resources / file, f"{package}/{file}", resources)
 
 
 def _from_file(path: str, folder: Path | Traversable) -> Document:

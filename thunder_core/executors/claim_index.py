@@ -10,6 +10,7 @@ import torch
 from thunder_core.errors import ExecutorError
 from thunder_core.executors.claim import Claim
 from thunder_core.ir.symbol import CallStyle, Symbol
+from thunder_core.pytorch_internals import OpOverloadPacket
 from thunder_core.symbols.registry import registry
 
 
@@ -29,7 +30,7 @@ def index_claims(executor: str, claims: Iterable[Claim]) -> dict[Symbol, tuple[C
 def _symbols(executor: str, given: Callable[..., Any] | str) -> list[Symbol]:
     if isinstance(given, str):
         return [_named(executor, given)]
-    if isinstance(given, torch._ops.OpOverloadPacket):
+    if isinstance(given, OpOverloadPacket):
         overloads = [getattr(given, name) for name in given.overloads()]
         return [registry.symbol_of(function) for function in (given, *overloads)]
     if not callable(given):

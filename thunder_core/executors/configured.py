@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Literal
 
+from thunder_core.acquire.user_frames import warn_user
 from thunder_core.errors import ExecutorError, ExecutorWarning
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.executors.executor import Executor, FusionExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol
+from thunder_core.symbols.operation_names import matches, names_of
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,9 @@ class ConfiguredExecutor(Executor):
     """`executor`, asked only for symbols that the patterns let through.
 
     Attributes:
-        include, exclude: patterns of symbol names with ``*`` and ``?``, like ``"*softmax*"`` or
-            ``"torch.nn.functional.*"``. An empty ``include`` includes everything.
+        include, exclude: patterns of names of operations with ``*`` and ``?``, like ``"*softmax*"`` or
+            ``"torch.nn.functional.*"``. They match any name of an operation, see
+            `thunder_core.symbols.operation_names`. An empty ``include`` includes everything.
         on_decline: what to do when the executor runs the operation, but not this call of it: ask the ``"next"`` one,
             do so after a warning (``"warn"``), or raise ("error").
     """
@@ -50,9 +51,13 @@ class ConfiguredExecutor(Executor):
 
     @property
     def composites(self) -> frozenset[Symbol]:  # type: ignore[override]
-        """The executor's, as far as the configuration lets them through."""
-        own = self.executor.composites
-        return frozenset([symbol for symbol in own if _exclusion(symbol.name, self.include, self.exclude) is None])
+        """The executor's, also those that the configuration excludes: explain then says where, and by which pattern."""
+        return self.executor.composites
+
+    @property
+    def claimed_symbols(self) -> frozenset[Symbol] | None:  # type: ignore[override]
+        """The executor's."""
+        return self.executor.claimed_symbols
 
     @property
     def fusion(self) -> FusionExecutor | None:
@@ -61,8 +66,11 @@ class ConfiguredExecutor(Executor):
 
     def claim(self, bound: BoundSymbol) -> Decision:
         """The executor's answer; what the configuration excludes is declined."""
-        excluded = _exclusion(bound.symbol.name, self.include, self.exclude)
-        return self.executor.claim(bound) if excluded is None else Declined(self.name, excluded, implements=False)
+        excluded = self._exclusion(bound.symbol)
+        if excluded is None:
+            return self.executor.claim(bound)
+        claimed = self.executor.claimed_symbols
+        return Declined(self.name, excluded, implements=claimed is None or bound.symbol in claimed)
 
     def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
         """The executor's."""
@@ -70,12 +78,13 @@ class ConfiguredExecutor(Executor):
 
     def rewritten(self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
         """The executor's answer, where the configuration lets the line's symbol through."""
-        excluded = _exclusion(bound.symbol.name, self.include, self.exclude)
-        return self.executor.rewritten(bound, producers) if excluded is None else None
+        return self.executor.rewritten(bound, producers) if self._exclusion(bound.symbol) is None else None
 
     def report(self, bound: BoundSymbol, answer: Decision) -> None:
-        """Warn or raise about a decline, if the configuration asks for it."""
+        """Warn or raise about a decline, if the configuration asks for it; not where its patterns exclude the line."""
         if self.on_decline == "next" or isinstance(answer, Claimed) or not answer.implements:
+            return
+        if self._exclusion(bound.symbol) is not None:
             return
         problem = f"{self.name} declined {bound.symbol.name}, because {answer.reason}"
         if self.on_decline == "error":
@@ -83,15 +92,36 @@ class ConfiguredExecutor(Executor):
                 problem, location=bound.location, advice=("on_decline: next lets the next executor run it",)
             )
         where = f" at {bound.location.describe()}" if bound.location is not None else ""
-        warnings.warn(problem + where, ExecutorWarning, stacklevel=2)
+        warn_user(problem + where, ExecutorWarning)
+
+    def _exclusion(self, symbol: Symbol) -> str | None:
+        """Why the patterns keep a symbol out; None if they do not."""
+        if not self.include and not self.exclude:
+            return None
+        return _exclusion(names_of(symbol), self.include, self.exclude)
 
 
 @lru_cache(maxsize=4096)
-def _exclusion(name: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> str | None:
-    """Why the patterns keep a symbol out; None if they do not."""
+def _exclusion(names: tuple[str, ...], include: tuple[str, ...], exclude: tuple[str, ...]) -> str | None:
+    """Why the patterns keep the operation with these names out; None if they do not."""
     for pattern in exclude:
-        if fnmatchcase(name, pattern):
+        if matches(pattern, names):
             return f"the configuration excludes {pattern!r}"
-    if include and not any(fnmatchcase(name, pattern) for pattern in include):
+    if include and not any(matches(pattern, names) for pattern in include):
         return f"the configuration includes only {', '.join(map(repr, include))}"
     return None
+
+
+def unmatched_patterns(executors: Iterable[Executor], symbols: Iterable[Symbol]) -> list[str]:
+    """A sentence about each pattern of a configuration that matches none of the symbols of a program."""
+    configured = [one for one in executors if isinstance(one, ConfiguredExecutor) and (one.include or one.exclude)]
+    if not configured:
+        return []
+    names = {name for symbol in symbols for name in names_of(symbol)}
+    return [
+        f"{option} of {executor.name}: the pattern {pattern!r} matches no operation of this program"
+        for executor in configured
+        for option, patterns in (("include", executor.include), ("exclude", executor.exclude))
+        for pattern in dict.fromkeys(patterns)
+        if not matches(pattern, names)
+    ]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
+from thunder_core.acquire.user_frames import warn_user
 from thunder_core.errors import ExecutorError, ExecutorWarning, is_strict
 from thunder_core.ir.location import SourceLocation
 
@@ -27,5 +26,5 @@ def declined_by_failing(
     if is_strict():
         cause = None if isinstance(error, str) else error
         raise ExecutorError(f"{executor}: {what}: {problem}", location=location) from cause
-    warnings.warn(f"{executor} declines {what}: {problem}", ExecutorWarning, stacklevel=3)
+    warn_user(f"{executor} declines {what}: {problem}", ExecutorWarning)
     return problem

@@ -25,12 +25,14 @@ class Executor(ABC):
         rewrites: whether a claim of it can be a rewrite, or it rewrites patterns of several lines.
         composites: symbols of `thunder_core.symbols.composites`, or with that tag, that a claim of it is for. Programs
             are searched for these.
+        claimed_symbols: the symbols that its claims are for; None where it has no list of them.
     """
 
     name: str
     takes_parts: bool = False
     rewrites: bool = False
     composites: frozenset[Symbol] = frozenset()
+    claimed_symbols: frozenset[Symbol] | None = None
 
     @abstractmethod
     def claim(self, bound: BoundSymbol) -> Decision:

@@ -55,6 +55,11 @@ class OperatorExecutor(Executor):
         """Those among the claims."""
         return frozenset([symbol for symbol in self._index if Tag.COMPOSITE in symbol.tags])
 
+    @cached_property
+    def claimed_symbols(self) -> frozenset[Symbol]:  # type: ignore[override]
+        """Those of the claims."""
+        return frozenset(self._index)
+
     def claim(self, bound: BoundSymbol) -> Decision:
         """The first claim of the line's symbol that fits; the reasons of all others if none does."""
         claims = self._index.get(bound.symbol)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.guards.class_names import ClassNames, function_behind, is_descriptor
+from thunder_core.guards.class_names import ClassNames, function_behind, is_descriptor, replaces_lookup
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node
 from thunder_core.guards.source import ConstantSource, Source
 from thunder_core.guards.steps import AttributeSource, ItemSource
-from thunder_core.guards.structure_guards import AbsentGuard
+from thunder_core.guards.structure_guards import AbsentGuard, ClassNamesGuard
 
 if TYPE_CHECKING:
     from thunder_core.guards.following import Following
@@ -45,7 +46,10 @@ class ClassReads:
                 self.function(kind, name, attribute)
                 self._guard_not_overridden(node, name)
             elif not (is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__")):
-                self._value(node, name, attribute, names)
+                if replaces_lookup(kind):  # which may answer with something else
+                    self._following.computed.ask_for(node, name, names)
+                else:
+                    self._value(node, name, attribute, names)
             elif _is_user_descriptor(attribute):
                 self._descriptor(kind, name, attribute, names)
 
@@ -91,6 +95,14 @@ class ClassReads:
                 continue
             elif node.attributes.get(name, attribute) is attribute:  # else overwritten before it could be read
                 self._value(node, name, attribute, names)
+
+    def read_whole(self, node: Node, names: CodeNames) -> None:
+        """A class of which any attribute may be read: those that it holds itself, and their names."""
+        own = ClassNamesGuard.names_of(node.object)
+        self.read(node, replace(names, attributes=own, probes=frozenset(), whole=frozenset()))
+        if "__dict__" not in node.edges:
+            node.edges.add("__dict__")
+            self._heap.guards.append(ClassNamesGuard(node.source, own))
 
     def function(self, kind: type, name: str, attribute: Any = None) -> None:
         """A method: replaced on the class, it would be another program."""

@@ -20,6 +20,7 @@ class CodeKind(enum.Enum):
     MODULE = enum.auto()  # PyTorch's own modules: what they read of themselves
     MODULE_CALL = enum.auto()  # nn.Module's call: hooks and forward
     LIBRARY = enum.auto()  # the standard library: what it is given is read as a whole
+    IMPORT = enum.auto()  # the import of a module: what runs inside, once in a process, is no part of the program
     IGNORED = enum.auto()  # PyTorch's internals, NumPy, Thunder
 
 
@@ -45,6 +46,9 @@ _MODULE_INTERNALS = frozenset(
     {"__getattr__", "__setattr__", "__delattr__", "remove_from", "register_buffer", "register_parameter"}
 )
 
+_IMPORT_FILE = "<frozen importlib._bootstrap>"
+_IMPORT = "_find_and_load"  # runs the finders and the module; not called for modules that are there, nor by reload()
+
 _by_file: dict[str, CodeKind] = {}
 
 
@@ -59,6 +63,8 @@ def kind_of(code: CodeType) -> CodeKind:
             return CodeKind.MODULE_CALL
         if code.co_name in _MODULE_INTERNALS:
             return CodeKind.IGNORED
+    if kind is CodeKind.IMPORT and code.co_name != _IMPORT:
+        return CodeKind.LIBRARY
     return kind
 
 
@@ -72,6 +78,8 @@ def kind_of_class(kind: type) -> CodeKind:
 
 
 def _kind_of_file(filename: str) -> CodeKind:
+    if filename == _IMPORT_FILE:
+        return CodeKind.IMPORT
     if filename.startswith("<frozen "):
         return CodeKind.LIBRARY
     if filename.startswith("<"):

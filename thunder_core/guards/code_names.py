@@ -17,8 +17,12 @@ from thunder_core.guards.instructions import UNKNOWN
 
 _VARIADIC = 0x04
 _KEYWORDS = 0x08
-_ENVIRONMENT = frozenset({"environ", "getenv"})
 _GETTERS = frozenset({"attrgetter", "methodcaller"})
+_IDENTITY = frozenset({"is_", "is_not"})
+_MEMBERSHIP = frozenset(
+    {"add", "contains", "count", "countOf", "dict", "discard", "eq", "frozenset", "fromkeys", "get", "index", "indexOf"}
+    | {"ne", "pop", "remove", "set", "setdefault", "union", "update"}
+)
 _ERRORS = frozenset({"AttributeError", "Exception", "BaseException"})
 _LOOKUPS = frozenset({"__getattr__", "__getattribute__", "__setattr__", "__delattr__"})
 
@@ -37,13 +41,14 @@ class CodeNames:
         whole: owners of which it may read any attribute (``vars``, ``__dict__``, ``getattr`` with a computed name).
         keys: constant keys that it asks of dictionaries reached by a label.
         read_whole: labels of containers that it uses in another way.
+        used: labels of containers that it does more with than appending.
         chains: global names with the attributes that are loaded right from them: ``("F", "relu")``.
         imports: level, module and names of the import statements.
         asks_class: it asks an object for its class.
         stored_globals, stored_cells: variables it rebinds.
         stored_attributes: attributes it assigns or deletes, of whatever object.
-        environment: strings that may be names of environment variables.
         compares_identity: it compares two objects by ``is``.
+        compares_objects: it compares objects by ``==``, or looks for them in containers.
         shallow: it is PyTorch's own module code, which reads the module it belongs to and no further.
     """
 
@@ -54,14 +59,15 @@ class CodeNames:
     whole: frozenset[str]
     keys: dict[str, tuple[Hashable, ...]]
     read_whole: frozenset[str]
+    used: frozenset[str]
     chains: tuple[tuple[str, ...], ...]
     imports: tuple[tuple[int, str, tuple[str, ...]], ...]
     asks_class: bool
     stored_globals: frozenset[str]
     stored_cells: frozenset[str]
     stored_attributes: frozenset[str]
-    environment: frozenset[str]
     compares_identity: bool
+    compares_objects: bool
     shallow: bool
 
     def probed(self, label: str | None) -> list[str]:
@@ -73,6 +79,10 @@ class CodeNames:
         if label is None or label in self.read_whole:
             return None
         return self.keys.get(label, ())
+
+    def only_appends(self, label: str | None) -> bool:
+        """Whether it does nothing with a list reached as ``label`` but append to it, if anything."""
+        return label is not None and label not in self.used
 
     def reads_whole(self, label: str | None) -> bool:
         """Whether any attribute may be read of an object reached as ``label``."""
@@ -105,6 +115,7 @@ def _build(code: CodeType, gathered: Gathered) -> CodeNames:
     arguments = code.co_varnames[:count]
     loaded = {name for _, name in gathered.loads}
     globals_loaded = {chain[0] for chain in gathered.chains}
+    named = loaded | globals_loaded
     probes = set(gathered.accesses)
     if globals_loaded & _ERRORS:
         probes |= gathered.guarded
@@ -121,13 +132,14 @@ def _build(code: CodeType, gathered: Gathered) -> CodeNames:
         whole=frozenset(owner if owner in known else UNKNOWN for owner in whole),
         keys={label: tuple(sorted(keys, key=repr)) for label, keys in gathered.dictionaries.keys.items()},
         read_whole=frozenset(gathered.dictionaries.whole),
+        used=frozenset(gathered.dictionaries.used),
         chains=tuple(gathered.chains),
         imports=tuple(gathered.imports),
         asks_class="__class__" in loaded or "type" in globals_loaded,
         stored_globals=frozenset(gathered.stored_globals),
         stored_cells=frozenset(gathered.stored_cells),
         stored_attributes=frozenset(gathered.stored_attributes),
-        environment=frozenset(gathered.strings) if (loaded | globals_loaded) & _ENVIRONMENT else frozenset(),
-        compares_identity=gathered.compares_identity,
+        compares_identity=gathered.compares_identity or bool(named & _IDENTITY),
+        compares_objects=gathered.compares_objects or bool(named & _MEMBERSHIP),
         shallow=kind_of(code) is CodeKind.MODULE,
     )

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _METHODS = frozenset(name for name in dir(dict))
-_SUBSCRIPTS = frozenset({"BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "COPY"})
+_SUBSCRIPTS = frozenset({"BINARY_SUBSCR", "STORE_SUBSCR", "COPY"})  # a deletion may change the order of all keys
+_APPENDS = frozenset({"append", "extend"})
 _NOTHING: Any = object()
 
 
@@ -34,10 +35,15 @@ class Instruction:
 
 @dataclass(slots=True)
 class DictionaryUses:
-    """Keys by label, and the labels of which anything may be read."""
+    """Keys by label, and the labels of which anything may be read.
+
+    Attributes:
+        used: labels that are not only appended to.
+    """
 
     keys: dict[str, set[Hashable]] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
 
     def add(self, instructions: Sequence[Instruction]) -> None:
         """Take the uses in one code object in."""
@@ -51,6 +57,8 @@ class DictionaryUses:
                 continue
             following = instructions[index + 1] if index + 1 < len(instructions) else ended
             if label:
+                if not (instruction.attribute and instruction.loads[-1] in _APPENDS):
+                    self.used.add(label)
                 key = self._key(label, instruction, following, before)
                 if key is _NOTHING:
                     if not instruction.attribute or instruction.loads[-1] in _METHODS:
@@ -61,6 +69,7 @@ class DictionaryUses:
                     label = f"[{key!r}]" if skipped else ""
                     continue
             self.whole.update(instruction.loads[:-1])
+            self.used.update(instruction.loads[:-1])
             if instruction.loads and not instruction.attribute:
                 before = instructions[index - 1].constant if index else _NOTHING
             label = instruction.loads[-1] if instruction.loads else ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from thunder_core.guards.change import Change
 from thunder_core.guards.prologue import Prologue
 from thunder_core.guards.prologue_names import PrologueNames
 from thunder_core.guards.questions import Question, answers
@@ -98,10 +99,10 @@ class Dispatcher:
                 table = _extend(table, other)
             self._table = table
 
-    def miss_reasons(self, args: Args, kwargs: Kwargs) -> list[str]:
-        """For each entry, oldest first, why it does not serve the call."""
-        reasons = (candidate.entry.prologue.why(args, kwargs) for candidate in self._table.candidates)
-        return [reason for reason in reasons if reason is not None]
+    def change(self, args: Args, kwargs: Kwargs) -> Change | None:
+        """Why the newest entry does not serve the call; None if there are no entries."""
+        changes = (candidate.entry.prologue.change(args, kwargs) for candidate in reversed(self._table.candidates))
+        return next((change for change in changes if change is not None), None)
 
 
 def _choose(table: _Table, args: Args, kwargs: Kwargs) -> Sequence[_Candidate]:

@@ -41,6 +41,8 @@ class DynamicReads:
                 self._probe(node, name)
 
     def _whole(self, node: Node, names: CodeNames) -> None:
+        if node.kind is NodeKind.CLASS:
+            self._following.classes.read_whole(node, names)
         if node.kind not in (NodeKind.MODULE, NodeKind.OBJECT):
             return
         self._following.attributes_of(node, tuple(node.attributes), names, labelled=False)

@@ -13,10 +13,8 @@ from typing import Any
 import torch
 
 from thunder_core.guards.tensor_guard import TensorGuard
-
-_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-_GlobalStateGuard = getattr(_guards, "GlobalStateGuard", None)
-_TensorGuards = getattr(_guards, "TensorGuards", None)
+from thunder_core.private_names import is_missing
+from thunder_core.pytorch_internals import GlobalStateGuard, TensorGuards
 
 
 def _unknown(*_: Any) -> bool:
@@ -33,18 +31,18 @@ class ModesMemo:
 
     def remember(self) -> None:
         """What holds now is right."""
-        if _GlobalStateGuard is not None:
-            self.check = _GlobalStateGuard().check
+        if not is_missing(GlobalStateGuard):
+            self.check = GlobalStateGuard().check
 
 
 @functools.cache
 def sees_requires_grad() -> bool:
     """Whether the combined check of tensors looks at ``requires_grad`` while gradients are off; not in all versions."""
-    if _TensorGuards is None:
+    if is_missing(TensorGuards):
         return True
     with torch.no_grad():
         tensor = torch.empty(1, requires_grad=True)
-        check = _TensorGuards(tensor, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        check = TensorGuards(tensor, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
         return not check(tensor.requires_grad_(False))
 
 
@@ -67,8 +65,8 @@ class TensorsMemo:
 
     def remember(self, *tensors: torch.Tensor) -> None:
         """These tensors are right. Not all can be remembered: the combined check refuses repeated objects."""
-        if _TensorGuards is None or len({id(tensor) for tensor in tensors}) < len(tensors):
+        if is_missing(TensorGuards) or len({id(tensor) for tensor in tensors}) < len(tensors):
             return
         if any(tensor.layout is not torch.strided for tensor in tensors):
             return
-        self.check = _TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        self.check = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check

@@ -24,7 +24,7 @@ from thunder_core.guards.heap import UNREAD_PACKAGES, Heap, is_wrapper
 from thunder_core.guards.module_reads import ModuleReads
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind
 from thunder_core.guards.plain import ATOM_TYPES
-from thunder_core.guards.source import Source
+from thunder_core.guards.source import GlobalSource, Source
 from thunder_core.guards.steps import AttributeSource, InstanceAttributeSource, module_variable
 from thunder_core.guards.structure_guards import AbsentGuard
 
@@ -33,6 +33,9 @@ _MODULE_INTERNALS = frozenset(
 )
 _PLAIN_CONTAINER_MODULES = ("builtins", "collections")
 _DEEPEST_FRESH = 4
+_DESCRIBING = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
+_FIXED_FOR_CLASSES = frozenset({"__name__", "__qualname__"})
+"""Nobody renames classes, whose names much code logs."""
 
 
 class Following:
@@ -51,6 +54,7 @@ class Following:
         self.modules = ModuleReads(heap, self)
         self.computed = ComputedReads(heap, self)
         self._dynamic = DynamicReads(heap, self)
+        self._namespaces: set[tuple[int, int]] = set()
 
     def follow(self, node: Node, names: CodeNames, label: str | None) -> None:
         """Guard what ``names`` reads from the node, and go on from there."""
@@ -61,6 +65,10 @@ class Following:
             self._dynamic.read(node, names, label)
         if node.kind is NodeKind.DICTIONARY:
             self._follow_dictionary(node, names, label)
+        if node.kind is NodeKind.SEQUENCE and not node.reached:
+            if names.only_appends(label):
+                return
+            self._heap.objects.guard_container(node)
         if id(names) in node.followed:
             return
         node.followed.add(id(names))
@@ -69,8 +77,8 @@ class Following:
             self.modules.read(node, names)
         elif kind is NodeKind.OBJECT:
             self._follow_object(node, names)
-        elif kind is NodeKind.DICTIONARY or kind is NodeKind.SEQUENCE:
-            if kind is NodeKind.SEQUENCE:
+        elif kind in (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET):
+            if kind is not NodeKind.DICTIONARY:
                 self.follow_all(node.content, names)
             if type(node.object).__module__ not in _PLAIN_CONTAINER_MODULES:
                 self._follow_object(node, names)
@@ -78,12 +86,40 @@ class Following:
             if isinstance(node.object, weakref.ref):
                 self.follow_all((node.object(),), names)
             self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
+            if kind is NodeKind.FUNCTION:
+                self._describe(node, names)
         elif kind is NodeKind.CLASS:
             self.classes.read(node, names)
+            self._describe(node, names)
         elif kind is NodeKind.METHOD:
             self.follow_all((node.object.__self__,), names)
         elif kind is NodeKind.PARTIAL:
             self.follow_all((node.object.func, node.object.args, node.object.keywords), names)
+
+    def _describe(self, node: Node, names: CodeNames) -> None:
+        """What a function or a class says about itself, which other functions with its code need not say."""
+        for name in sorted(names.attributes & _DESCRIBING):
+            if name not in node.edges and not (node.kind is NodeKind.CLASS and name in _FIXED_FOR_CLASSES):
+                node.edges.add(name)
+                value = getattr(node.object, name, None)
+                self._heap.keep(value)
+                self._heap.meet(value, AttributeSource(node.source, name))
+        if "__globals__" in names.attributes and node.kind is NodeKind.FUNCTION:
+            self.read_namespace(node.object.__globals__, names)
+
+    def read_namespace(self, namespace: dict[str, Any], names: CodeNames) -> None:
+        """All global variables of a Python module, which code may ask for by computed names."""
+        key = (id(namespace), id(names))
+        if key in self._namespaces:
+            return
+        self._namespaces.add(key)
+        module = str(namespace.get("__name__", ""))
+        for name, value in tuple(namespace.items()):
+            stored = self._heap.stored_globals.get((id(namespace), name))
+            if not name.startswith("__") and (stored is None or stored[1] is value):
+                source = GlobalSource(module, name, namespace)
+                self._heap.read_global((id(namespace), name), value, source, late=module.partition(".")[0] == "torch")
+                self.follow_all((value,), names, name)
 
     def follow_all(self, values: Iterable[Any], names: CodeNames, label: str | None = None) -> None:
         """Follow those of the values that are nodes."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from types import BuiltinFunctionType, CodeType, FrameType
+from types import BuiltinFunctionType, CodeType, FrameType, MethodDescriptorType
 from typing import Any, Protocol
 
 from thunder_core.errors import AcquisitionError
-from thunder_core.guards.clocks import NAMES
 from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.outside_reads import NAMES
 
 OnCall = Callable[[FrameType], None]
 Hook = Callable[[FrameType, str, Any], None]
 OnBuiltin = Callable[[FrameType, Any], None]
 OnReturn = Callable[[FrameType, Any], None]
+_BUILTINS = (BuiltinFunctionType, MethodDescriptorType)
 
 
 class FrameHook(Protocol):
@@ -143,7 +144,7 @@ class MonitoringHook:
     def _calls(self, code: CodeType, offset: int, function: Any, argument: Any) -> Any:
         if kind_of(code) is CodeKind.IGNORED:
             return self._disable
-        named = type(function) is BuiltinFunctionType and function.__name__ in NAMES
+        named = type(function) in _BUILTINS and function.__name__ in NAMES
         if named and self._active and threading.get_ident() == self._thread:
             self._on_builtin(sys._getframe(1), function)
         return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
-import os
 import sys
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -13,22 +13,35 @@ import torch
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.following import Following
-from thunder_core.guards.guard import (
-    PlainGuard,
-)
 from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
+from thunder_core.guards.identity_guards import IdentityGuard
 from thunder_core.guards.node import NodeKind
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
-    EnvironmentSource,
     GlobalSource,
 )
-from thunder_core.guards.steps import ClosureSource, InstanceAttributeSource, module_variable
+from thunder_core.guards.steps import ClosureSource, InstanceAttributeSource, ItemSource, module_variable
 from thunder_core.guards.structure_guards import (
     AbsentGuard,
     NoHooksGuard,
+    NoItemGuard,
 )
 
+_FIXED = frozenset(
+    {
+        "api_version",
+        "base_prefix",
+        "builtin_module_names",
+        "byteorder",
+        "executable",
+        "flags",
+        "float_info",
+        "hash_info",
+    }
+    | {"hexversion", "implementation", "int_info", "maxsize", "maxunicode", "orig_argv", "platform", "prefix"}
+    | {"stdlib_module_names", "thread_info", "version", "version_info", "warnoptions"}
+)
+"""Variables of ``sys`` that stay as they are."""
 MISSING = object()
 """The first value of a global variable that did not exist."""
 
@@ -39,8 +52,8 @@ class FrameReads:
     def __init__(self, heap: Heap, following: Following) -> None:
         self._heap = heap
         self._following = following
+        self.environment = heap.environment
         self._seen: set[tuple[int, int]] = set()
-        self._environment: set[str] = set()
         self._tensor_methods = _added_to_tensors()
 
     def module_called(self, module: torch.nn.Module) -> None:
@@ -91,7 +104,8 @@ class FrameReads:
             return
         self._seen.add(key)
         heap = self._heap
-        heap.compares_identity |= names.compares_identity
+        heap.distinct.compares_identity |= names.compares_identity
+        heap.distinct.compares_objects |= names.compares_objects
         heap.stored_attributes |= names.stored_attributes
         module = str(namespace.get("__name__", ""))
         for name in names.stored_globals:
@@ -104,14 +118,19 @@ class FrameReads:
         for name in sorted(self._tensor_methods & names.attributes):
             self._following.classes.function(torch.Tensor, name)
         if ("globals",) in names.chains:
-            for name in [text for text in code.co_consts if isinstance(text, str) and text in namespace]:
+            named = [text for text in code.co_consts if isinstance(text, str) and text in namespace]
+            for name in named:
                 self._chain((name,), names, namespace, module)
+            if not named or names.compares_objects:  # which finds variables by computed names, too
+                self._following.read_namespace(namespace, names)
 
     def _chain(self, chain: tuple[str, ...], names: CodeNames, namespace: dict[str, Any], module: str) -> None:
         name = chain[0]
         value = namespace.get(name, MISSING)
         if value is MISSING:
-            return  # a builtin, or an error that the program will raise
+            if hasattr(builtins, name):  # else an error that the program will raise
+                self._heap.builtins_read.setdefault(id(namespace), (namespace, set()))[1].add(name)
+            return
         stored = self._heap.stored_globals.get((id(namespace), name))
         if stored is None or stored[1] is value:  # else overwritten before any code that names it ran
             self._heap.read_global((id(namespace), name), value, GlobalSource(module, name, namespace))
@@ -127,12 +146,29 @@ class FrameReads:
             if value is MISSING and hasattr(inspect.getattr_static(type(owner), attribute, None), "__set__"):
                 self._property(owner, attribute)
                 return
+            if owner is sys and value is not MISSING:
+                self._of_interpreter(attribute, value, names)
+                return
             if value is MISSING or package in UNREAD_PACKAGES:
                 return
             name = attribute
             key = (id(vars(owner)), name)
             self._heap.read_global(key, value, module_variable(owner, name), late=package == "torch")
         self._following.follow_all((value,), names, name)
+
+    def _of_interpreter(self, name: str, value: Any, names: CodeNames) -> None:
+        """A variable of ``sys``, most of which never change; of ``sys.modules`` the entries that the code names."""
+        source = module_variable(sys, name)
+        if name == "modules":
+            for key in names.keys_of(name) or ():
+                module = value.get(key)
+                if module is None:
+                    self._heap.guards.append(NoItemGuard(source, key))
+                else:
+                    self._heap.guards.append(IdentityGuard(ItemSource(source, key), module))
+                    self._following.follow_python_module(module, names.attributes, names)
+        elif is_plain(value) and name not in _FIXED:
+            self._heap.read_global((id(vars(sys)), name), value, source)
 
     def _property(self, module: ModuleType, name: str) -> None:
         """A variable that a module computes: the flags in ``torch.backends``."""
@@ -148,12 +184,6 @@ class FrameReads:
             module = sys.modules.get(".".join([*above, *([name] if name else [])]))
             if module is not None:
                 self._following.follow_python_module(module, members or names.attributes, names)
-
-    def environment_read(self, names: CodeNames) -> None:
-        """Environment variables whose names appear in code that reads the environment."""
-        for name in sorted(names.environment - self._environment):
-            self._environment.add(name)
-            self._heap.guards.append(PlainGuard(EnvironmentSource(name), os.environ.get(name)))
 
     def handed_to_library(self, value: Any) -> None:
         """An object whose attributes code that is not observed may read."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.node import NodeKind, node_kind
+from thunder_core.guards.stored_content import stored_items
 
 _MOST_FRESH_ITEMS = 64
 
@@ -20,7 +21,7 @@ def parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> Iterable[
     if isinstance(value, dict):
         items = tuple(dict.values(value))
     elif isinstance(value, list | tuple | set | frozenset | collections.deque):
-        items = tuple(value)
+        items = stored_items(value)
     elif kind is MethodType:
         items = (value.__self__,)
     elif kind is functools.partial:

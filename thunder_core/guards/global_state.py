@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch.autograd import forward_ad
 from torch.nn.modules import module as _module
 
 from thunder_core.guards.source import Names
+from thunder_core.pytorch_internals import (
+    autocast_supported_devices,
+    current_level,
+    get_cublas_allow_tf32,
+    get_cudnn_allow_tf32,
+    get_cudnn_sdp_enabled,
+    get_deterministic_algorithms,
+    get_deterministic_algorithms_warn_only,
+    get_flash_sdp_enabled,
+    get_float32_matmul_precision,
+    get_function_stack_at,
+    get_math_sdp_enabled,
+    get_mem_efficient_sdp_enabled,
+    is_any_autocast_enabled,
+    len_torch_dispatch_stack,
+    len_torch_function_stack,
+    peek_interpreter_stack,
+)
 
+_NO_LEVEL: Final = -1  # of forward-mode differentiation
 _GLOBAL_HOOKS = (
     "_global_forward_hooks",
     "_global_forward_pre_hooks",
@@ -31,6 +51,7 @@ class GlobalState:
     function_modes: int
     dispatch_modes: int
     functorch_level: int
+    dual_level: int
     deterministic: bool
     deterministic_warn_only: bool
     fill_uninitialized_memory: bool
@@ -51,15 +72,16 @@ class GlobalState:
             autocast_cache=torch.is_autocast_cache_enabled(),
             default_dtype=torch.get_default_dtype(),
             default_device=torch.get_default_device(),
-            function_modes=torch._C._len_torch_function_stack(),
-            dispatch_modes=torch._C._len_torch_dispatch_stack(),
+            function_modes=len_torch_function_stack(),
+            dispatch_modes=len_torch_dispatch_stack(),
             functorch_level=functorch_level(),
-            deterministic=torch._C._get_deterministic_algorithms(),
-            deterministic_warn_only=torch._C._get_deterministic_algorithms_warn_only(),
+            dual_level=current_level.value,
+            deterministic=get_deterministic_algorithms(),
+            deterministic_warn_only=get_deterministic_algorithms_warn_only(),
             fill_uninitialized_memory=torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]
-            matmul_precision=torch._C._get_float32_matmul_precision(),
-            cublas_tf32=torch._C._get_cublas_allow_tf32(),
-            cudnn_tf32=torch._C._get_cudnn_allow_tf32(),
+            matmul_precision=get_float32_matmul_precision(),
+            cublas_tf32=get_cublas_allow_tf32(),
+            cudnn_tf32=get_cudnn_allow_tf32(),
             sdpa_backends=sdpa_backends(),
             attention_fast_path=torch.backends.mha.get_fastpath_enabled(),
             module_hooks=global_module_hooks(),
@@ -75,36 +97,38 @@ class GlobalState:
 
     def bypass_reason(self) -> str | None:
         """Why a program must not be compiled under these modes; None when it may."""
-        modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
+        modes = [get_function_stack_at(index) for index in range(len_torch_function_stack())]
         for mode in modes:
             if not is_device_context(mode):
                 return f"a torch function mode is active ({type(mode).__qualname__})"
-        if torch._C._len_torch_dispatch_stack():
-            return f"{torch._C._len_torch_dispatch_stack()} torch dispatch mode(s) are active"
+        if len_torch_dispatch_stack():
+            return f"{len_torch_dispatch_stack()} torch dispatch mode(s) are active"
+        if self.dual_level != _NO_LEVEL:
+            return "forward-mode differentiation is active"
         return None
 
 
 def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
     """Device type and element type of each autocast that is on."""
-    if not torch._C._is_any_autocast_enabled():
+    if not is_any_autocast_enabled():
         return ()
-    devices = torch._C._autocast_supported_devices()
+    devices = autocast_supported_devices()
     return tuple((device, torch.get_autocast_dtype(device)) for device in devices if torch.is_autocast_enabled(device))
 
 
 def functorch_level() -> int:
     """How many functorch transforms (``vmap``, ``grad``) the thread is in."""
-    interpreter = torch._C._functorch.peek_interpreter_stack()
+    interpreter = peek_interpreter_stack()
     return 0 if interpreter is None else int(interpreter.level())
 
 
 def sdpa_backends() -> tuple[bool, ...]:
     """Which implementations scaled_dot_product_attention may choose: flash, efficient, math, cuDNN."""
     return (
-        torch._C._get_flash_sdp_enabled(),
-        torch._C._get_mem_efficient_sdp_enabled(),
-        torch._C._get_math_sdp_enabled(),
-        torch._C._get_cudnn_sdp_enabled(),
+        get_flash_sdp_enabled(),
+        get_mem_efficient_sdp_enabled(),
+        get_math_sdp_enabled(),
+        get_cudnn_sdp_enabled(),
     )
 
 
@@ -115,7 +139,7 @@ def global_module_hooks() -> tuple[int, ...]:
 
 def is_device_context(mode: Any) -> bool:
     """True for the mode through which PyTorch implements default devices."""
-    from torch.utils._device import DeviceContext
+    from thunder_core.pytorch_internals import DeviceContext
 
     return isinstance(mode, DeviceContext)
 
@@ -125,23 +149,23 @@ _BOOLEANS: dict[str, tuple[str, Any]] = {
     "grad_enabled": ("is_grad_enabled", torch.is_grad_enabled),
     "inference_mode": ("is_inference_mode_enabled", torch.is_inference_mode_enabled),
     "autocast_cache": ("is_autocast_cache_enabled", torch.is_autocast_cache_enabled),
-    "deterministic": ("are_deterministic_algorithms_enabled", torch._C._get_deterministic_algorithms),
+    "deterministic": ("are_deterministic_algorithms_enabled", get_deterministic_algorithms),
     "deterministic_warn_only": (
         "is_deterministic_warn_only_enabled",
-        torch._C._get_deterministic_algorithms_warn_only,
+        get_deterministic_algorithms_warn_only,
     ),
-    "cublas_tf32": ("cublas_allow_tf32", torch._C._get_cublas_allow_tf32),
-    "cudnn_tf32": ("cudnn_allow_tf32", torch._C._get_cudnn_allow_tf32),
+    "cublas_tf32": ("cublas_allow_tf32", get_cublas_allow_tf32),
+    "cudnn_tf32": ("cudnn_allow_tf32", get_cudnn_allow_tf32),
 }
 _COUNTS: dict[str, tuple[str, Any]] = {
-    "function_modes": ("torch_function_modes", torch._C._len_torch_function_stack),
-    "dispatch_modes": ("torch_dispatch_modes", torch._C._len_torch_dispatch_stack),
+    "function_modes": ("torch_function_modes", len_torch_function_stack),
+    "dispatch_modes": ("torch_dispatch_modes", len_torch_dispatch_stack),
 }
 _SDPA: tuple[tuple[str, Any], ...] = (
-    ("flash_sdp_enabled", torch._C._get_flash_sdp_enabled),
-    ("mem_efficient_sdp_enabled", torch._C._get_mem_efficient_sdp_enabled),
-    ("math_sdp_enabled", torch._C._get_math_sdp_enabled),
-    ("cudnn_sdp_enabled", torch._C._get_cudnn_sdp_enabled),
+    ("flash_sdp_enabled", get_flash_sdp_enabled),
+    ("mem_efficient_sdp_enabled", get_mem_efficient_sdp_enabled),
+    ("math_sdp_enabled", get_math_sdp_enabled),
+    ("cudnn_sdp_enabled", get_cudnn_sdp_enabled),
 )
 
 
@@ -157,8 +181,9 @@ def always_checked(state: GlobalState, names: Names) -> list[str]:
     if state.functorch_level:
         conditions.append(f"{names.constant(functorch_level, 'functorch_level')}() != {state.functorch_level}")
     else:
-        peek = names.constant(torch._C._functorch.peek_interpreter_stack, "peek_interpreter_stack")
+        peek = names.constant(peek_interpreter_stack, "peek_interpreter_stack")
         conditions.append(f"{peek}() is not None")
+    conditions.append(f"{names.constant(forward_ad, 'forward_ad')}._current_level != {state.dual_level}")
     conditions.extend(
         _boolean(expected, names.constant(function, name))
         for expected, (name, function) in zip(state.sdpa_backends, _SDPA, strict=True)
@@ -191,7 +216,7 @@ def remaining(state: GlobalState, names: Names) -> list[str]:
     conditions.append(f"{autocast}() != {expected}")
     dtype = names.constant(state.default_dtype, str(state.default_dtype).replace("torch.", ""))
     conditions.append(f"{names.constant(torch.get_default_dtype, 'get_default_dtype')}() is not {dtype}")
-    precision = names.constant(torch._C._get_float32_matmul_precision, "float32_matmul_precision")
+    precision = names.constant(get_float32_matmul_precision, "float32_matmul_precision")
     conditions.append(f"{precision}() != {state.matmul_precision!r}")
     return conditions
 

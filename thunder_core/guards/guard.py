@@ -22,6 +22,11 @@ class Guard:
         """What is claimed, in a word: a class variable of most guards."""
         return ""
 
+    @property
+    def paths(self) -> tuple[Source, ...]:
+        """Other paths that the claim is about."""
+        return ()
+
     def holds(self, value: Any) -> bool:
         """True when the claim is true of ``value``."""
         raise NotImplementedError
@@ -42,6 +47,10 @@ class Guard:
         """What is expected, in a few words; empty where the kind says it all."""
         return ""
 
+    def remedy(self) -> str:
+        """How to change a program that is compiled again and again because this does not hold."""
+        return "make it the same at each call, or store what changes in a tensor"
+
     def violation(self, args: Args, kwargs: Kwargs) -> str | None:
         """Why it does not hold of this call, or None when it does. Never raises for a missing path."""
         try:
@@ -52,8 +61,11 @@ class Guard:
 
 
 def show(value: Any) -> str:
-    """``value`` for a message, shortened."""
-    text = repr(value)
+    """``value`` for a message, shortened; objects whose ``repr`` fails are shown by their class."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  the user's code may raise anything
+        text = object.__repr__(value)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
@@ -93,6 +105,11 @@ class PlainGuard(Guard):
 
     expected: Any
     kind: ClassVar[str] = "value"
+
+    def remedy(self) -> str:
+        if isinstance(self.expected, int | float | complex) and not isinstance(self.expected, bool):
+            return "pass it, or store it, as a tensor: torch.tensor(number); a compiled program is for one number"
+        return Guard.remedy(self)
 
     def summary(self) -> str:
         return show(self.expected)

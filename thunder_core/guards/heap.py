@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import collections
+import contextvars
 import enum
 import functools
+import os
 import sys
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -13,6 +16,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
+from thunder_core.guards.compiled_modules import ORIGINAL, original_of
+from thunder_core.guards.distinct_objects import DistinctObjects
+from thunder_core.guards.environment import Environment
 from thunder_core.guards.getters import Getters
 from thunder_core.guards.guard import Guard, PlainGuard, TypeGuard
 from thunder_core.guards.identity_guards import IdentityGuard, SameGuard
@@ -20,9 +26,10 @@ from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
 from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 from thunder_core.guards.random_state import RandomStates
-from thunder_core.guards.source import ConstantSource, GlobalSource, Source, is_argument
+from thunder_core.guards.source import ConstantSource, GlobalSource, Source
 from thunder_core.guards.state_functions import state_guard
 from thunder_core.guards.steps import (
+    AttributeSource,
     BufferSource,
     ClosureSource,
     DictionarySource,
@@ -30,12 +37,11 @@ from thunder_core.guards.steps import (
     ParameterSource,
     SubmoduleSource,
 )
+from thunder_core.guards.structure_guards import NotShadowedGuard
 from thunder_core.guards.tensor_facts import TensorFacts
 from thunder_core.guards.tensor_index import TensorIndex
 
-_MUTABLE_KINDS = (NodeKind.OBJECT, NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET, NodeKind.MODULE)
 _KEYED_TYPES = frozenset({dict, collections.OrderedDict, collections.defaultdict})
-_MOST_DISTINCT = 8
 UNREAD_PACKAGES = sys.stdlib_module_names | {"numpy", "thunder", "thunder_core"}
 """Packages whose variables are taken for constants."""
 MODULE_SOURCES: tuple[type[DictionarySource], ...] = (ParameterSource, BufferSource, SubmoduleSource)
@@ -51,14 +57,17 @@ class Heap:
         objects: makes the guards of single objects.
         facts: what the program asked of tensors.
         random_states: of Python's and NumPy's generators when the observation began, or when they were met.
+        context_before, context: the context variables when the observation began, and those that the program sets.
+        environment: the environment variables.
         getters: prebuilt getters of the ``operator`` module.
         functions: nodes of Python functions by the id of their code.
         stored_globals, stored_cells: variables that observed code rebinds, with their first values.
         stored_attributes: attributes that observed code assigns or deletes, of whatever object.
+        builtins_read: names of builtins by the Python module, here its variables, whose code uses them.
         late: paths into PyTorch whose objects are looked at when the program has run: during acquisition some of them
             are replaced.
-        compares_identity: observed code compares objects by ``is``.
-        wrote_arguments: the program changed an object among, or in, the arguments.
+        met_abstract: an abstract class of the user's was met, in which others can be registered.
+        distinct: what the program may have compared by identity.
     """
 
     def __init__(self) -> None:
@@ -66,16 +75,20 @@ class Heap:
         self.guards: list[Guard] = []
         self.tensors = TensorIndex(self)
         self.objects = ObjectGuards(self)
-        self.facts = TensorFacts()
+        self.distinct = DistinctObjects()
+        self.facts = TensorFacts(self.distinct.hashed)
         self.random_states = RandomStates()
+        self.context_before = contextvars.copy_context()
+        self.context = contextvars.copy_context()
+        self.environment = Environment()
         self.getters = Getters()
         self.functions: dict[int, list[Node]] = {}
         self.stored_globals: dict[tuple[int, str], tuple[GlobalSource, Any]] = {}
         self.stored_cells: dict[int, tuple[ClosureSource, Any, Any]] = {}
         self.stored_attributes: set[str] = set()
+        self.builtins_read: dict[int, tuple[dict[str, Any], set[str]]] = {}
         self.late: list[Source] = []
-        self.compares_identity = False
-        self.wrote_arguments = False
+        self.met_abstract = False
         self._variables: set[tuple[int, str]] = set()
         self._kept: list[Any] = []
 
@@ -87,6 +100,10 @@ class Heap:
         """Keep an object alive, so that its id stays its own."""
         self._kept.append(value)
 
+    def distinct_nodes(self) -> tuple[Node, ...]:
+        """Each node once; that of a compiled module and its original is in `nodes` twice."""
+        return tuple(dict.fromkeys(self.nodes.values()))
+
     # ------------------------------------------------------------ meeting a value on a path
 
     def meet(self, value: Any, source: Source, *, by_key: bool = False) -> Node | None:
@@ -97,21 +114,35 @@ class Heap:
         """
         if type(value) in ATOM_TYPES or is_plain(value):
             self.guards.append(PlainGuard(source, value))
-            return None
+            return self._enum_node(value, source) if isinstance(value, enum.Enum) else None
         if isinstance(value, Tensor):
             self.tensors.met(value, source)
             return None
+        original = original_of(value)
+        if original is not None:
+            return self._meet_compiled(value, original, source)
         node = self.nodes.get(id(value))
         if node is not None:
             if node.source is not source and node.source != source:
                 self.guards.append(SameGuard(source, node.source))
             if node.kind is NodeKind.DICTIONARY and not by_key:
                 self.objects.read_dictionary(node)
+            elif node.kind is NodeKind.SEQUENCE and not by_key:
+                self.objects.guard_container(node)
             return node
         if type(value) is BuiltinFunctionType or isinstance(value, ModuleType):
             self.guards.append(IdentityGuard(source, value))
             return None
         return self._make(value, source, by_key)
+
+    def _enum_node(self, member: enum.Enum, source: Source) -> Node | None:
+        """The node of a member of an enumeration that has attributes beside its name and its value."""
+        if all(name.startswith("_") for name in vars(member)):
+            return None
+        node = self.nodes.get(id(member))
+        if node is None:
+            node = self.nodes[id(member)] = make_node(member, source, NodeKind.OBJECT)
+        return node
 
     def _make(self, value: Any, source: Source, by_key: bool) -> Node:
         kind = node_kind(value)
@@ -126,12 +157,15 @@ class Heap:
             self.guards.append(TypeGuard(source, type(value)))
         elif kind is NodeKind.DICTIONARY:
             self.objects.read_dictionary(node)
+        elif kind is NodeKind.SEQUENCE and by_key and type(value) is list:
+            self.guards.append(TypeGuard(source, list))
         elif kind in (NodeKind.SEQUENCE, NodeKind.SET):
             self.objects.guard_container(node)
         elif kind is NodeKind.FUNCTION:
             self.objects.guard_function(node)
         elif kind is NodeKind.CLASS:
             self.guards.append(IdentityGuard(source, value))
+            self.met_abstract |= isinstance(value, abc.ABCMeta) and kind_of_class(value) is CodeKind.USER
         elif kind is NodeKind.METHOD:
             self.objects.guard_parts(node, MethodType, ("__self__", "__func__"))
         elif kind is NodeKind.PARTIAL:
@@ -148,17 +182,30 @@ class Heap:
             self.objects.guard_opaque(node)
         return node
 
+    def _meet_compiled(self, module: Module, original: Module, source: Source) -> Node | None:
+        """A compiled module was read: its node is the original's, with which it shares all attributes."""
+        self.guards.append(TypeGuard(source, type(module)))
+        self.keep(module)
+        node = self.meet(original, AttributeSource(source, ORIGINAL))
+        if node is not None:
+            self.nodes[id(module)] = node
+        return node
+
     def index_modules(self, root: Module, source: Source) -> None:
         """Make a node of ``root`` and of every module below it, and know their tensors by path."""
         pending: list[tuple[Module, Source, Node | None]] = [(root, source, None)]
+        compiled: list[tuple[Module, Module]] = []
         while pending:
             module, path, parent = pending.pop()
             if id(module) in self.nodes:
                 continue
+            original = original_of(module)
+            if original is not None:
+                compiled.append((module, original))
+                pending.append((original, AttributeSource(path, ORIGINAL), parent))
+                continue
             node = self.nodes[id(module)] = make_node(module, path, NodeKind.MODULE)
             node.parent = parent
-            if is_wrapper(module):
-                pending.extend((inner, step, node) for inner, step in self._wrapped(node) if isinstance(inner, Module))
             parameters, buffers, children = node.content
             for held, step in ((parameters, ParameterSource), (buffers, BufferSource)):
                 for name, tensor in held.items():
@@ -167,6 +214,9 @@ class Heap:
             for name, child in reversed(children.items()):
                 if child is not None:
                     pending.append((child, SubmoduleSource(path, name), node))
+        for module, original in compiled:
+            self.keep(module)
+            self.nodes[id(module)] = self.nodes[id(original)]
 
     # ------------------------------------------------------------ guards of one node
 
@@ -221,31 +271,22 @@ class Heap:
 
     def finish(self) -> None:
         """Add the guards that could not be made while the program ran."""
-        if self.compares_identity or self.wrote_arguments:
-            self._guard_distinct()
-            self.compares_identity = self.wrote_arguments = False
         for source in self.late:
             self.guards.append(IdentityGuard(source, source.read((), {})))
         self.late.clear()
+        self._guard_builtins()
+        self.guards.extend(self.environment.guards())
         self.objects.finish()
+        self.guards.extend(self.distinct.guards(self))
         self.guards.extend(self.facts.guards(self.tensors.asked, self.tensors.find))
 
-    def _guard_distinct(self) -> None:
-        """Objects among the arguments that the program compares by identity, or writes to, must stay different ones."""
-        groups: dict[type, list[Source]] = {}
-        for node in self.nodes.values():
-            if node.kind in _MUTABLE_KINDS and is_argument(node.source):
-                groups.setdefault(type(node.object), []).append(node.source)
-        if self.compares_identity:
-            for tensor, source in self.tensors.arguments():
-                groups.setdefault(type(tensor), []).append(source)
-        for paths in groups.values():
-            sources = list(dict.fromkeys(paths))
-            self.guards.extend(
-                SameGuard(source, other, same=False)
-                for position, source in enumerate(sources[:_MOST_DISTINCT])
-                for other in sources[:position]
-            )
+    def _guard_builtins(self) -> None:
+        """Nobody shadows a builtin in the user's own modules; those of installed packages stay as they are."""
+        for namespace, names in self.builtins_read.values():
+            if f"{os.sep}site-packages{os.sep}" not in str(namespace.get("__file__", "")):
+                name = str(namespace.get("__name__", "")).rpartition(".")[2]
+                self.guards.append(NotShadowedGuard(ConstantSource(namespace, f"globals_of_{name}"), frozenset(names)))
+        self.builtins_read.clear()
 
 
 def is_wrapper(value: Any) -> bool:

@@ -13,14 +13,15 @@ if sys.version_info >= (3, 12):
     _NAME_SHIFT |= {"LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 2}
 
 ATTRIBUTE_LOADS: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
-GLOBAL_LOADS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+GLOBAL_LOADS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _NAME_OPERATIONS = (
     ATTRIBUTE_LOADS
     | GLOBAL_LOADS
     | {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "IMPORT_FROM"}
 )
-_LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
-_CELL_LOADS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF"})
+_VARIABLE_LOADS = frozenset(
+    {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
+)
 
 UNKNOWN: Final = ""
 """The owner of a name that is asked of something else than a variable or an attribute."""
@@ -49,27 +50,25 @@ def name_of(code: CodeType, operation: str, argument: int) -> str:
 
 def loaded_variable(code: CodeType, operation: str, argument: int, name: str) -> str:
     """The variable that the instruction loads."""
-    if operation in _LOCAL_LOADS:
-        return code.co_varnames[argument]
-    if operation == "LOAD_FAST_LOAD_FAST":
-        return code.co_varnames[argument & 15]
-    if operation in _CELL_LOADS:
-        return cell_name(code, argument)
+    if operation in _VARIABLE_LOADS:
+        return variable_name(code, argument)
+    if operation in ("LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST"):
+        return variable_name(code, argument & 15)
     return name if operation in GLOBAL_LOADS else UNKNOWN
 
 
-def starts_call(operation: str, argument: int) -> bool:
-    """Whether the instruction loads something that a later instruction calls."""
-    if operation in ("PUSH_NULL", "LOAD_METHOD"):
-        return True
-    called = operation == "LOAD_GLOBAL" or (operation == "LOAD_ATTR" and sys.version_info >= (3, 12))
-    return called and bool(argument & 1)
+def variable_name(code: CodeType, index: int) -> str:
+    """The variable behind operand ``index`` of an instruction: locals, then new cells, then free variables.
 
-
-def cell_name(code: CodeType, index: int) -> str:
-    """The variable behind operand ``index`` of a cell instruction: locals, then new cells, then free variables."""
-    own = [name for name in code.co_cellvars if name not in code.co_varnames]
-    return (*code.co_varnames, *own, *code.co_freevars)[index]
+    All instructions on variables count this way, not only those on cells. Since Python 3.12 a comprehension in a
+    function saves and restores its variable as a local one also where that is a cell; since 3.13 LOAD_FAST loads the
+    cells of a closure.
+    """
+    names = code.co_varnames
+    if index < len(names):
+        return names[index]
+    own = [name for name in code.co_cellvars if name not in names]
+    return (*names, *own, *code.co_freevars)[index]
 
 
 def protected_ranges(code: CodeType) -> list[tuple[int, int]]:

@@ -39,8 +39,8 @@ class IteratorStates:
         """Something that differs when ``value`` has advanced meanwhile; None for other objects than iterators."""
         if isinstance(value, GeneratorType):
             return self._generator(value)
-        if isinstance(value, Iterator) and type(value).__module__ in _MODULES:
-            return self._iterator(value, 0)
+        if isinstance(value, Iterator):  # others: open files, readers of tables
+            return self._iterator(value, 0) if type(value).__module__ in _MODULES else Unknown()
         return None
 
     def _generator(self, generator: GeneratorType[Any, Any, Any]) -> Any:

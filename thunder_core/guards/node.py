@@ -7,7 +7,7 @@ import enum
 import functools
 import sys
 import threading
-from collections.abc import Iterable
+import weakref
 from dataclasses import dataclass, field
 from types import FunctionType, MemberDescriptorType, MethodType
 from typing import Any
@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from thunder_core.guards.source import Source
+from thunder_core.guards.stored_content import entries, stored_items
 
 MODULE_DICTIONARIES = ("_parameters", "_buffers", "_modules")
 
@@ -49,7 +50,7 @@ class Node:
         edges: names that were already guarded.
         asked: code objects (by their names) with labels that asked for attributes by computed names or absence.
         called: it is a module or a function whose call was seen.
-        reached: it is a module whose path is guarded, or a dictionary that is guarded as a whole.
+        reached: it is a module whose path is guarded, or a container that is guarded as a whole.
         asked_keys: keys of a dictionary that were guarded one by one.
         depth: number of computed attributes on its path.
         parent: of a module that was found below another one: that one.
@@ -94,7 +95,9 @@ def node_kind(value: Any) -> NodeKind:
 
 _OPAQUE_PACKAGES = frozenset({"builtins", "numpy", "logging", "threading", "_thread", "random", "re", "contextvars"})
 _OPAQUE_TORCH = ("torch._C", "torch._ops")  # operators keep what they have looked up in attributes of their own
-_FOLLOWED_LIBRARY = frozenset({"__main__", "types", "argparse", "collections", "dataclasses"})
+_FOLLOWED_LIBRARY = frozenset(
+    {"__main__", "types", "argparse", "collections", "dataclasses", "weakref", "_weakrefset", "contextlib", "queue"}
+)
 
 
 def _is_followable(kind: type) -> bool:
@@ -108,6 +111,8 @@ def _has_readable_state(kind: type) -> bool:
     package = kind.__module__.partition(".")[0]
     if issubclass(kind, threading.local):
         return True
+    if issubclass(kind, weakref.ref):
+        return False
     if package in _OPAQUE_PACKAGES or kind.__module__.startswith(_OPAQUE_TORCH):
         return False
     has_state = kind.__dictoffset__ != 0 or bool(slot_names(kind))
@@ -148,23 +153,18 @@ def own_attributes(value: Any) -> dict[str, Any]:
     return attributes
 
 
-def entries(value: dict[Any, Any]) -> Iterable[tuple[Any, Any]]:
-    """Keys and values as the builtin class under ``value`` keeps them, whatever its own class overrides."""
-    return collections.OrderedDict.items(value) if isinstance(value, collections.OrderedDict) else dict.items(value)
-
-
 def make_node(value: Any, source: Source, kind: NodeKind) -> Node:
     """A node with a shallow snapshot of ``value`` as it is now."""
     node = Node(value, source, kind)
     if kind is NodeKind.MODULE:
-        attributes = node.attributes = dict(value.__dict__)
+        attributes = node.attributes = own_attributes(value)
         # A module whose __init__ has not run (or a scripted one) may lack them.
         node.content = tuple(dict(attributes.pop(name, ()) or ()) for name in MODULE_DICTIONARIES)
     elif kind is NodeKind.DICTIONARY:
         node.content = dict(entries(value))
         node.attributes = own_attributes(value)
     elif kind is NodeKind.SEQUENCE or kind is NodeKind.SET:
-        node.content = tuple(value)
+        node.content = stored_items(value)
         node.attributes = own_attributes(value)
     elif kind is NodeKind.OBJECT:
         node.attributes = own_attributes(value)

@@ -4,30 +4,46 @@ from __future__ import annotations
 
 import array
 import contextvars
+import functools
+import gc
 import sys
 import weakref
-from types import FunctionType, MappingProxyType
+from types import CellType, FunctionType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.guards.code_kinds import CodeKind, kind_of
+from torch import Tensor
+from torch.nn import Module
+
+from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.guard import EqualGuard, PlainGuard, TypeGuard
-from thunder_core.guards.identity_guards import CodeGuard, IdentityGuard, WeakIdentityGuard
+from thunder_core.guards.identity_guards import CodeGuard, IdentityGuard, identity_guard
 from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
-from thunder_core.guards.plain import copy_content, is_plain_content
+from thunder_core.guards.plain import copy_content, is_plain, is_plain_content
+from thunder_core.guards.source import ConstantSource
 from thunder_core.guards.steps import (
     AttributeSource,
+    ClosureSource,
     ContextSource,
     InstanceAttributeSource,
     ItemSource,
     ReferentSource,
     item_source,
 )
-from thunder_core.guards.structure_guards import ArrayGuard, KeysGuard, LengthGuard, NoItemGuard
+from thunder_core.guards.stored_content import is_overridden
+from thunder_core.guards.structure_guards import (
+    ArrayGuard,
+    CachedResultsGuard,
+    KeysGuard,
+    LengthGuard,
+    MembersGuard,
+    NoItemGuard,
+)
 
 if TYPE_CHECKING:
     from thunder_core.guards.heap import Heap
 
 _MISSING = object()
+_CachedFunction = functools._lru_cache_wrapper
 
 
 class ObjectGuards:
@@ -36,21 +52,34 @@ class ObjectGuards:
     def __init__(self, heap: Heap) -> None:
         self._heap = heap
         self._arrays: list[Node] = []
+        self._cached: list[Node] = []
 
     def guard_container(self, node: Node) -> None:
         """The content of a sequence or a set."""
+        if node.reached:
+            return
+        node.reached = True
         value, source = node.object, node.source
-        if is_plain_content(value):
-            self._heap.guards.append(PlainGuard(source, copy_content(value)))
+        content = list(node.content) if type(value) is list else value  # to which the program may have appended
+        if is_plain_content(content):
+            self._heap.guards.append(PlainGuard(source, copy_content(content)))
             self._note_nested(node)
             return
         self._heap.guards.append(TypeGuard(source, type(value)))
         if node.kind is NodeKind.SEQUENCE:
-            self._heap.guards.append(LengthGuard(source, len(node.content)))
+            self._heap.guards.append(LengthGuard(source, len(node.content), is_overridden(value)))
             for index, item in enumerate(node.content):
-                self._heap.meet(item, ItemSource(source, index))
-        else:  # of objects that cannot be reached by a path
-            self._heap.guards.append(EqualGuard(source, value.copy()))
+                self._heap.meet(item, item_source(value, source, index))
+        else:
+            self._read_set(node)
+
+    def _read_set(self, node: Node) -> None:
+        """A set of objects: it holds these, in this order; no other path need lead to them."""
+        self._heap.guards.append(MembersGuard(node.source, node.content))
+        self._heap.distinct.members(node.content)
+        for item in node.content:
+            if not is_plain(item) and not isinstance(item, Tensor):
+                self._heap.meet(item, ConstantSource(item, type(item).__name__))
 
     def _note_nested(self, node: Node) -> None:
         """Make nodes of the containers in one that is guarded as a whole, so that writes to them are seen."""
@@ -73,7 +102,9 @@ class ObjectGuards:
             self._note_nested(node)
             return
         self._heap.guards.append(TypeGuard(node.source, type(node.object)))
-        self._heap.guards.append(KeysGuard(node.source, tuple(node.content)))
+        stored = is_overridden(node.object)
+        self._heap.guards.append(KeysGuard(node.source, tuple(node.content), stored=stored))
+        self._heap.distinct.members(node.content)
         for key, item in node.content.items():
             if key not in node.asked_keys:
                 node.asked_keys.add(key)
@@ -103,6 +134,7 @@ class ObjectGuards:
         code = function.__code__
         if kind_of(code) not in (CodeKind.USER, CodeKind.MODULE):
             self._heap.guards.append(IdentityGuard(node.source, function))
+            self._read_wrapped(function, node)
             return
         self._heap.guards.append(CodeGuard(node.source, code))
         self._heap.functions.setdefault(id(code), []).append(node)
@@ -111,6 +143,18 @@ class ObjectGuards:
             value = getattr(function, name)
             if value:
                 self._heap.meet(value, AttributeSource(node.source, name))
+
+    def _read_wrapped(self, wrapper: FunctionType, node: Node) -> None:
+        """The user's functions in the closure of a decorator's result, such as that of ``torch.no_grad()``.
+
+        The frame of the wrapper is not observed, those of the functions are, and then they need a path.
+        """
+        if not hasattr(wrapper, "__wrapped__") or wrapper.__closure__ is None:
+            return
+        for index, (name, cell) in enumerate(zip(wrapper.__code__.co_freevars, wrapper.__closure__, strict=True)):
+            held = _content(cell)
+            if _is_users(held) or (type(held) is FunctionType and hasattr(held, "__wrapped__")):
+                self._heap.meet(held, ClosureSource(node.source, index, name))
 
     def guard_parts(self, node: Node, kind: type, names: tuple[str, ...]) -> None:
         """An object that consists of a few others."""
@@ -138,17 +182,14 @@ class ObjectGuards:
         if isinstance(value, bytearray | array.array):
             self._heap.guards.append(EqualGuard(source, value[:]))
             return
+        if isinstance(value, _CachedFunction):
+            self._cached.append(node)
         if isinstance(value, contextvars.ContextVar):
             self._read_context(node)
         if has_equality(value):
             self._heap.guards.append(EqualGuard(source, value))
             return
-        try:
-            reference = weakref.ref(value)
-        except TypeError:
-            self._heap.guards.append(IdentityGuard(source, value))
-        else:
-            self._heap.guards.append(WeakIdentityGuard(source, reference, kind.__name__))
+        self._heap.guards.append(identity_guard(source, value))
 
     def _read_mapping(self, node: Node) -> None:
         """A read-only view of a dictionary."""
@@ -159,7 +200,7 @@ class ObjectGuards:
 
     def _read_context(self, node: Node) -> None:
         """The value of a context variable."""
-        value = node.object.get(None)
+        value = self._heap.context_before.get(node.object)
         self._heap.keep(value)
         self._heap.meet(value, ContextSource(node.source))
 
@@ -181,6 +222,11 @@ class ObjectGuards:
             lifted = id(node.object) in self._heap.tensors.asked
             self._heap.guards.append(ArrayGuard.of(node.source, node.object, content=not lifted))
         self._arrays.clear()
+        for node in self._cached:
+            for held in gc.get_referents(node.object):  # results by arguments
+                self._heap.distinct.members(held if type(held) is dict else ())
+            self._heap.guards.append(CachedResultsGuard(node.source, node.object.cache_info().misses))
+        self._cached.clear()
 
 
 def has_equality(value: Any) -> bool:
@@ -192,3 +238,21 @@ def has_equality(value: Any) -> bool:
         return (value == value) is True
     except (TypeError, ValueError, RuntimeError):
         return False
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
+
+
+def _is_users(value: Any) -> bool:
+    """Whether a call of ``value`` runs code of the user's."""
+    if type(value) is FunctionType:
+        return kind_of(value.__code__) is CodeKind.USER
+    if type(value) is MethodType:
+        return _is_users(value.__func__)
+    if type(value) is functools.partial:
+        return _is_users(value.func)
+    return isinstance(value, Module) or (callable(value) and kind_of_class(type(value)) is CodeKind.USER)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.guards.clocks import told_by
+from thunder_core.errors import UnsupportedError
+from thunder_core.guards.builtin_calls import BuiltinCalls
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames, names_of
 from thunder_core.guards.following import Following
@@ -19,11 +20,13 @@ from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.heap import Heap, is_wrapper
 from thunder_core.guards.node import NodeKind
+from thunder_core.guards.outside_reads import generator_method, outside_read
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.steps import ClosureSource
 from thunder_core.guards.undo import undo_writes
-from thunder_core.guards.writes import Write, WriteKind, contains_tensor, find_writes
+from thunder_core.guards.writes import Write, WriteKind, find_writes
+from thunder_core.ir.location import SourceLocation
 
 __all__ = ["Observer", "Write", "WriteKind"]
 
@@ -35,7 +38,7 @@ class Observer:
     """A context manager around one run of ``function(*args, **kwargs)`` in the calling thread.
 
     Create it before the run, outside of any torch-function mode of the compiler's own. After the run ask for `guards`,
-    `writes`, `leaks` and `consumed_python_rng`, then call `undo`.
+    `writes` and `consumed_python_rng`, then call `undo`.
 
     Attributes:
         global_state: PyTorch's modes and flags when the observer was made.
@@ -48,9 +51,11 @@ class Observer:
         self._heap = Heap()
         self._following = Following(self._heap)
         self._reads = FrameReads(self._heap, self._following)
+        self._builtins = BuiltinCalls(self._heap, self._following)
         self._depth = 0
         self._hook = frame_hook(self._entered, self._left, self._calls)
         self._codes: dict[int, tuple[CodeType, CodeKind, CodeNames]] = {}
+        self._import: FrameType | None = None
         self._meet_roots(function, args, kwargs or {})
 
     def __enter__(self) -> Observer:
@@ -61,18 +66,26 @@ class Observer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._hook.stop()
+        self._import = None
+        self._builtins.watched.restore()
+
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call ``function``; what it does to context variables is seen, and ends with the call."""
+        return self._heap.context.run(function, *args, **kwargs)
 
     def pause(self) -> None:
         """Stop observing until `resume`; pairs may nest."""
         self._depth += 1
         if self._depth == 1:
             self._hook.pause()
+            self._builtins.watched.active = False
 
     def resume(self) -> None:
         """End the innermost `pause`."""
         self._depth -= 1
         if self._depth == 0:
             self._hook.resume()
+            self._builtins.watched.active = True
 
     # ------------------------------------------------------------ answers
 
@@ -103,10 +116,6 @@ class Observer:
         """What was changed since it was first met."""
         return find_writes(self._heap)
 
-    def leaks(self) -> tuple[Write, ...]:
-        """Writes that put a tensor where neither the module nor an argument holds it."""
-        return tuple(write for write in self.writes() if write.leak and contains_tensor(write.value))
-
     def undo(self) -> None:
         """Take all writes back. Random states stay consumed, as after a run of the program."""
         undo_writes(self._heap)
@@ -118,6 +127,7 @@ class Observer:
     def close(self) -> None:
         """Let go of the program's objects at once instead of when reference cycles are collected."""
         self.__dict__.pop("_hook", None)
+        self.__dict__.pop("_builtins", None)
         self._heap.close()
 
     # ------------------------------------------------------------ roots
@@ -150,7 +160,10 @@ class Observer:
 
     def _entered(self, frame: FrameType) -> None:
         _, kind, names = self._codes.get(id(frame.f_code)) or self._lookup(frame.f_code)
-        if kind is CodeKind.IGNORED:
+        if kind is CodeKind.IGNORED or self._importing(frame):
+            return
+        if kind is CodeKind.IMPORT:
+            self._import = frame
             return
         variables = frame.f_locals
         if kind is CodeKind.MODULE_CALL:
@@ -164,6 +177,17 @@ class Observer:
         self._read_frame(frame, variables, kind, names)
         if getters.extend(names) is not names:  # the frame itself led to the first, or to another one
             self._read_frame(frame, variables, kind, getters.extend(names))
+
+    def _importing(self, frame: FrameType) -> bool:
+        """Whether ``frame`` runs inside of an import, which may be the program's, PyTorch's or Thunder's."""
+        if self._import is None:
+            return False
+        caller: FrameType | None = frame
+        while caller is not None and caller is not self._import:
+            caller = caller.f_back
+        if caller is None:  # it has ended with an exception, or in a pause
+            self._import = None
+        return caller is not None
 
     def _read_frame(self, frame: FrameType, variables: dict[str, Any], kind: CodeKind, names: CodeNames) -> None:
         code, reads, reach = frame.f_code, self._reads, self._following.reach
@@ -183,11 +207,11 @@ class Observer:
             if type(value) not in _SKIPPED:
                 reach(value, names, name)
         reads.globals_read(code, names, frame.f_globals)
-        if names.environment:
-            reads.environment_read(names)
+        self._builtins.frame_entered(names, frame.f_globals)
 
     def _library_entered(self, frame: FrameType, variables: dict[str, Any], names: CodeNames) -> None:
         """The standard library may read anything of what user code hands to it (``copy``, ``dataclasses``, ...)."""
+        self._reads.environment.entered(frame)
         caller = frame.f_back
         if caller is None or self._lookup(caller.f_code)[1] is not CodeKind.USER:
             return
@@ -197,6 +221,10 @@ class Observer:
                 self._reads.handed_to_library(value)
 
     def _left(self, frame: FrameType, value: Any) -> None:
+        if frame is self._import:
+            self._import = None
+        elif self._importing(frame):
+            return
         self._heap.random_states.left(frame)
         if value is None or type(value) in _SKIPPED or isinstance(value, torch.Tensor):
             return
@@ -209,13 +237,25 @@ class Observer:
             caller = caller.f_back
 
     def _calls(self, frame: FrameType, function: Any) -> None:
-        """A builtin function is called, which may tell something else each time."""
-        caller: FrameType | None = frame
-        while caller is not None and self._lookup(caller.f_code)[1] is CodeKind.LIBRARY:
-            caller = caller.f_back
-        told = told_by(function, directly=caller is frame)
-        if told is not None and caller is not None and self._lookup(caller.f_code)[1] is CodeKind.USER:
-            self._heap.random_states.called(told)
+        """A builtin function is called, which may read or change something outside of the program.
+
+        Raises:
+            UnsupportedError: it reads or changes the state of a generator, which would happen once, at compile time.
+        """
+        method = generator_method(function, frame)
+        if method is not None:
+            raise UnsupportedError(
+                f"{method} inside a compiled function would run once, at compile time",
+                location=SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname),
+                advice=(
+                    "call torch.manual_seed, torch.get_rng_state and torch.set_rng_state, which act on the default "
+                    "generator at each call",
+                    "seed other generators outside of the compiled function, and use them inside",
+                ),
+            )
+        name = outside_read(function, frame)
+        if name is not None and not self._importing(frame) and not _is_of_collector(frame.f_code):
+            self._heap.random_states.called(name)
 
 
 def _is_of_collector(code: CodeType) -> bool:

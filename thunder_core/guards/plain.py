@@ -120,9 +120,15 @@ def identical(value: Any, expected: Any) -> bool:
         if kinds <= _COMPARABLE:  # at the speed of C
             return bool(value == expected) and list(map(type, value)) == list(map(type, expected))
         return len(value) == len(expected) and all(map(identical, value, expected))
-    if isinstance(expected, enum.Enum):
+    if isinstance(expected, enum.Enum | torch.Tensor):
         return value is expected
-    return bool(value == expected)
+    return value is expected or bool(value == expected)
+
+
+def key_text(key: Any) -> str:
+    """The key of a dictionary for a message; runs no code of the user's."""
+    text = repr(key) if is_plain(key) else f"<{type(key).__qualname__}>"
+    return text if len(text) <= _LONGEST_LITERAL else text[: _LONGEST_LITERAL - 3] + "..."
 
 
 def literal(value: Any) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.guards.call_shape import CallShape
+from thunder_core.guards.change import Change
 from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard, TypeGuard
 from thunder_core.guards.prologue_writer import PrologueWriter
@@ -45,20 +46,25 @@ class Prologue:
         return self.source
 
     def why(self, args: Args, kwargs: Kwargs) -> str | None:
+        """The text of `change`."""
+        change = self.change(args, kwargs)
+        return None if change is None else change.text
+
+    def change(self, args: Args, kwargs: Kwargs) -> Change | None:
         """The first reason why this entry does not serve a call, or None when it does."""
         differences = self.state.differences(GlobalState.current())
         if differences:
-            return differences[0]
+            return Change(differences[0].partition(":")[0], differences[0], "call it under the same modes each time")
         difference = self.shape.difference(args, kwargs)
         if difference is not None:
-            return difference
+            return Change("the arguments", difference, "pass the same number and names of arguments at each call")
         for guard in self.guards:
             try:
                 violation = guard.violation(args, kwargs)
             except PATH_ERRORS as error:
                 violation = f"{guard.source.describe()}: cannot be compared ({error})"
             if violation is not None:
-                return violation
+                return Change(guard.source.describe(), violation, guard.remedy())
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import keyword
 from typing import Any
 
@@ -19,9 +20,10 @@ from thunder_core.guards.steps import (
     StepSource,
     SubmoduleSource,
 )
+from thunder_core.ir.location import one_line
 
 _DICTIONARY_PREFIXES = {"__dict__": "d", "_parameters": "p", "_buffers": "b", "_modules": "s"}
-_RESERVED = frozenset({"args", "kwargs", "prologue"})
+_RESERVED = frozenset({"args", "kwargs", "prologue", "key", *dir(builtins)})
 
 
 class PrologueNames:
@@ -60,8 +62,8 @@ class PrologueNames:
     def fresh(self, hint: str) -> str:
         """An unused identifier that resembles ``hint``."""
         base = hint
-        if not hint.isidentifier():
-            base = "".join(character if character.isalnum() else "_" for character in hint) or "constant"
+        if not (hint.isascii() and hint.isidentifier()):  # Python normalizes other letters
+            base = "".join(c if c.isascii() and c.isalnum() else "_" for c in hint) or "constant"
         if base[0].isdigit() or keyword.iskeyword(base):
             base = "_" + base
         name, number = base, self._numbers.get(base, 1)
@@ -107,7 +109,7 @@ class PrologueNames:
             self.bind(source.parent)
         expression = source.expression(self)
         variable = name or self._variable(source)
-        self.line(f"{variable} = {expression}" + (f"  # {comment}" if comment else ""))
+        self.line(f"{variable} = {expression}" + (f"  # {one_line(comment)}" if comment else ""))
         self._variables[id(source)] = variable
         if not _is_deep(source):
             self._by_value[source] = variable

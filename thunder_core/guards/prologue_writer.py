@@ -13,7 +13,6 @@ from thunder_core.guards.call_shape import CallShape
 from thunder_core.guards.fast_checks import ModesMemo, TensorsMemo, sees_requires_grad
 from thunder_core.guards.global_state import GlobalState, always_checked, remaining
 from thunder_core.guards.guard import Guard
-from thunder_core.guards.identity_guards import SameGuard
 from thunder_core.guards.overlap_check import OverlapCheck
 from thunder_core.guards.prologue_names import PrologueNames
 from thunder_core.guards.shared_memory import SharedMemoryGuard, relations
@@ -22,6 +21,7 @@ from thunder_core.guards.structure_guards import (
     NoHooksGuard,
 )
 from thunder_core.guards.tensor_guard import TensorGuard
+from thunder_core.ir.location import one_line
 
 _MARK = "\0"
 _INDENTATION = "        "
@@ -151,12 +151,12 @@ class PrologueWriter:
             self._bind(anchor)
             conditions = []
             for guard in members:
-                if isinstance(guard, SameGuard):
-                    self._bind(guard.expected)
+                for path in guard.paths:
+                    self._bind(path)
                 conditions.append(self._condition(guard))
             self._check(conditions)
             if len(self.names.lines) > before:
-                self.names.lines.insert(before, f"{_INDENTATION}# {anchor.describe()}")
+                self.names.lines.insert(before, f"{_INDENTATION}# {one_line(anchor.describe())}")
         self._write_hooks(unhooked)
 
     def _anchors(self, guards: Sequence[Guard]) -> dict[int, Source]:

@@ -11,6 +11,7 @@ import torch
 from thunder_core.guards.global_state import GlobalState, autocast_state
 from thunder_core.guards.guard import Guard, PlainGuard, TypeGuard
 from thunder_core.guards.identity_guards import CodeGuard, IdentityGuard
+from thunder_core.guards.plain import is_plain
 from thunder_core.guards.prologue import CallShape, Prologue
 from thunder_core.guards.source import Names, Source
 from thunder_core.guards.structure_guards import (
@@ -99,9 +100,9 @@ def _expected(guard: Guard) -> Iterator[tuple[Question, Any]]:
             yield Question(source, "value"), guard.expected
     elif isinstance(guard, TypeGuard):
         yield Question(source, "type"), guard.expected
-    elif isinstance(guard, LengthGuard):
+    elif isinstance(guard, LengthGuard) and not guard.stored:
         yield Question(source, "length"), guard.expected
-    elif isinstance(guard, KeysGuard) and not guard.dictionary:
+    elif isinstance(guard, KeysGuard) and not guard.dictionary and not guard.stored:
         if _is_hashable(guard.expected):
             yield Question(source, "keys"), guard.expected
     elif isinstance(guard, CodeGuard):
@@ -116,4 +117,4 @@ def _is_hashable(value: Any) -> bool:
         hash(value)
     except TypeError:
         return False
-    return not isinstance(value, float | complex | tuple | frozenset) or "nan" not in repr(value)
+    return is_plain(value) and (not isinstance(value, float | complex | tuple | frozenset) or "nan" not in repr(value))

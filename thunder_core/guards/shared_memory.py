@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.source import Source
+from thunder_core.pytorch_internals import CreationMeta, get_creation_meta, is_alias_of, tensor_identity, view_base
 
 Relations = tuple[tuple[Any, ...], ...]
 
@@ -18,7 +19,7 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor:
 
     Also itself if it is a view of something whose elements are others: of a complex tensor's parts, or of sparse ones.
     """
-    base = tensor._base
+    base: torch.Tensor | None = view_base(tensor)
     if base is None or base.layout is not torch.strided or base.dtype != tensor.dtype:
         return tensor
     return base
@@ -34,19 +35,18 @@ def relations(*tensors: torch.Tensor) -> Relations | None:
     bases: dict[int, int] = {}
     found = []
     for index, tensor in enumerate(tensors):
-        if not torch._C._is_alias_of(first, tensor):  # type: ignore[attr-defined]
+        if not is_alias_of(first, tensor):
             return None
         base = base_of(tensor)
         distance = tensor.storage_offset() * tensor.element_size() - start
         leaves = tensor.is_leaf, base.is_leaf, base.requires_grad
-        found.append((distance, bases.setdefault(base._cdata, index), is_recorded(tensor), *leaves))
+        found.append((distance, bases.setdefault(tensor_identity(base), index), is_recorded(tensor), *leaves))
     return tuple(found)
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:
     """Whether autograd takes writes to it as to its base; not if it was made a view under `torch.no_grad`, say."""
-    autograd = torch._C._autograd
-    return tensor._base is None or autograd._get_creation_meta(tensor) == autograd.CreationMeta.DEFAULT
+    return view_base(tensor) is None or bool(get_creation_meta(tensor) == CreationMeta.DEFAULT)
 
 
 @dataclass(frozen=True, slots=True)

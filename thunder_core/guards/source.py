@@ -204,6 +204,12 @@ class EnvironmentSource(Source):
     def step(self, base: str, names: Names) -> str:
         return f"{names.constant(os.environ, 'environ')}.get({self.name!r})"
 
+    def assignment(self, names: Names, value: str) -> str:
+        return f"{names.constant(os.environ, 'environ')}[{self.name!r}] = {value}"
+
+    def deletion(self, names: Names) -> str:
+        return f"del {names.constant(os.environ, 'environ')}[{self.name!r}]"
+
 
 def is_argument(source: Source) -> bool:
     """True for a path that begins at an argument."""

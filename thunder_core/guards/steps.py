@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import keyword
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
-from thunder_core.guards.plain import literal
+from thunder_core.guards.plain import identical, is_plain, key_text, literal
 from thunder_core.guards.source import Args, ConstantSource, Kwargs, Names, Source, dictionary_expression
+from thunder_core.guards.stored_content import delete_item, is_overridden, store_item, stored_item
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,22 @@ class AttributeSource(StepSource):
         return getattr(self.base.read(args, kwargs), self.name)
 
     def step(self, base: str, names: Names) -> str:
-        return f"{base}.{self.name}"
+        return f"{base}.{self.name}" if _is_plain_name(self.name) else f"getattr({base}, {self.name!r})"
+
+    def assignment(self, names: Names, value: str) -> str:
+        if _is_plain_name(self.name):
+            return StepSource.assignment(self, names, value)
+        return f"setattr({self.base.expression(names)}, {self.name!r}, {value})"
+
+    def deletion(self, names: Names) -> str:
+        if _is_plain_name(self.name):
+            return StepSource.deletion(self, names)
+        return f"delattr({self.base.expression(names)}, {self.name!r})"
+
+
+def _is_plain_name(name: str) -> bool:
+    """True for an attribute that Python source can name; Python normalizes other letters than those of ASCII."""
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def module_variable(module: ModuleType, name: str) -> Source:
@@ -69,6 +86,9 @@ class ContextSource(StepSource):
     def step(self, base: str, names: Names) -> str:
         return f"{base}.get(None)"
 
+    def assignment(self, names: Names, value: str) -> str:
+        return f"{self.base.expression(names)}.set({value})"
+
 
 @dataclass(frozen=True, slots=True)
 class ClosureSource(StepSource):
@@ -92,44 +112,59 @@ class ClosureSource(StepSource):
 
 
 @dataclass(frozen=True, slots=True)
-class ItemSource(StepSource):
-    """``base[key]``."""
+class KeySource(StepSource):
+    """What a container holds under ``key``. Keys that are no plain values, as tensors, are compared by identity."""
 
     key: Any
 
     def describe(self) -> str:
-        return f"{self.base.describe()}[{self.key!r}]"
+        return f"{self.base.describe()}[{key_text(self.key)}]"
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return False
+        same = self.key is other.key or (is_plain(self.key) and identical(other.key, self.key))
+        return same and self.base == other.base
+
+    def __hash__(self) -> int:
+        return hash((self.base, self.key))
+
+    def _key(self, names: Names) -> str:
+        return literal(self.key) or names.constant(self.key, "key")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemSource(KeySource):
+    """``base[key]``."""
 
     def read(self, args: Args, kwargs: Kwargs) -> Any:
         return self.base.read(args, kwargs)[self.key]
 
     def step(self, base: str, names: Names) -> str:
-        key = literal(self.key)
-        return f"{base}[{key if key is not None else names.constant(self.key, 'key')}]"
+        return f"{base}[{self._key(names)}]"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredItemSource(StepSource):
-    """What a dictionary holds under ``key``, where its class answers ``base[key]`` in its own way."""
-
-    key: Any
-
-    def describe(self) -> str:
-        return f"{self.base.describe()}[{self.key!r}]"
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredItemSource(KeySource):
+    """What a container holds under ``key``, where its class answers ``base[key]`` in its own way."""
 
     def read(self, args: Args, kwargs: Kwargs) -> Any:
-        return dict.__getitem__(self.base.read(args, kwargs), self.key)
+        return stored_item(self.base.read(args, kwargs), self.key)
 
     def step(self, base: str, names: Names) -> str:
-        key = literal(self.key)
-        return f"dict.__getitem__({base}, {key if key is not None else names.constant(self.key, 'key')})"
+        return f"{names.constant(stored_item, 'stored_item')}({base}, {self._key(names)})"
+
+    def assignment(self, names: Names, value: str) -> str:
+        store = names.constant(store_item, "store_item")
+        return f"{store}({self.base.expression(names)}, {self._key(names)}, {value})"
+
+    def deletion(self, names: Names) -> str:
+        return f"{names.constant(delete_item, 'delete_item')}({self.base.expression(names)}, {self._key(names)})"
 
 
 def item_source(container: Any, source: Source, key: Any) -> Source:
     """The path to an entry of a container found at ``source``."""
-    if isinstance(container, dict) and type(container).__getitem__ is not dict.__getitem__:
-        return StoredItemSource(source, key)
-    return ItemSource(source, key)
+    return StoredItemSource(source, key) if is_overridden(container) else ItemSource(source, key)
 
 
 @dataclass(frozen=True, slots=True)

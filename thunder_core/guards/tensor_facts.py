@@ -13,6 +13,7 @@ from thunder_core.guards.guard import Guard
 from thunder_core.guards.identity_guards import IdentityGuard
 from thunder_core.guards.source import Names, Source
 from thunder_core.guards.tensor_guard import TensorGuard
+from thunder_core.pytorch_internals import DisableTorchFunction, is_view
 
 _Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
 
@@ -31,7 +32,7 @@ class Fact:
 
     def of(self, tensor: torch.Tensor) -> Any:
         """The tensor's own answer, without PyTorch's remark that ``grad`` of what is no leaf is not kept."""
-        with torch._C.DisableTorchFunction(), warnings.catch_warnings():
+        with DisableTorchFunction(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return self.answer(tensor)
 
@@ -51,7 +52,7 @@ _FACTS: dict[Callable[..., Any], tuple[Fact, ...]] = {
     _Tensor.storage_offset: (Fact("{}.storage_offset()", lambda tensor: tensor.storage_offset()),),
     _Tensor.is_shared: (Fact("{}.is_shared()", lambda tensor: tensor.is_shared()),),
     _Tensor.is_pinned: (Fact("{}.is_pinned()", lambda tensor: tensor.is_pinned()),),
-    _Tensor._is_view: (Fact("{}._is_view()", lambda tensor: tensor._is_view()),),
+    is_view: (Fact("{}._is_view()", lambda tensor: is_view(tensor)),),
     _Tensor.is_inference: (_INFERENCE,),
     torch.is_inference: (_INFERENCE,),
     _Tensor.data_ptr: (_ADDRESS,),
@@ -87,11 +88,14 @@ class FactGuard(Guard):
 class TensorFacts:
     """Notes questions while the program runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_hash: Callable[[torch.Tensor], None]) -> None:
+        self._on_hash = on_hash
         self._asked: dict[int, tuple[torch.Tensor, dict[Fact, Any]]] = {}
 
     def note(self, function: Callable[..., Any], tensor: torch.Tensor) -> None:
         """The program called ``function``, which reads no elements, with a tensor that it may not have made."""
+        if function is _Tensor.__hash__:
+            self._on_hash(tensor)
         if function in _OF_CLASS_OR_IDENTITY:
             return
         facts = self._asked.setdefault(id(tensor), (tensor, {}))[1]

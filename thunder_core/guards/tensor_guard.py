@@ -10,6 +10,7 @@ import torch
 from thunder_core.guards.guard import Guard, show, type_name
 from thunder_core.guards.source import Names, Source
 from thunder_core.ir.proxy import Dimension
+from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, disabled_torch_function_impl, is_alias_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,9 @@ class TensorGuard(Guard):
     negative: bool = False
     exact_stride: bool = False
     kind: ClassVar[str] = "tensor"
+
+    def remedy(self) -> str:
+        return "pad it to a few shapes, with the same dtype, device, strides and requires_grad at each call"
 
     @classmethod
     def of(cls, source: Source, tensor: torch.Tensor, *, exact_stride: bool = False) -> TensorGuard:
@@ -104,7 +108,15 @@ class TensorGuard(Guard):
             return f"{self.source.describe()}: expected a tensor, got {show(value)}"
         return f"{self.source.describe()}: {', '.join(self.differences(value))}"
 
+    def holds_plainly(self, value: Any) -> bool:
+        """`holds`, without handing the questions to the ``__torch_function__`` of the tensor's class."""
+        with DisableTorchFunctionSubclass():
+            return self.holds(value)
+
     def failure(self, value: str, names: Names) -> str:
+        function = self.expected.__torch_function__
+        if self.expected is not torch.Tensor and function is not disabled_torch_function_impl:
+            return f"not {names.constant(self.holds_plainly, 'holds_plainly')}({value})"
         dtype = names.constant(self.dtype, str(self.dtype).replace("torch.", ""))
         conditions = [
             f"type({value}) is not {names.constant(self.expected, self.expected.__name__)}",
@@ -157,7 +169,7 @@ def overlaps(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True when both may show the same memory: their storages are equal and their extents meet."""
     if one is other:
         return True
-    if not torch._C._is_alias_of(one, other):  # type: ignore[attr-defined]
+    if not is_alias_of(one, other):
         return False
     start, end = extent(one)
     other_start, other_end = extent(other)

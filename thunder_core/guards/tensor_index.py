@@ -12,19 +12,15 @@ from thunder_core.guards.guard import TypeGuard
 from thunder_core.guards.identity_guards import SameGuard
 from thunder_core.guards.node import Node, NodeKind, node_kind, own_attributes
 from thunder_core.guards.plain import is_plain
-from thunder_core.guards.source import (
-    ArgumentSource,
-    KeywordSource,
-    Source,
-)
+from thunder_core.guards.source import Source
 from thunder_core.guards.steps import (
     AttributeSource,
     DictionarySource,
     InstanceAttributeSource,
-    ItemSource,
     StepSource,
     item_source,
 )
+from thunder_core.guards.stored_content import stored_items
 
 if TYPE_CHECKING:
     from thunder_core.guards.heap import Heap
@@ -74,12 +70,11 @@ class TensorIndex:
             self._guarded.add(key)
             self._heap.guards.append(TypeGuard(known, type(tensor)))
 
-    def arguments(self) -> Iterator[tuple[Any, Source]]:
-        """Tensors that were met and arrive as, or in, arguments."""
+    def known(self) -> Iterator[tuple[Any, Source]]:
+        """Tensors that were met, with their paths."""
         for tensor in {id(tensor): tensor for tensor in self._kept}.values():
-            source = self._sources[id(tensor)]
-            if id(tensor) in self._guarded and isinstance(source.root, ArgumentSource | KeywordSource):
-                yield tensor, source
+            if id(tensor) in self._guarded:
+                yield tensor, self._sources[id(tensor)]
 
     def source(self, tensor: Any) -> Source | None:
         """The path to a tensor, if it is known by now."""
@@ -124,7 +119,7 @@ class TensorIndex:
                 self._search_value(value, item_source(node.object, node.source, key), 0)
         elif node.kind is NodeKind.SEQUENCE:
             for index, value in enumerate(node.content):
-                self._search_value(value, ItemSource(node.source, index), 0)
+                self._search_value(value, item_source(node.object, node.source, index), 0)
 
     def _search_value(self, value: Any, source: Source, depth: int) -> None:
         key = id(value)
@@ -141,8 +136,8 @@ class TensorIndex:
             for name, item in tuple(dict.items(value)):
                 self._search_value(item, item_source(value, source, name), depth + 1)
         elif isinstance(value, list | tuple | collections.deque):
-            for index, item in enumerate(tuple(value)):
-                self._search_value(item, ItemSource(source, index), depth + 1)
+            for index, item in enumerate(stored_items(value)):
+                self._search_value(item, item_source(value, source, index), depth + 1)
         elif node_kind(value) is NodeKind.OBJECT:
             for name, item in own_attributes(value).items():
                 self._search_value(item, AttributeSource(source, name), depth + 1)

@@ -7,13 +7,14 @@ from typing import Any
 
 from thunder_core.guards.frame_reads import MISSING
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, entries, own_attributes
-from thunder_core.guards.writes import keeps_attributes, replace_content, same_items
+from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, own_attributes, slot_names
+from thunder_core.guards.stored_content import entries, replace_content, stored_items
+from thunder_core.guards.writes import keeps_attributes, same_items
 
 
 def undo_writes(heap: Heap) -> None:
     """Give every met object back what it held when it was first met."""
-    for node in tuple(heap.nodes.values()):
+    for node in heap.distinct_nodes():
         _restore(node)
         if node.kind is NodeKind.CLASS:
             _restore_class(node, heap.stored_attributes)
@@ -24,6 +25,8 @@ def undo_writes(heap: Heap) -> None:
             variable.namespace[variable.name] = before
     for _, cell, before in heap.stored_cells.values():
         cell.cell_contents = before
+    heap.environment.undo()
+    heap.context = heap.context_before
 
 
 def _restore(node: Node) -> None:
@@ -33,8 +36,12 @@ def _restore(node: Node) -> None:
         for before, name in zip(node.content, MODULE_DICTIONARIES, strict=True):
             if name in own:
                 _restore_dictionary(own[name], before)
+        slots = slot_names(type(value))
+        for name in slots:
+            _restore_slot(value, name, node.attributes.get(name, MISSING))
         kept = {name: own[name] for name in MODULE_DICTIONARIES if name in own}
-        _restore_dictionary(own, {**node.attributes, **kept}, ordered=False)
+        held = {name: before for name, before in node.attributes.items() if name not in slots}
+        _restore_dictionary(own, {**held, **kept}, ordered=False)
         return
     if keeps_attributes(node):
         _restore_attributes(node)
@@ -42,10 +49,20 @@ def _restore(node: Node) -> None:
         if not _same_entries(value, node.content):
             replace_content(value, node.content)
     elif kind is NodeKind.SEQUENCE and not isinstance(value, tuple):
-        if not same_items(node.content, tuple(value)):
+        if not same_items(node.content, stored_items(value)):
             replace_content(value, node.content)
     elif kind is NodeKind.SET and not isinstance(value, frozenset) and set(node.content) != value:
         replace_content(value, node.content)
+
+
+def _restore_slot(value: Any, name: str, before: Any) -> None:
+    now = getattr(value, name, MISSING)
+    if now is before:
+        return
+    if before is MISSING:
+        object.__delattr__(value, name)
+    else:
+        object.__setattr__(value, name, before)
 
 
 def _restore_attributes(node: Node) -> None:

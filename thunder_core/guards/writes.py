@@ -8,21 +8,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from thunder_core.guards.frame_reads import MISSING
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, entries, own_attributes
-from thunder_core.guards.source import GlobalSource, Names, Source, is_argument
+from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, own_attributes, slot_names
+from thunder_core.guards.plain import is_plain
+from thunder_core.guards.source import ConstantSource, Names, Source, is_argument
 from thunder_core.guards.steps import (
     AttributeSource,
     BufferSource,
-    ClosureSource,
+    ContextSource,
     InstanceAttributeSource,
-    ItemSource,
     ParameterSource,
     SubmoduleSource,
+    item_source,
 )
+from thunder_core.guards.stored_content import entries, is_overridden, replace_content, stored_items
 
 _BARE_CONTAINERS = frozenset({list, dict, tuple, set, frozenset, collections.deque, collections.OrderedDict})
 _CONTAINERS = (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET)
@@ -46,13 +46,11 @@ class Write:
         target: the path that is assigned or deleted, or the container that is changed.
         kind: what is done.
         value: the new value; for EXTEND the new items, for REPLACE the whole content. May contain traced tensors.
-        leak: the target is reached from a global or a closure variable and is no part of a module.
     """
 
     target: Source
     kind: WriteKind
     value: Any = field(default=None, repr=False)
-    leak: bool = False
 
     @property
     def place(self) -> Source | None:
@@ -75,88 +73,42 @@ class Write:
         return [f"{names.constant(replace_content, 'replace_content')}({path}, {value})"]
 
 
-def replace_content(container: Any, content: Any) -> None:
-    """Make ``container`` hold ``content``, by the methods of the builtin class under it."""
-    if isinstance(container, list):
-        list.__setitem__(container, slice(None), content)
-    elif isinstance(container, collections.OrderedDict):
-        collections.OrderedDict.clear(container)
-        for key, item in content.items():
-            collections.OrderedDict.__setitem__(container, key, item)
-    elif isinstance(container, dict):
-        dict.clear(container)
-        dict.update(container, content)
-    elif isinstance(container, set):
-        set.clear(container)
-        set.update(container, content)
-    else:
-        container.clear()
-        container.extend(content)
-
-
 def find_writes(heap: Heap) -> tuple[Write, ...]:
     """Compare every met object with what it held when it was first met."""
     writes: list[Write] = []
-    for node in tuple(heap.nodes.values()):
-        leak = _is_outside(heap, node)
-        for target, kind, value in _changes(node):
-            writes.append(Write(target, kind, value, leak))
-            heap.wrote_arguments |= is_argument(target)
+    for node in heap.distinct_nodes():
+        for target, kind, value in _changes(heap, node):
+            writes.append(Write(target, kind, value))
+            heap.distinct.wrote_arguments |= is_argument(target)
         if node.kind is NodeKind.CLASS:
             writes.extend(_class_writes(node, heap.stored_attributes))
-    for variable, before in heap.stored_globals.values():
-        now = variable.namespace.get(variable.name, MISSING)
+    for path, before in heap.stored_globals.values():
+        now = path.namespace.get(path.name, MISSING)
         if now is not before and not (now is MISSING and before is MISSING):
             kind = WriteKind.DELETE if now is MISSING else WriteKind.SET
-            writes.append(Write(variable, kind, None if now is MISSING else now, leak=True))
+            writes.append(Write(path, kind, None if now is MISSING else now))
     for closure, cell, before in heap.stored_cells.values():
         if cell.cell_contents is not before:
-            writes.append(Write(closure, WriteKind.SET, cell.cell_contents, leak=True))
+            writes.append(Write(closure, WriteKind.SET, cell.cell_contents))
+    for variable, value in heap.context.items():
+        if heap.context_before.get(variable, MISSING) is not value:
+            writes.append(Write(ContextSource(ConstantSource(variable, variable.name)), WriteKind.SET, value))
+    for name, after in heap.environment.changes():
+        writes.append(Write(name, WriteKind.DELETE if after is None else WriteKind.SET, after))
     return tuple(writes)
 
 
-def contains_tensor(value: Any, depth: int = 4) -> bool:
-    """True when a tensor is found in the value's containers and attributes, to a depth."""
-    if isinstance(value, torch.Tensor):
-        return True
-    if depth == 0 or isinstance(value, torch.nn.Module):
-        return False
-    if isinstance(value, dict):
-        return any(contains_tensor(item, depth - 1) for item in value.values())
-    if isinstance(value, list | tuple | set | frozenset | collections.deque):
-        return any(contains_tensor(item, depth - 1) for item in value)
-    own = getattr(value, "__dict__", None)
-    return isinstance(own, dict) and any(contains_tensor(item, depth - 1) for item in own.values())
-
-
-def _is_outside(heap: Heap, node: Node) -> bool:
-    """Reached from a global or closure variable, with no module on the way."""
-    source: Source | None = node.source
-    while source is not None:
-        if isinstance(source, GlobalSource | ClosureSource):
-            return not _passes_module(heap, node.source)
-        source = source.parent
-    return False
-
-
-def _passes_module(heap: Heap, source: Source) -> bool:
-    """True when the path goes through a module."""
-    modules = {id(node.source) for node in heap.nodes.values() if node.kind is NodeKind.MODULE}
-    step: Source | None = source
-    while step is not None:
-        if id(step) in modules:
-            return True
-        step = step.parent
-    return False
-
-
-def _changes(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
+def _changes(heap: Heap, node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
     value, kind = node.object, node.kind
     if kind is NodeKind.MODULE:
         own = value.__dict__
-        yield from _changed_entries(
-            node.attributes, own, lambda name: InstanceAttributeSource(node.source, name), MODULE_DICTIONARIES
-        )
+        slots = slot_names(type(value))
+
+        def path(name: str) -> Source:
+            step = AttributeSource if name in slots else InstanceAttributeSource
+            return step(node.source, name)
+
+        yield from _changed_entries(node.attributes, own_attributes(value), path, MODULE_DICTIONARIES)
         for before, name, step in zip(node.content, MODULE_DICTIONARIES, _STEPS, strict=True):
             yield from _changed_entries(before, own.get(name, {}), lambda key, step=step: step(node.source, key))
         return
@@ -164,20 +116,26 @@ def _changes(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
         now = own_attributes(value)
         yield from _changed_entries(node.attributes, now, lambda name: AttributeSource(node.source, name))
     if kind is NodeKind.DICTIONARY:
-        yield from _changed_dictionary(node)
+        yield from _changed_dictionary(heap, node)
     elif kind is NodeKind.SEQUENCE and not isinstance(value, tuple):
-        yield from _changed_sequence(node)
+        yield from _changed_sequence(heap, node)
     elif kind is NodeKind.SET and not isinstance(value, frozenset) and set(node.content) != value:
         yield node.source, WriteKind.REPLACE, set(value)
 
 
-def _changed_sequence(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
-    before, now = node.content, tuple(node.object)
+def _changed_sequence(heap: Heap, node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
+    before, now = node.content, stored_items(node.object)
     if same_items(before, now):
         return
-    if isinstance(node.object, list) and len(now) > len(before) and same_items(before, now[: len(before)]):
+    if (
+        isinstance(node.object, list)
+        and not is_overridden(node.object)
+        and len(now) > len(before)
+        and same_items(before, now[: len(before)])
+    ):
         yield node.source, WriteKind.EXTEND, list(now[len(before) :])
     else:
+        heap.objects.guard_container(node)  # the new content has parts of the old one
         yield node.source, WriteKind.REPLACE, list(now)
 
 
@@ -187,7 +145,7 @@ def _class_writes(node: Node, names: Iterable[str]) -> Iterator[Write]:
         before, after = node.attributes.get(name, MISSING), now.get(name, MISSING)
         if before is not after:
             kind = WriteKind.DELETE if after is MISSING else WriteKind.SET
-            yield Write(AttributeSource(node.source, name), kind, None if after is MISSING else after, leak=True)
+            yield Write(AttributeSource(node.source, name), kind, None if after is MISSING else after)
 
 
 def keeps_attributes(node: Node) -> bool:
@@ -197,13 +155,15 @@ def keeps_attributes(node: Node) -> bool:
     return node.kind is NodeKind.OBJECT or node.kind is NodeKind.FUNCTION
 
 
-def _changed_dictionary(node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
+def _changed_dictionary(heap: Heap, node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
     before, now = node.content, dict(entries(node.object))
     kept = [key for key in before if key in now]
-    if list(now)[: len(kept)] != kept:
+    named = all(is_plain(key) for key in now if key not in before)  # other keys are rebuilt in each run, as values are
+    if not named or list(now)[: len(kept)] != kept:
+        heap.objects.read_dictionary(node)  # the new content has parts of the old one
         yield node.source, WriteKind.REPLACE, now
     else:
-        yield from _changed_entries(before, now, lambda key: ItemSource(node.source, key))
+        yield from _changed_entries(before, now, lambda key: item_source(node.object, node.source, key))
 
 
 def _changed_entries(

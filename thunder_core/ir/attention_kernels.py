@@ -6,15 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from thunder_core.pytorch_internals import (
+    get_cudnn_sdp_enabled,
+    get_flash_sdp_enabled,
+    get_math_sdp_enabled,
+    get_mem_efficient_sdp_enabled,
+    get_overrideable_sdp_enabled,
+)
+
 _SWITCHES: Final = (
-    ("FLASH_ATTENTION", torch._C._get_flash_sdp_enabled),
-    ("EFFICIENT_ATTENTION", torch._C._get_mem_efficient_sdp_enabled),
-    ("MATH", torch._C._get_math_sdp_enabled),
-    ("CUDNN_ATTENTION", torch._C._get_cudnn_sdp_enabled),
-    ("OVERRIDEABLE", torch._C._get_overrideable_sdp_enabled),
+    ("FLASH_ATTENTION", get_flash_sdp_enabled),
+    ("EFFICIENT_ATTENTION", get_mem_efficient_sdp_enabled),
+    ("MATH", get_math_sdp_enabled),
+    ("CUDNN_ATTENTION", get_cudnn_sdp_enabled),
+    ("OVERRIDEABLE", get_overrideable_sdp_enabled),
 )
 
 

@@ -10,7 +10,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.context_text import describe_context, with_items
 from thunder_core.ir.literals import Speller
-from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.location import SourceLocation, one_line
 from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy
 from thunder_core.ir.symbol import CallStyle
 from thunder_core.ir.targets import is_target, outer_target
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from thunder_core.ir.trace import Trace
 
 NO_LOCATION = "# no user line"
+CHECK = "check_result"
+CHECKED = "checks_passed"
 LEAVES = "thunder_core.ir.tree.leaves"
 _BOX: Final = OpaqueProxy("_", "list")
 
@@ -33,6 +35,7 @@ class FunctionPrinter:
         self.comments = comments
         self.lines: list[str] = []
         self.locations: list[tuple[int, SourceLocation]] = []
+        self.claimed: list[tuple[int, str, BoundSymbol]] = []  # where executors' lines are, and their indentation
         self.annotator = Annotator()
 
     def print_function(self, trace: Trace, name: str, *, boxed: bool = False) -> None:
@@ -61,6 +64,8 @@ class FunctionPrinter:
                     self.lines.append(f"{indent}{_location_comment(location)}")
             if location is not None:
                 self.locations.append((len(self.lines), location))
+            if bound.symbol.executor is not None and bound.output is not None:
+                self.claimed.append((len(self.lines), indent, bound))
             self.lines.append(indent + self.line(bound))
             if self.lowered:
                 self._parts(bound.parts, indent)
@@ -79,9 +84,11 @@ class FunctionPrinter:
         ]
         return [*lines, f"# memories: {storages}"] if storages else lines
 
-    def line(self, bound: BoundSymbol) -> str:
-        """One bound symbol as one line."""
+    def line(self, bound: BoundSymbol, check: int | None = None) -> str:
+        """One bound symbol as one line; with ``check``, that number and the result are given to a check first."""
         text = call_text(self.speller, bound)
+        if check is not None:
+            text = f"{CHECK}({check}, {text})"
         output = bound.output
         if output is None:
             return f"{text}{self._comment(bound)}" if self.comments else text
@@ -99,7 +106,7 @@ class FunctionPrinter:
         text = ", ".join([self.annotator.annotate(proxy) for proxy in bound.outputs()])
         if not bound.effects.pure:
             text = "; ".join([text, *_effects(bound)] if text else _effects(bound))
-        return f"  # {text}" if text else ""
+        return f"  # {one_line(text)}" if text else ""
 
     def _signature(self, trace: Trace, name: str) -> None:
         if not self.comments or not trace.inputs:
@@ -169,4 +176,4 @@ def _effects(bound: BoundSymbol) -> list[str]:
 
 
 def _location_comment(location: SourceLocation | None) -> str:
-    return NO_LOCATION if location is None else f"# {location.describe()}"
+    return NO_LOCATION if location is None else f"# {one_line(location.describe())}"

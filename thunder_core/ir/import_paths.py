@@ -6,33 +6,53 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
+from types import BuiltinMethodType, MethodType
 from typing import Any
 
-import torch
+from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket, overload_name, qualified_op_name, schema_of
 
 # Modules whose attributes are there after ``import torch``, so that printed modules need no further import.
 TORCH_MODULES = frozenset({"torch", "torch.nn", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special"})
 
 
 def import_path(value: Any) -> tuple[str, str] | None:
-    """Module and qualified name that give back ``value`` itself; None when there are none."""
+    """Module and qualified name that give back ``value`` itself in code that imports the module; None if none do."""
     for module, name in _candidate_paths(value):
-        found: Any = sys.modules.get(module)
-        for part in name.split("."):
-            found = getattr(found, part, None)
-        # bound methods (``Function.apply``) and members of C++ enums are made anew by each access: equal, not identical
-        if found is value or (found is not None and type(found) is type(value) and found == value):
+        if evaluates_to(f"{module}.{name}", value):
             return module, name
     return None
 
 
+def evaluates_to(path: str, value: Any) -> bool:
+    """Whether the dotted ``path`` gives ``value`` itself, in code that imports what `module_of_name` says.
+
+    Such code goes from attribute to attribute. A function or class that has the name of a subpackage hides it:
+    ``package.part.function`` is out of reach where ``package`` has a function ``part``, though it can be imported.
+    """
+    root, *parts = path.split(".")
+    found: Any = sys.modules.get(root)
+    for part in parts:
+        found = getattr(found, part, None)
+    return found is value or (_is_made_by_access(value) and type(found) is type(value) and bool(found == value))
+
+
+def _is_made_by_access(value: Any) -> bool:
+    """Whether each access makes a new object: bound methods (``Function.apply``), members of C++ enums."""
+    return isinstance(value, MethodType | BuiltinMethodType) or _is_enum(type(value))
+
+
+def _is_enum(kind: type) -> bool:
+    """Whether it is one of Python's enums, or of C++."""
+    return isinstance(getattr(kind, "__members__", None), Mapping)
+
+
 def _candidate_paths(value: Any) -> list[tuple[str, str]]:
-    if isinstance(value, torch._ops.OpOverload):
-        return [("torch", f"ops.{value._schema.name.replace('::', '.')}.{value._overloadname}")]
-    if isinstance(value, torch._ops.OpOverloadPacket):
-        return [("torch", f"ops.{value._qualified_op_name.replace('::', '.')}")]
+    if isinstance(value, OpOverload):
+        return [("torch", f"ops.{schema_of(value).name.replace('::', '.')}.{overload_name(value)}")]
+    if isinstance(value, OpOverloadPacket):
+        return [("torch", f"ops.{qualified_op_name(value).replace('::', '.')}")]
     kind = type(value)
-    if isinstance(getattr(kind, "__members__", None), Mapping):  # a Python or C++ enum
+    if _is_enum(kind):
         return [(module, f"{kind.__qualname__}.{value.name}") for module in (kind.__module__, "torch._C")]
     if not callable(value):
         return []
@@ -46,6 +66,8 @@ def _candidate_paths(value: Any) -> list[tuple[str, str]]:
     if isinstance(owner, type):  # a class method, such as ``apply`` of an autograd.Function
         return [(owner.__module__, f"{owner.__qualname__}.{value.__name__}")]
     module = getattr(value, "__module__", None)
+    if isinstance(module, str) and module.startswith("torch.ops."):  # no module: an attribute of `torch.ops`
+        return [("torch", f"{module.removeprefix('torch.')}.{name}")]
     plain = name.rpartition(".")[2]
     paths = [(module, name)] if isinstance(module, str) else []
     public = [("torch", plain), ("torch", f"Tensor.{plain}"), ("torch.nn.functional", plain)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import keyword
+import re
 from collections.abc import Callable, Set
 from math import isfinite
 from typing import Any
@@ -15,9 +16,9 @@ from typing import Any
 import torch
 
 from thunder_core.errors import TraceError
-from thunder_core.ir.import_paths import TORCH_MODULES, import_path, module_of_name
+from thunder_core.ir.import_paths import TORCH_MODULES, evaluates_to, import_path, module_of_name
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
-from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 
 CONSTANTS = {"inf": float("inf"), "nan": float("nan")}
@@ -30,7 +31,20 @@ _BUILTINS = frozenset(  # spelled without a module
     }
 )
 RESERVED_NAMES = _BUILTINS.union(
-    ["_", "builtins", "computation", "functools", "inf", "math", "nan", "operator", "thunder_core", "torch"]
+    [
+        "_",
+        "builtins",
+        "check_result",
+        "checks_passed",
+        "computation",
+        "functools",
+        "inf",
+        "math",
+        "nan",
+        "operator",
+        "thunder_core",
+        "torch",
+    ]
 )
 """Names that printed modules use themselves, so that no value of a trace may have them."""
 
@@ -41,15 +55,22 @@ class Speller:
     Args:
         body_name: gives the function name of a trace that is an argument of a higher-order symbol.
         taken: gives the names of values, which functions without an importable name must avoid.
+        exact: each name must give the very target of its symbol. Without it, the symbols of the tables have the names
+            that people know, of functions that call the targets.
     """
 
     def __init__(
-        self, body_name: Callable[[Trace], str] | None = None, taken: Callable[[], Set[str]] = frozenset
+        self,
+        body_name: Callable[[Trace], str] | None = None,
+        taken: Callable[[], Set[str]] = frozenset,
+        *,
+        exact: bool = False,
     ) -> None:
         self.modules: set[str] = {"torch"}
         self.constants: set[str] = set()
         self.body_name = body_name
         self.taken = taken
+        self.exact = exact
         self.local_targets: dict[str, Callable[..., Any]] = {}
         self._callees: dict[Symbol, str] = {}
 
@@ -61,7 +82,7 @@ class Speller:
     def callee(self, symbol: Symbol) -> str:
         """The name that a symbol of function style is called by: dotted, and its module noted for import.
 
-        A symbol without an importable name gets a plain one, which must be bound to its target: see `local_targets`.
+        Where no dotted name gives its target, it gets a plain one, which must be bound to that: see `local_targets`.
         """
         name = self._callees.get(symbol)
         if name is None:
@@ -69,17 +90,24 @@ class Speller:
         return name
 
     def _new_callee(self, symbol: Symbol) -> str:
-        if "." in symbol.name:
-            self.modules.add(module_of_name(symbol.name))
+        module = module_of_name(symbol.name)
+        if module and self._gives_target(symbol):
+            self.modules.add(module)
             return symbol.name
         if import_path(symbol.target) is not None:
             return self.path(symbol.target)
-        name, number = symbol.name, 1
+        plain = re.sub(r"\W+", "_", symbol.name)
+        name, number = plain, 1
         taken = self.taken()
         while name in taken or self.local_targets.get(name, symbol.target) is not symbol.target:
-            name, number = f"{symbol.name}_{number}", number + 1
+            name, number = f"{plain}_{number}", number + 1
         self.local_targets[name] = symbol.target
         return name
+
+    def _gives_target(self, symbol: Symbol) -> bool:
+        if evaluates_to(symbol.name, symbol.target):
+            return True
+        return not self.exact and Tag.OPAQUE not in symbol.tags and symbol.executor is None
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The text between the parentheses of a call."""

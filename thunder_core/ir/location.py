@@ -6,6 +6,13 @@ import linecache
 from dataclasses import dataclass
 
 
+def one_line(text: str) -> str:
+    """``text`` for a comment of generated source: line breaks and other unprintable characters are escaped."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
     """A line of the user's program: file name as CPython reports it, 1-based line, function name."""
@@ -18,6 +25,12 @@ class SourceLocation:
     def text(self) -> str:
         """The source line itself, stripped; empty when the file is not readable."""
         return linecache.getline(self.filename, self.line).strip()
+
+    @property
+    def columns(self) -> tuple[int, int]:
+        """Where the text begins and ends in its line, in bytes of UTF-8."""
+        line = linecache.getline(self.filename, self.line).rstrip()
+        return len(line) - len(line.lstrip()), len(line.encode())
 
     def describe(self) -> str:
         """``file:line in function: text``, for messages."""

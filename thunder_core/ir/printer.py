@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.ir.function_printer import FunctionPrinter
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.function_printer import CHECKED, FunctionPrinter
 from thunder_core.ir.literals import Speller
 from thunder_core.ir.location import SourceLocation
 
@@ -22,11 +23,16 @@ class PrintedTrace:
         source: its text.
         locations: the user's line for each 1-based line of the text that is a call.
         local_targets: what to bind names to that cannot be imported.
+        checked: the same text, line by line, with a check of the result of each call that belongs to an executor, and a
+            call of ``checks_passed`` at the end. Without comments only; empty where there are no such calls.
+        claimed: these calls, by the numbers that the checks get.
     """
 
     source: str
     locations: dict[int, SourceLocation]
     local_targets: dict[str, Callable[..., Any]]
+    checked: str
+    claimed: dict[int, BoundSymbol]
 
 
 def print_trace(trace: Trace, *, lowered: bool = False, comments: bool = True) -> str:
@@ -54,7 +60,7 @@ class _ModulePrinter:
     def __init__(self, lowered: bool, comments: bool) -> None:
         self.lowered = lowered
         self.comments = comments
-        self.speller = Speller(self._body_name, self._value_names)
+        self.speller = Speller(self._body_name, self._value_names, exact=not comments)
         self.functions: list[FunctionPrinter] = []
         self.value_names: set[str] = set()
         self.bodies: list[tuple[Trace, str]] = []
@@ -69,16 +75,22 @@ class _ModulePrinter:
         if self.speller.constants:
             lines.append(f"from math import {', '.join(sorted(self.speller.constants))}")
         locations: dict[int, SourceLocation] = {}
+        checked: dict[int, str] = {}
+        claimed: dict[int, BoundSymbol] = {}
         for function in self.functions:
             if self.comments:
                 lines += ["", ""] if function is main else ["", "", *function.header()]
             start = len(lines) + 1
             locations.update({start + index: location for index, location in function.locations})
+            for index, indent, bound in () if self.comments else function.claimed:
+                checked[start - 1 + index] = indent + function.line(bound, len(claimed))
+                claimed[len(claimed)] = bound
             lines += function.lines
         lines.append("")
         # its methods would keep all that was printed until reference cycles are collected
         self.speller.body_name, self.speller.taken = None, frozenset
-        return PrintedTrace("\n".join(lines), locations, self.speller.local_targets)
+        local = self.speller.local_targets
+        return PrintedTrace("\n".join(lines), locations, local, _with_checks(lines, checked), claimed)
 
     def _function(self, trace: Trace, name: str, boxed: bool = False) -> None:
         function = FunctionPrinter(self.speller, lowered=self.lowered, comments=self.comments)
@@ -100,6 +112,16 @@ class _ModulePrinter:
         self.bodies.append((body, name))
         self._function(body, name)
         return name
+
+
+def _with_checks(lines: list[str], checked: dict[int, str]) -> str:
+    """The text with the lines at these places replaced, and a call before the last ``return``."""
+    if not checked:
+        return ""
+    last = max(index for index, line in enumerate(lines) if line)
+    lines = [checked.get(index, line) for index, line in enumerate(lines)]
+    lines[last] = f"    {CHECKED}(); {lines[last].lstrip()}"
+    return "\n".join(lines)
 
 
 def _import_order(module: str) -> tuple[bool, str]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import time
 import weakref
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any
 
+from thunder_core.ir.function_printer import CHECK, CHECKED
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.printer import render_trace
+from thunder_core.ir.printer import PrintedTrace, render_trace
+from thunder_core.ir.result_checks import FirstRun, ResultChecks
 from thunder_core.ir.trace import Trace
 
 _numbers = itertools.count()
@@ -45,18 +49,47 @@ def compile_source(
     return function
 
 
-def compile_trace(trace: Trace, *, title: str | None = None, boxed: bool = False) -> Callable[..., Any]:
+def compile_trace(
+    trace: Trace, *, title: str | None = None, boxed: bool = False, costs: ResultChecks | None = None
+) -> Callable[..., Any]:
     """The trace as a callable of its inputs.
 
-    Symbols of function style are looked up by their dotted name; one without an importable name (a compiled region,
-    say) is bound to its target.
+    A symbol of function style is called by its dotted name where that gives its very target; in all other cases (a
+    compiled region, a function whose module is hidden by another object of that name) its target is bound to a name.
+
+    What executors' functions return is compared with their lines until one run is through, and in each run under
+    ``THUNDER_VERIFY=1``: see `check_results`.
 
     Args:
         boxed: the callable takes one list of its inputs, which it empties, so that it alone holds them.
+        costs: where the cost of the checks is added.
     """
     printed = render_trace(trace, comments=False, boxed=boxed)
     globals_ = dict(printed.local_targets)
-    return compile_source(printed.source, trace.name, globals_, title=title or trace.name, locations=printed.locations)
+    title = title or trace.name
+    function = compile_source(printed.source, trace.name, globals_, title=title, locations=printed.locations)
+    if printed.claimed:
+        _check_first_run(function, trace.name, printed, globals_, title, costs or ResultChecks())
+    return function
+
+
+def _check_first_run(
+    function: Callable[..., Any],
+    name: str,
+    printed: PrintedTrace,
+    namespace: dict[str, Any],
+    title: str,
+    costs: ResultChecks,
+) -> None:
+    start = time.perf_counter()
+    run = FirstRun(printed.claimed, costs)
+    namespace.update({CHECK: run.check, CHECKED: run.passed})
+    checked = compile_source(printed.checked, name, namespace, title=f"{title} checked", locations=printed.locations)
+    assert isinstance(function, FunctionType)
+    assert isinstance(checked, FunctionType)
+    run.of(function, checked)
+    costs.lines += len(printed.claimed)
+    costs.seconds += time.perf_counter() - start
 
 
 def annotate_exception(error: BaseException) -> None:
@@ -75,6 +108,11 @@ def annotate_exception(error: BaseException) -> None:
                 error.add_note(note)
                 notes = error.__notes__
         traceback = traceback.tb_next
+
+
+def location_of(filename: str, line: int) -> SourceLocation | None:
+    """The user's line for a line of generated source; None if there is none."""
+    return _locations.get(filename, {}).get(line)
 
 
 def _forget(filename: str) -> None:

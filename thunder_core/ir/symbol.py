@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -47,7 +47,11 @@ class Tag(enum.Enum):
     # Autograd must record the program while it runs: the call asks or changes the autograd graph, or uses parameters
     # that are not its arguments.
     AUTOGRAD = enum.auto()
+    # The program runs line by line as it was recorded: the call asks or changes what no value of a trace shows, as the
+    # autograd graph, handles of hooks, the memory of a tensor object, PyTorch's flags.
+    AS_RECORDED = enum.auto()
     HOOK = enum.auto()  # has the user's functions called with gradients, or calls them; takes None for an absent one
+    PARTIAL = enum.auto()  # a line of backward that tells an absent cotangent, None, from zeros
     COMPONENTWISE = enum.auto()  # of a hook: the i-th result comes from the i-th item of the second argument
     BACKWARD = enum.auto()  # an executor's; the third argument says which results are wanted, the others are None
     OPAQUE = enum.auto()  # not in the tables: everything about it is derived from PyTorch
@@ -94,3 +98,8 @@ class Symbol:
 
     def __repr__(self) -> str:
         return f"Symbol({self.name})"
+
+
+def as_recorded(symbol: Symbol) -> Symbol:
+    """The symbol of a call whose program has to run line by line; see `Tag.AS_RECORDED`."""
+    return replace(symbol, tags=symbol.tags | {Tag.AS_RECORDED})

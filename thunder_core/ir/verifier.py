@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,11 @@ from thunder_core.ir.tree import iterate_leaves, iterate_proxies
 
 # Results of these own their whole memory, so that the memory's size is known.
 _OWNING_TAGS = frozenset({Tag.ELEMENTWISE, Tag.MATMUL, Tag.REDUCTION})
+
+
+def verification_requested() -> bool:
+    """Whether the environment asks for checks between passes and in each run (``THUNDER_VERIFY=1``)."""
+    return os.environ.get("THUNDER_VERIFY", "") not in ("", "0")
 
 
 def verify(trace: Trace, maker: str | None = None) -> None:

@@ -13,7 +13,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.accumulate_in_place import accumulated_in_place
 from thunder_core.passes.autocast_policies import is_conversion
-from thunder_core.passes.common_subexpression import CommonSubexpression
+from thunder_core.passes.common_subexpression import merge_equal_calls
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.dtype_round_trips import is_lossless
 from thunder_core.passes.lifetimes import Lifetimes
@@ -45,7 +45,7 @@ class AccumulateProducts(Transform):
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         if context.place is Place.CLAIMED:
             return accumulated_in_place(trace, self.name)
-        return _Sums(trace, context.keep).run(self.name, context)
+        return _Sums(trace, context.keep).run(self.name)
 
 
 class _Sums:
@@ -58,7 +58,7 @@ class _Sums:
         self.substitution = Substitution(trace)
         self.replaced: dict[int, tuple[BoundSymbol, ...]] = {}
 
-    def run(self, name: str, context: TransformContext) -> Trace:
+    def run(self, name: str) -> Trace:
         for index, line in enumerate(self.trace.symbols):
             if Tag.SUM in line.symbol.tags and self._is_plain(line):
                 self._accumulate(index, line)
@@ -66,7 +66,10 @@ class _Sums:
             return self.trace
         lines = [part for index, line in enumerate(self.trace.symbols) for part in self.replaced.get(index, (line,))]
         # products that became part of a sum go away, and so do new views that are there already
-        return CommonSubexpression().run(DeadCode().run(self.trace.with_symbols(lines, name)), context)
+        added = frozenset(
+            [proxy.name for parts in self.replaced.values() for part in parts for proxy in part.outputs()]
+        )
+        return merge_equal_calls(DeadCode().run(self.trace.with_symbols(lines, name)), self.keep, name, added)
 
     def _is_plain(self, line: BoundSymbol) -> bool:
         tensors = len(line.args) == 2 and all(isinstance(item, TensorProxy) for item in line.args)

@@ -17,6 +17,7 @@ from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.autocast_policies import is_conversion
 from thunder_core.passes.substitution import is_recorded
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
+from thunder_core.pytorch_internals import version_of
 
 
 class KeptConversions:
@@ -30,7 +31,7 @@ class KeptConversions:
         if tensor.is_inference():  # has no version counter
             return tensor.to(dtype)
         conversions = self._kept.setdefault(tensor, {})
-        state = tensor._version, tensor.data_ptr()
+        state = version_of(tensor), tensor.data_ptr()
         known = conversions.get(dtype)
         if known is None or known[0] != state:
             with torch.inference_mode(False), torch.no_grad():

@@ -31,18 +31,32 @@ class CommonSubexpression(Transform):
     place: ClassVar[Place] = Place.AFTER_DIFFERENTIATION
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        merger = _Merger(trace, context.keep)
-        symbols = [bound for line in trace.symbols if (bound := merger.visit(line)) is not None]
-        if len(symbols) == len(trace.symbols):
-            return trace
-        output = map_leaves(merger.substitute, trace.output)
-        return replace(trace.with_symbols(symbols, self.name), output=output)
+        return merge_equal_calls(trace, context.keep, self.name)
+
+
+def merge_equal_calls(
+    trace: Trace, keep: frozenset[str], provenance: str, among: frozenset[str] | None = None
+) -> Trace:
+    """The trace with equal calls made once; see `CommonSubexpression`.
+
+    Args:
+        keep: names of values that stay as they are, with all that shares their memory.
+        among: names of values: calls are merged only if one of the two gives such a value. A transform names those of
+            the lines that it added, so that the calls of the program stay as they are. None for all.
+    """
+    merger = _Merger(trace, keep, among)
+    symbols = [bound for line in trace.symbols if (bound := merger.visit(line)) is not None]
+    if len(symbols) == len(trace.symbols):
+        return trace
+    output = map_leaves(merger.substitute, trace.output)
+    return replace(trace.with_symbols(symbols, provenance), output=output)
 
 
 class _Merger:
     """Walks the trace once, forwards."""
 
-    def __init__(self, trace: Trace, keep: frozenset[str]) -> None:
+    def __init__(self, trace: Trace, keep: frozenset[str], among: frozenset[str] | None) -> None:
+        self.among = among
         sets = AliasSets.of(trace)
         self.pinned = set(sets.pinned)
         self.escaping = set(sets.escaping)
@@ -93,6 +107,8 @@ class _Merger:
     def _mergeable(self, first: BoundSymbol, bound: BoundSymbol) -> bool:
         old, new = bound.outputs(), first.outputs()
         if len(old) != len(new):
+            return False
+        if self.among is not None and not any(proxy.name in self.among for proxy in (*old, *new)):
             return False
         for one, other in zip(old, new, strict=True):
             if one.name in self.returned and other.name in self.returned:

@@ -20,6 +20,7 @@ from thunder_core.passes.autocast_policies import CONVERSION, UNCHANGED, Rewrite
 from thunder_core.passes.fresh_values import FreshValues, bodies_of
 from thunder_core.passes.pass_manager import TracePass
 from thunder_core.passes.proxies import tensor_outputs_of
+from thunder_core.pytorch_internals import is_view
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def leaves_among(proxies: Iterable[Proxy], objects: Iterable[Any]) -> frozenset[
     return frozenset(
         proxy.name
         for proxy, value in zip(proxies, objects, strict=True)
-        if isinstance(value, torch.Tensor) and value.is_leaf and not value._is_view()
+        if isinstance(value, torch.Tensor) and value.is_leaf and not is_view(value)
     )
 
 

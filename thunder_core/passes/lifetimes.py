@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-import torch
-
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
+from thunder_core.pytorch_internals import OpOverload, schema_of
 
 # Results of these lie in new memory whatever strides their arguments come with; a reshape may be a copy or a view.
 _MAKERS = frozenset({Tag.MATMUL, Tag.ELEMENTWISE, Tag.REDUCTION})
@@ -64,6 +63,6 @@ def _defines(line: BoundSymbol, storage: int) -> bool:
 
 def _makes(line: BoundSymbol) -> bool:
     target = line.symbol.target
-    if isinstance(target, torch._ops.OpOverload):
-        return not any(result.alias_info for result in target._schema.returns)
+    if isinstance(target, OpOverload):
+        return not any(result.alias_info for result in schema_of(target).returns)
     return not _MAKERS.isdisjoint(line.symbol.tags)

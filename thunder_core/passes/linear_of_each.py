@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
+
+from thunder_core.pytorch_internals import FakeTensor
 
 
 def linear_of_each(input: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:

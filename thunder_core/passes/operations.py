@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._prims_common import compute_required_storage_length
 
 from thunder_core.ir.geometry import nested
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.pytorch_internals import compute_required_storage_length, reinterpret_tensor
 
-reinterpreted = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
+reinterpreted = reinterpret_tensor
 """`strided_view` past dispatcher, autograd and checks: a new tensor on the same memory. Inductor's programs call it."""
 
 

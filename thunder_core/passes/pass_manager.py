@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
@@ -10,6 +9,7 @@ from typing import ClassVar, Generic, TypeVar
 from thunder_core import progress
 from thunder_core.errors import VerificationError
 from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.verifier import verification_requested, verify
 
 Result = TypeVar("Result")
 
@@ -74,18 +74,11 @@ class PassRecord:
 
     def verify(self) -> None:
         """Raise VerificationError, which names the pass, if a trace that it made is malformed."""
-        from thunder_core.ir.verifier import verify
-
         for trace in self.traces:
             try:
                 verify(trace, self.title)
             except VerificationError as error:
                 raise VerificationError(error.problem, location=error.location, advice=self.advice) from error
-
-
-def verification_requested() -> bool:
-    """Whether the environment asks for verification between passes (``THUNDER_VERIFY=1``)."""
-    return os.environ.get("THUNDER_VERIFY", "") not in ("", "0")
 
 
 @dataclass(slots=True)
@@ -132,6 +125,4 @@ class PassManager:
         return result
 
     def _verify(self, trace: Trace) -> None:
-        from thunder_core.ir.verifier import verify
-
         verify(trace)

@@ -19,6 +19,7 @@ from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.proxies import metadata_of, tensor_inputs_of, tensor_outputs_of
+from thunder_core.pytorch_internals import EnableTorchFunction
 from thunder_core.symbols.lowering import call_key
 
 _CACHE_SIZE: Final = 1024
@@ -71,7 +72,7 @@ class _Recording:
         args, kwargs = map_leaves(self._value, self.bound.args), map_leaves(self._value, self.bound.kwargs)
         with torch.random.fork_rng(devices=[]), self.mode:
             try:
-                with modes_for_fakes(self.context), torch._C._EnableTorchFunction(), self.log:
+                with modes_for_fakes(self.context), EnableTorchFunction(), self.log:
                     result = function(*args, **kwargs)
             except Exception as error:  # of the author of the rewrite
                 raise LoweringError(f"the rewrite of {name} failed: {type(error).__name__}: {error}") from error

@@ -10,6 +10,7 @@ from thunder_core.plugins.specs import (
     Preset,
     SymbolsSpec,
     TransformSpec,
+    private_names_result,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "TransformOptions",
     "TransformSpec",
     "hookimpl",
+    "private_names_result",
 ]

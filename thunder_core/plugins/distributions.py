@@ -7,10 +7,13 @@ while here most are put aside because their text does not hold the name of the g
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from thunder_core.plugins.metadata_text import Headers, entry_point_groups
 
@@ -73,6 +76,25 @@ class Installed:
             if headers is not None and normalized(headers.first("Name")) == name:
                 found.append(_plugin_distribution(self._by_name[name], headers, groups))
         return found
+
+
+def repair(name: str, extra: str = "") -> str:
+    """What repairs an installed distribution: a newer version; or, of one that was installed from files of the user's
+    or from a repository (PEP 610), these: a registry may have its name for something else, or not at all.
+    """
+    try:
+        text = importlib.metadata.distribution(name).read_text("direct_url.json")
+        origin = json.loads(text) if text else None
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        origin = None
+    suffix = f"[{extra}]" if extra else ""
+    if not isinstance(origin, dict) or not isinstance(origin.get("url"), str):
+        return f"pip install --upgrade {name}" if not extra else f"pip install --upgrade '{name}{suffix}'"
+    url, version_control = origin["url"], origin.get("vcs_info")
+    if isinstance(version_control, dict):
+        return f"pip install --force-reinstall '{name}{suffix} @ {version_control.get('vcs', 'git')}+{url}'"
+    path = url2pathname(urlsplit(url).path) if url.startswith("file:") else url
+    return f"repair it in {path}, from which it was installed, and run: pip install '{path}{suffix}'"
 
 
 def normalized(name: str) -> str:

@@ -54,6 +54,20 @@ class Host:
         usable = self._table.usable(name)
         return usable if isinstance(usable, Loaded) else loading.load(self._table, self.manager, usable)
 
+    def without_library(self, kind: type[Spec], name: str) -> Offered[Spec] | None:
+        """What ``name`` or ``plugin.name`` would mean if the library of its plugin was installed.
+
+        None if the plugin has its library, or offers no such thing, or cannot be imported without it.
+        """
+        plugin, _, item = name.partition(".")
+        for found in self._table.found:
+            if found.record.name == plugin and found.record.state is PluginState.LIBRARY_MISSING:
+                specs = [spec for spec in loading.unregistered_specs(found) if isinstance(spec, kind)]
+                wanted = [spec for spec in specs if getattr(spec, "name", None) == (item or plugin)]
+                chosen = wanted or ([] if item else specs)
+                return Offered(found.record, chosen[0]) if len(chosen) == 1 else None
+        return None
+
     def load_all(self) -> None:
         """Load what can be loaded. What fails is recorded.
 

@@ -7,7 +7,9 @@ from typing import Any
 import pluggy
 
 from thunder_core.errors import PluginError
+from thunder_core.plugins import hookspecs
 from thunder_core.plugins.discovery import Found
+from thunder_core.plugins.distributions import repair
 from thunder_core.plugins.importing import FAILURES, failure, imported
 from thunder_core.plugins.loaded import WORDS, Loaded, Offered
 from thunder_core.plugins.own_symbols import add_symbols
@@ -42,6 +44,16 @@ def load(table: PluginTable, manager: pluggy.PluginManager, found: Found) -> Loa
         return table.add(found, specs)
 
 
+def unregistered_specs(found: Found) -> tuple[object, ...]:
+    """What a plugin that cannot be used offers, as far as it can be imported; nothing of it is registered."""
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    try:
+        return register(manager, found.record.name, imported(found.target), of_core=False)
+    except FAILURES:  # why it cannot be used is known already
+        return ()
+
+
 def import_object(table: PluginTable, item: Offered[Any] | Loadable) -> Any:
     """What is behind a specification of a loaded plugin, whose symbols are added before.
 
@@ -66,5 +78,4 @@ def import_object(table: PluginTable, item: Offered[Any] | Loadable) -> Any:
 
 def _failed(table: PluginTable, found: Found, what: str, target: str, error: BaseException) -> PluginError:
     why = str(error) if isinstance(error, InvalidPlugin) else f"{what}: {failure(error, target)}"
-    install = f"'{found.record.distribution}[lib]'" if found.has_library else found.record.distribution
-    return table.fail(found, why, f"pip install --upgrade {install}", error)
+    return table.fail(found, why, repair(found.record.distribution, "lib" if found.has_library else ""), error)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.errors import PluginError
+from thunder_core.plugins.first_party import first_party_names, how_to_get
 from thunder_core.plugins.loaded import WORDS, Loaded, Offered, Spec
 from thunder_core.plugins.nearest import suggestion
 from thunder_core.plugins.selection import CORE_PLUGIN
 from thunder_core.plugins.states import PluginState
+
+_PYTORCH = frozenset({"torch", "pytorch", "eager", "aten", "aot_eager"})
 
 if TYPE_CHECKING:
     from thunder_core.plugins.host import Host
@@ -80,7 +83,13 @@ def _unknown(host: Host, kind: type[Any], name: str, known: list[str]) -> Plugin
     """The error for a name that nobody offers, with those that could not be asked."""
     plugins = [record.name for record in host.records if record.name != CORE_PLUGIN]
     advice = _other_meanings(host, kind, name, plugins)
-    near = "" if advice else suggestion(name, dict.fromkeys([*known, *plugins]))
+    if WORDS[kind] == "executor" and name in _PYTORCH:
+        advice.append(
+            "PyTorch runs what no executor takes, last and without being named: executors=[] for PyTorch alone"
+        )
+    if not advice and name in first_party_names():
+        advice.append(how_to_get(name))
+    near = "" if advice else suggestion(name, dict.fromkeys([*known, *plugins, *first_party_names()]))
     advice.append(f"{WORDS[kind]}s of installed plugins: {', '.join(sorted(set(known))) or 'none'}")
     silent = {record.name: record.state.value for record in host.records if record.state is not PluginState.LOADED}
     if silent:

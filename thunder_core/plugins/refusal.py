@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thunder_core.errors import PluginError
+from thunder_core.plugins.first_party import first_party_names, how_to_get
 from thunder_core.plugins.nearest import suggestion
 from thunder_core.plugins.states import PluginRecord, PluginState
 
@@ -27,9 +28,12 @@ def refusal(records: Sequence[PluginRecord]) -> PluginError:
 def unknown_plugin(name: str, records: Sequence[PluginRecord]) -> PluginError:
     """The error for a plugin that is not installed."""
     names = list(dict.fromkeys(record.name for record in records))
+    installed = f"installed are: {', '.join(names)}"
+    if name in first_party_names():
+        return PluginError(f"the plugin {name!r} is not installed", advice=(how_to_get(name), installed))
     return PluginError(
-        f"there is no plugin {name!r}{suggestion(name, names)}",
-        advice=(f"installed are: {', '.join(names)}", f"pip install the distribution that offers {name!r}"),
+        f"there is no plugin {name!r}{suggestion(name, dict.fromkeys([*names, *first_party_names()]))}",
+        advice=(installed, f"pip install the distribution that offers {name!r}"),
     )
 
 

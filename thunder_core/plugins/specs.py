@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thunder_core.plugins.options import ExecutorOptions, TransformOptions
+from thunder_core.private_names import PrivateNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +126,17 @@ class CheckResult:
     ok: bool
     text: str
     advice: str = ""
+
+
+def private_names_result(names: PrivateNames, *, except_below: str = "") -> CheckResult:
+    """What `thunder doctor` shows of a table of private names: those that are missing, and what is refused for each.
+
+    Args:
+        names: the table.
+        except_below: a module whose names are left out, since it takes long to import.
+    """
+    missing = names.missing(except_below=except_below)
+    if not missing:
+        return CheckResult(True, f"{len(names.rows)} are there")
+    refused = "; ".join(f"{one.row.path} ({one.reason}), so this is refused: {one.row.feature}" for one in missing)
+    return CheckResult(False, refused, "install a version that Thunder is tested with, or do without what is refused")

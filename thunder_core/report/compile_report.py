@@ -35,11 +35,11 @@ class EntryReport:
         executors: number of lines by the executor that runs them.
         writes: number of writes to Python objects by the program.
         training: how the program was differentiated; None if it was not.
-        left_to_autograd: why PyTorch's autograd records the program while it runs, as it does an eager one; None where
-            it does not, or where the program has no gradients.
+        as_recorded: why PyTorch runs the lines one by one as they were recorded, and its autograd records them as those
+            of an eager program; None where executors run the program.
         decisions: who runs which line, and why others do not.
         regions: what became of regions that executors fuse; None without any.
-        notes: what transforms say besides.
+        notes: what transforms say besides, and which patterns of executors match no operation of the program.
         preset: where its executors come from, if none were named.
     """
 
@@ -51,7 +51,7 @@ class EntryReport:
     executors: dict[str, int]
     writes: int
     training: TrainingReport | None = None
-    left_to_autograd: str | None = None
+    as_recorded: str | None = None
     decisions: tuple[LineDecisions, ...] = ()
     regions: RegionReport | None = None
     notes: tuple[str, ...] = ()
@@ -129,8 +129,8 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
     if entry.training is not None:
         lines.extend(f"  {line}" for line in entry.training.lines())
     lines.extend(f"  {note}" for note in entry.notes)
-    if entry.left_to_autograd is not None:
-        lines.append(f"  differentiated by PyTorch's autograd as a whole: {entry.left_to_autograd}")
+    if entry.as_recorded is not None:
+        lines.append(f"  runs line by line under PyTorch's autograd: {entry.as_recorded}")
     lines.append(f"  {entry.inputs} inputs, {entry.writes} writes to Python objects, {len(entry.guards)} guards")
     lines.extend(f"    {guard}" for guard in entry.guards)
     return lines

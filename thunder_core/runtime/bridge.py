@@ -7,8 +7,14 @@ from typing import Any
 
 import torch
 
-from thunder_core.ir.program import annotate_exception
+from thunder_core.acquire.tracebacks import folded
 from thunder_core.passes.operations import with_strides
+from thunder_core.pytorch_internals import (
+    get_current_graph_task_keep_graph,
+    is_view,
+    top_saved_tensors_default_hooks,
+    will_engine_execute_node,
+)
 from thunder_core.runtime.differentiated import Backward, DifferentiatedProgram
 from thunder_core.runtime.related_outputs import check_unobserved, watch
 
@@ -36,7 +42,7 @@ class Bridge(torch.autograd.Function):
         try:
             values = program.forward(*inputs)
         except Exception as error:
-            annotate_exception(error)
+            error.__traceback__ = folded(error)
             raise
         count = program.outputs
         saved = values[count:]
@@ -47,7 +53,7 @@ class Bridge(torch.autograd.Function):
             ctx.objects = [None if isinstance(value, torch.Tensor) else value for value in saved]
         ctx.program = program
         # What a hook gives back may lie otherwise in memory: save_on_cpu's copies lie by rows.
-        ctx.hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+        ctx.hooked = top_saved_tensors_default_hooks(True) is not None
         ctx.kept = ctx.consumed = None
         ctx.inputs = program.again.remember(inputs)
         ctx.set_materialize_grads(False)
@@ -79,7 +85,7 @@ class Bridge(torch.autograd.Function):
             try:
                 gradients = backward.function(arguments)
             except Exception as error:
-                annotate_exception(error)
+                error.__traceback__ = folded(error)
                 raise
         gradients = (*gradients, None)
         return (None, *[gradients[place] for place in program.gradient_of])
@@ -95,7 +101,7 @@ def _saved(ctx: Any, program: DifferentiatedProgram, backward: Backward, complet
         return list(ctx.saved_tensors)  # raises, as they are freed
     values = _values(ctx, program, backward.used)
     arguments = [values[index] for index in backward.used]
-    if not torch._C._autograd._get_current_graph_task_keep_graph():
+    if not get_current_graph_task_keep_graph():
         ctx.consumed = backward.consumed if ctx.consumed is None else backward.consumed | ctx.consumed
         ctx.kept = {} if complete else _kept(ctx.kept, values, set(backward.used) - program.saved_inputs)
         ctx.objects = None
@@ -125,12 +131,12 @@ def _values(ctx: Any, program: DifferentiatedProgram, needed: Iterable[int]) -> 
 
 def _no_view(value: Any) -> Any:
     """Outputs must not be views of what only forward knows: autograd refuses writes to those."""
-    return value.detach() if isinstance(value, torch.Tensor) and value._is_view() else value
+    return value.detach() if isinstance(value, torch.Tensor) and is_view(value) else value
 
 
 def _wanted(nodes: Sequence[Any], edges: Sequence[int]) -> tuple[bool, ...]:
     """For each of the edges whether backward goes on to it: to an input's place in the autograd graph."""
-    will_execute = torch._C._will_engine_execute_node
+    will_execute = will_engine_execute_node
     try:
         return tuple([nodes[edge][0] is not None and will_execute(nodes[edge][0]) for edge in edges])
     except RuntimeError:  # a leaf among them is what `torch.autograd.grad` was asked for the gradient of
@@ -141,6 +147,6 @@ def _will_execute(node: Any) -> bool:
     if node is None:
         return False
     try:
-        return bool(torch._C._will_engine_execute_node(node))
+        return bool(will_engine_execute_node(node))
     except RuntimeError:
         return True

@@ -16,9 +16,11 @@ from thunder_core.guards.prologue import CallShape, build_prologue
 from thunder_core.guards.source import ConstantSource
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.proxies import written_storages
+from thunder_core.pytorch_internals import top_saved_tensors_default_hooks
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.report.region_report import RegionReport
 from thunder_core.runtime.autocast import without_autocast
@@ -39,10 +41,10 @@ def compile_program(
     settings: Settings,
     states: States,
     reason: str,
-) -> Entry:
+) -> tuple[Entry, tuple[Any, ...]]:
     """Acquire ``function`` with these arguments, transform it, and make it callable.
 
-    ``reason`` says why, for the report.
+    Returns the entry and its computation's inputs for this call. ``reason`` says why, for the report.
     """
     name = getattr(function, "__qualname__", type(function).__qualname__)
     with frozen_heap(), _own_saved_tensors(), progress.compiling(name):
@@ -52,7 +54,7 @@ def compile_program(
 @contextmanager
 def _own_saved_tensors() -> Iterator[None]:
     """The user's `saved_tensors_hooks` do not see what is saved while a program is compiled."""
-    if torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
+    if top_saved_tensors_default_hooks(False) is None:
         yield  # not in vain: `torch.func` refuses to run under such hooks
         return
     with torch.autograd.graph.saved_tensors_hooks(_itself, _itself):
@@ -70,7 +72,7 @@ def _compile(
     settings: Settings,
     states: States,
     reason: str,
-) -> Entry:
+) -> tuple[Entry, tuple[Any, ...]]:
     progress.stage("acquisition")
     start = time.perf_counter()
     acquired = settings.front_end(function, args, kwargs)
@@ -98,20 +100,29 @@ def _compile(
         exact_stride=acquired.saw_strides or program.differentiated is not None,  # formulas depend on strides
     )
     acquired.observer.close()
+    inputs, unfit = prologue.function(args, kwargs), None
+    if inputs is None:
+        unfit = prologue.why(args, kwargs) or "the guards disagree with themselves"
+        inputs = tuple(program.objects)
     stages.append(StageReport("prologue", time.perf_counter() - start, None))
 
     progress.stage("code generation")
     start = time.perf_counter()
     epilogue = program.functional.epilogue
     modes = acquired.trace.context
-    if program.differentiated is None:
-        computation = without_autocast(compile_trace(program.final), modes)
+    checks = ResultChecks() if program.differentiated is None else program.differentiated.checks
+    if program.as_recorded is not None:
+        computation = compile_trace(program.final)  # under the caller's autocast, as in eager
+    elif program.differentiated is None:
+        computation = without_autocast(compile_trace(program.final, costs=checks), modes)
     else:
         computation = without_autocast(join(program.differentiated), modes)
     after = compile_trace(epilogue) if epilogue is not None else None
-    run = build_run(computation, after, program.functional, acquired.recipe)
+    run = build_run(computation, after, program.functional, acquired.recipe, acquired.has_subclasses)
     stages.append(StageReport("code generation", time.perf_counter() - start, None))
-    cached = settings.config.cache != "no caching" and not acquired.random_states
+    repeatable = not acquired.random_states and not acquired.recipe.once and unfit is None
+    repeatable = repeatable and acquired.raised is None
+    cached = settings.config.cache != "no caching" and repeatable
     report = EntryReport(
         reason,
         cached,
@@ -121,7 +132,7 @@ def _compile(
         executed_lines(program.assignments),
         acquired.recipe.writes,
         program.training,
-        program.left_to_autograd,
+        program.as_recorded,
         regions=_region_report(program),
         preset=preset,
     )
@@ -130,7 +141,7 @@ def _compile(
         for proxy, source in zip(acquired.trace.inputs, acquired.sources, strict=True)
         if isinstance(source, ConstantSource)
     }
-    return Entry(
+    entry = Entry(
         prologue,
         run,
         program.traces,
@@ -141,8 +152,14 @@ def _compile(
         constants,
         acquired.random_states,
         program.notes,
+        checks,
         program.unclaimed,
+        acquired.recipe.once,
+        unfit,
+        settings.executors,
+        acquired.raised is not None,
     )
+    return entry, inputs
 
 
 def _region_report(program: Program) -> RegionReport | None:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from thunder_core.acquire.active import active_recorder
+from thunder_core.acquire.first_calls import EagerCallNeeded
+from thunder_core.acquire.tracebacks import folded
+from thunder_core.acquire.user_frames import calls_program, warn_user
 from thunder_core.config.resolve import resolve_config
 from thunder_core.config.settings import Settings
-from thunder_core.errors import RecompileWarning, ThunderError, UncacheableError, UncacheableWarning
+from thunder_core.errors import UncacheableError, UncacheableWarning
 from thunder_core.executors.states import States
+from thunder_core.guards.change import Change
 from thunder_core.guards.dispatch import Dispatcher
 from thunder_core.guards.global_state import GlobalState
-from thunder_core.ir.program import annotate_exception
+from thunder_core.pytorch_internals import peek_interpreter_stack
 from thunder_core.report.compile_report import CompileReport
 from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.entry import Entry
+from thunder_core.runtime.recompilations import Recompilations
 
 _logger = logging.getLogger("thunder.recompiles")
 
@@ -45,26 +47,33 @@ class Compiled:
         self.last: Entry | None = None
         self.fallbacks: Counter[str] = Counter()
         self._dispatcher = Dispatcher()
+        self._recompilations = Recompilations(name, settings.config)
+        self._at_limit = f"no entry fits, and the recompile limit of {settings.config.recompile_limit} is reached"
         self._lock = threading.RLock()
+        self._warned_unfit = False
 
+    @calls_program
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if active_recorder() is not None:
             return self.function(*args, **kwargs)
-        found = self._dispatcher.find(args, kwargs)
-        if found is None:
-            return self._miss(args, kwargs)
-        self.hits += 1
-        entry, inputs = found
         try:
+            found = self._dispatcher.find(args, kwargs)
+            if found is None:
+                return self._miss(args, kwargs)
+            self.hits += 1
+            entry, inputs = found
             return entry.run(inputs, args, kwargs)
         except Exception as error:
-            annotate_exception(error)
+            error.__traceback__ = folded(error)
             raise
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         reason = GlobalState.current().bypass_reason()
-        if reason is None and torch._C._functorch.peek_interpreter_stack() is not None:
+        if reason is None and peek_interpreter_stack() is not None:
             reason = "a torch.func transformation (vmap, grad, ...) is active"
+        if reason is None and self._recompilations.limit_reached:
+            self.misses += 1
+            reason = self._at_limit
         if reason is not None:
             return self._eager(reason, args, kwargs)
         with self._lock:
@@ -73,64 +82,78 @@ class Compiled:
                 self.hits += 1
                 return found[0].run(found[1], args, kwargs)
             self.misses += 1
-            reason = self._reason(args, kwargs)
-            if len(self.entries) >= self.settings.config.recompile_limit and self.settings.config.cache != "no caching":
-                return self._limit(reason, args, kwargs)
-            entry = compile_program(self.function, args, kwargs, self.settings, self.states, reason)
-            self._check_random(entry)
-            self._keep(entry)
-        inputs = entry.prologue.function(args, kwargs)
-        if inputs is None:
-            why = entry.prologue.why(args, kwargs)
-            raise ThunderError(f"the guards of a new entry do not hold for the call that made it: {why}")
+            try:
+                new = self._new_entry(args, kwargs)
+                reason = self._at_limit
+            except EagerCallNeeded as needed:
+                new, reason = None, str(needed)
+        if new is None:
+            return self._eager(reason, args, kwargs)
+        entry, inputs = new
         return entry.run(inputs, args, kwargs)
+
+    def _new_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]] | None:
+        """An entry for the call, kept if it may be, and its inputs; None beyond the limit of entries."""
+        if len(self.entries) >= self.settings.config.recompile_limit:
+            self._recompilations.end(self._change(args, kwargs))
+            return None
+        reason = self._reason(args, kwargs)
+        entry, inputs = compile_program(self.function, args, kwargs, self.settings, self.states, reason)
+        if not entry.raises:
+            self._check_repeatable(entry)
+            self._check_fit(entry)
+            self._keep(entry)
+        return entry, inputs
 
     def _reason(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         if self.settings.config.cache == "no caching":
             return "caching is off"
         if not self.entries:
             return "it is the first call"
-        reasons = self._dispatcher.miss_reasons(args, kwargs)
-        reason = reasons[-1] if reasons else "no cached entry fits"
+        change = self._change(args, kwargs)
         if "recompiles" in os.environ.get("THUNDER_LOG", "").split(","):
-            _logger.warning("recompiling %s: %s", self.name, reason)
-        if len(self.entries) >= self.settings.config.recompile_warning:
-            warnings.warn(self._too_often(reason), RecompileWarning, stacklevel=4)
-        return reason
+            _logger.warning("recompiling %s: %s", self.name, change.text)
+        self._recompilations.add(change, len(self.entries))
+        return change.text
 
-    def _too_often(self, reason: str) -> str:
-        recent = [entry.made.reason for entry in self.entries[-3:]]
-        listed = "".join(f"\n  - {item}" for item in dict.fromkeys([*recent, reason]))
-        return (
-            f"{self.name} was compiled {len(self.entries)} times and is compiled again (eager PyTorch takes over after "
-            f"{self.settings.config.recompile_limit}); the latest reasons are:{listed}\n"
-            "Keep these values fixed, or raise recompile_limit."
-        )
+    def _change(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Change:
+        change = self._dispatcher.change(args, kwargs)
+        return change or Change("the call", "no cached entry fits", "make it the same each time")
 
-    def _limit(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        why = f"the recompile limit of {self.settings.config.recompile_limit} is reached"
-        if why not in self.fallbacks:
-            warnings.warn(
-                f"{self.name}: {why}; eager PyTorch runs it from now on ({reason})", RecompileWarning, stacklevel=5
-            )
-        return self._eager(why, args, kwargs)
-
+    @calls_program
     def _eager(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.fallbacks[reason] += 1
         return self.function(*args, **kwargs)
 
-    def _check_random(self, entry: Entry) -> None:
-        if not entry.random_states or self.settings.config.sharp_edges == "allow":
+    def _check_repeatable(self, entry: Entry) -> None:
+        if self.settings.config.sharp_edges == "allow":
             return
-        message = (
-            f"{self.name} takes values from {', '.join(entry.random_states)}, which a compiled program cannot replay; "
-            "it is compiled again at each call"
-        )
-        if self.settings.config.sharp_edges == "error":
-            raise UncacheableError(
-                message, advice=("use torch's generators, or pass the values as arguments", 'pass sharp_edges="allow"')
+        if entry.random_states:
+            self._uncacheable(
+                f"takes values from {', '.join(entry.random_states)}, which a compiled program cannot replay",
+                "use torch's generators, or pass the values as arguments",
             )
-        warnings.warn(message, UncacheableWarning, stacklevel=5)
+        if entry.once:
+            self._uncacheable(
+                f"returns or stores an object that cannot be copied ({', '.join(entry.once)})",
+                "make it outside of the function, or return what it is made from",
+            )
+
+    def _uncacheable(self, why: str, advice: str) -> None:
+        message = f"{self.name} {why}; it is compiled again at each call"
+        if self.settings.config.sharp_edges == "error":
+            raise UncacheableError(message, advice=(advice, 'pass sharp_edges="allow"'))
+        warn_user(message, UncacheableWarning)
+
+    def _check_fit(self, entry: Entry) -> None:
+        if entry.unfit is None or self._warned_unfit:
+            return
+        self._warned_unfit = True
+        warn_user(
+            f"{self.name} is compiled again at each call: a guard of its entry does not hold for the very call that it "
+            f"was compiled for ({entry.unfit}). Results are right. Please report it with the program",
+            UncacheableWarning,
+        )
 
     def _keep(self, entry: Entry) -> None:
         self.last = entry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from thunder_core.autodiff.memory import element_bytes
@@ -10,7 +10,9 @@ from thunder_core.executors.decision import Claimed, Declined
 from thunder_core.executors.reference import REFERENCE
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment
+from thunder_core.passes.fresh_values import bodies_of
 from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.passes.transform import Phase
 from thunder_core.report.decisions import PATTERN, LineDecisions
@@ -44,6 +46,24 @@ def executed_lines(assignments: Assignments) -> dict[str, int]:
         for leaf in (leaf for assignment in found for leaf in assignment.leaves()) if phase is not Phase.JOINT else ():
             counts[leaf.executor] = counts.get(leaf.executor, 0) + 1
     return counts
+
+
+def symbols_of(
+    traces: Iterable[Trace], assignments: Assignments, unclaimed: tuple[Assignment, ...]
+) -> Iterator[Symbol]:
+    """The symbols of all lines that the program has at some stage, and of what these are taken apart into."""
+    for trace in traces:
+        for bound in trace.symbols:
+            yield bound.symbol
+        yield from symbols_of(bodies_of(trace), {}, ())
+    for assignment in (*unclaimed, *(one for found in assignments.values() for one in found)):
+        yield from _symbols(assignment)
+
+
+def _symbols(assignment: Assignment) -> Iterator[Symbol]:
+    yield assignment.bound.symbol
+    for part in assignment.parts:
+        yield from _symbols(part)
 
 
 def _notable(assignment: Assignment, kept: set[tuple[Symbol, tuple[str, ...]]]) -> bool:

@@ -11,7 +11,9 @@ from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.autodiff.zero_cotangents import ZeroCotangents
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
+from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_core.runtime.related_outputs import dependents
 from thunder_core.runtime.second_derivatives import SecondDerivatives
 
@@ -45,6 +47,8 @@ class DifferentiatedProgram:
         backward_trace: as executed when all outputs have cotangents and all gradients are wanted.
         original: the program before differentiation, for second derivatives.
         claim: makes a trace executable.
+        plain: inputs are of classes with a ``__torch_function__``, which must not act again in backward.
+        checks: what it costs to check, in first runs, what executors return.
 
         forward: from the inputs to outputs and saved values.
         outputs: number of outputs.
@@ -64,6 +68,8 @@ class DifferentiatedProgram:
     backward_trace: Trace
     original: Trace
     claim: Callable[[Trace], Trace]
+    plain: bool = False
+    checks: ResultChecks = field(default_factory=ResultChecks)
     _variants: dict[Variant, Backward] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -71,7 +77,7 @@ class DifferentiatedProgram:
         saved, primals = self.partitioned.saved, self.joint.primals
         places = {proxy.name: place for place, proxy in enumerate(primals)}
         tensors = [place for place, proxy in enumerate(primals) if isinstance(proxy, TensorProxy)]
-        self.forward: Callable[..., tuple[Any, ...]] = compile_trace(self.forward_trace)
+        self.forward: Callable[..., tuple[Any, ...]] = compile_trace(self.forward_trace, costs=self.checks)
         self.outputs = self.partitioned.outputs
         self.tensors = [index for index, proxy in enumerate(saved) if isinstance(proxy, TensorProxy)]
         self.saved_strides = [tuple(map(int, proxy.stride)) for proxy in saved if isinstance(proxy, TensorProxy)]
@@ -98,7 +104,8 @@ class DifferentiatedProgram:
         saved = self.partitioned.saved
         if all(present) and all(wanted):
             consumed = self._consumed(self.partitioned.backward)
-            return Backward(compile_trace(self.backward_trace, boxed=True), tuple(range(len(saved))), consumed)
+            function = compile_trace(self.backward_trace, boxed=True, costs=self.checks)
+            return Backward(self._plainly(function), tuple(range(len(saved))), consumed)
         cotangents = self.joint.cotangents
         absent = frozenset(proxy.name for proxy, given in zip(cotangents, present, strict=True) if not given)
         unwanted = frozenset(index for index, asked in enumerate(wanted) if not asked)
@@ -109,7 +116,18 @@ class DifferentiatedProgram:
         used = tuple([index for index, proxy in enumerate(saved) if proxy.name in read])
         given = [proxy for proxy in cotangents if proxy.name not in absent]
         trace = replace(trace, inputs=(*[saved[index] for index in used], *given))
-        return Backward(compile_trace(self.claim(trace), boxed=True), used, self._consumed(trace))
+        function = compile_trace(self.claim(trace), boxed=True, costs=self.checks)
+        return Backward(self._plainly(function), used, self._consumed(trace))
+
+    def _plainly(self, function: Callable[[list[Any]], Sequence[Any]]) -> Callable[[list[Any]], Sequence[Any]]:
+        if not self.plain:
+            return function
+
+        def run(values: list[Any]) -> Sequence[Any]:
+            with DisableTorchFunctionSubclass():
+                return function(values)
+
+        return run
 
     def _consumed(self, trace: Trace) -> frozenset[str]:
         dependent = {proxy.name for proxy in self.joint.cotangents}

@@ -8,8 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from thunder_core.acquire.rebuild import Recipe
+from thunder_core.executors.configured import unmatched_patterns
+from thunder_core.executors.executor import Executor
 from thunder_core.guards.prologue import Prologue
 from thunder_core.ir.program import compile_source
+from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.functionalize.result import (
@@ -19,9 +22,10 @@ from thunder_core.passes.functionalize.result import (
     Functionalized,
     ResultSource,
 )
-from thunder_core.report.compile_report import EntryReport
+from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
+from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.report.decisions import LineDecisions
-from thunder_core.runtime.decisions import Assignments, decisions_of
+from thunder_core.runtime.decisions import Assignments, decisions_of, symbols_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +43,12 @@ class Entry:
         constants: values of the acquired program's inputs that are the same in every run, by name.
         random_states: generators outside of PyTorch that the program consumed; such an entry is not reused.
         notes: what transforms say for the report.
+        checks: what it cost so far to check, in first runs, what executors return.
         unclaimed: composites that the program spells out, as it still does.
+        once: classes of objects that it returns or stores and that cannot be copied; such an entry is not reused.
+        unfit: the guard that does not hold for the call that the entry was compiled for; such an entry is not reused.
+        executors: those that were asked, in order.
+        raises: its run raises an exception that this one call led to; such an entry is not kept.
     """
 
     prologue: Prologue
@@ -52,31 +61,56 @@ class Entry:
     constants: dict[str, Any]
     random_states: tuple[str, ...]
     notes: list[object]
+    checks: ResultChecks
     unclaimed: tuple[Assignment, ...] = ()
+    once: tuple[str, ...] = ()
+    unfit: str | None = None
+    executors: tuple[Executor, ...] = ()
+    raises: bool = False
 
     @property
     def report(self) -> EntryReport:
-        """How it was made, who runs which line, and what transforms say by now."""
-        return replace(self.made, decisions=self._decisions, notes=tuple(map(str, self.notes)))
+        """How it was made, who runs which line, what transforms say by now, and which patterns match no line."""
+        stages = self.made.stages
+        if self.checks.lines:
+            stages += (StageReport("checks of results", self.checks.seconds, self.checks.lines),)
+        notes = (*map(str, self.notes), *self._unmatched_patterns)
+        return replace(self.made, stages=stages, decisions=self._decisions, notes=notes)
 
     @cached_property
     def _decisions(self) -> tuple[LineDecisions, ...]:
         # counting what lines do takes a while: it waits to be asked for
         return decisions_of(self.assignments, self.unclaimed)
 
+    @cached_property
+    def _unmatched_patterns(self) -> tuple[str, ...]:
+        traces = (*self.traces, *self.backward_traces)
+        return tuple(unmatched_patterns(self.executors, symbols_of(traces, self.assignments, self.unclaimed)))
+
 
 def build_run(
-    computation: Callable[..., Any], epilogue: Callable[..., Any] | None, functional: Functionalized, recipe: Recipe
+    computation: Callable[..., Any],
+    epilogue: Callable[..., Any] | None,
+    functional: Functionalized,
+    recipe: Recipe,
+    plain: bool = False,
 ) -> Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]:
-    """One generated function: computation, epilogue, then the recipe's statements."""
+    """One generated function: computation, epilogue, then the recipe's statements.
+
+    Args:
+        plain: inputs are of classes with a ``__torch_function__``, which has been recorded and must not act again.
+    """
     lines = ["def run(inputs, args, kwargs):", "    values = computation(*inputs)"]
     if epilogue is not None:
         arguments = ", ".join(_result(argument) for argument in functional.epilogue_arguments)
         lines.append(f"    after = epilogue({arguments})")
+    if plain:
+        lines[1:] = ["    with plain():", *[f"    {line}" for line in lines[1:]]]
     lines.extend(f"    o{index} = {_result(source)}" for index, source in enumerate(functional.results))
     lines.extend(f"    {line}" for line in recipe.lines)
     lines.append(f"    return {recipe.result}")
     namespace = {**recipe.namespace, "computation": computation, "epilogue": epilogue}
+    namespace["plain"] = DisableTorchFunctionSubclass
     return compile_source("\n".join(lines) + "\n", "run", namespace, title="run")
 
 

@@ -2,79 +2,43 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
+import copy
+import functools
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
+from thunder_core.acquire.tracebacks import folded
+from thunder_core.acquire.user_frames import calls_program
 from thunder_core.config.settings import Settings
+from thunder_core.guards.compiled_modules import ORIGINAL
 from thunder_core.runtime.compiled import Compiled
+from thunder_core.runtime.module_class import class_for, follow_class, new_instance
+from thunder_core.runtime.module_forward import COMPILED, COMPILED_FORWARD, compiled_of
 from thunder_core.runtime.state_dict import compiled_state_dict, take_in_place, taken_in, without_states
-
-_OWN = frozenset({"_original", "_compiled"})
-# Part of being a module of its own; everything else that nn.Module defines acts on the original.
-_NOT_FORWARDED = frozenset(
-    {
-        "__init__",
-        "__call__",
-        "__getattr__",
-        "__setattr__",
-        "__delattr__",
-        "__dir__",
-        "__repr__",
-        "__setstate__",
-        "forward",
-        "state_dict",
-        "load_state_dict",
-        "_load_from_state_dict",
-    }
-)
-# What containers of modules and parameters define besides, by the function that asks for it.
-_SPECIAL: dict[str, Callable[..., Any]] = {
-    "__bool__": operator.truth,
-    "__len__": len,
-    "__iter__": iter,
-    "__reversed__": reversed,
-    "__contains__": operator.contains,
-    "__getitem__": operator.getitem,
-    "__setitem__": operator.setitem,
-    "__delitem__": operator.delitem,
-    "__add__": operator.add,
-    "__iadd__": operator.iadd,
-    "__mul__": operator.mul,
-    "__imul__": operator.imul,
-    "__rmul__": lambda module, other: other * module,
-    "__or__": operator.or_,
-    "__ior__": operator.ior,
-    "__ror__": lambda module, other: other | module,
-}
 
 
 class ThunderModule(torch.nn.Module):
-    """A compiled module that shares everything but its ``forward`` with the original.
+    """A compiled module: an instance of the original's class whose calls, and whose ``forward``, run compiled.
 
-    Parameters, buffers, submodules, hooks, attributes and the training flag *are* the original's, so optimizers,
-    ``state_dict``, ``to`` and the rest of `torch.nn.Module` work on either. Copying and pickling keep the original and
-    the options; compiled entries are made again when needed. Where the original is a container it can be indexed,
-    iterated over and added to; where it is none, that raises the original's error.
+    `compile_module` makes them. Their classes are subclasses of this one and of the original's. Parameters, buffers,
+    submodules, hooks, attributes and the training flag *are* the original's, since both objects have one ``__dict__``.
+    So optimizers, ``state_dict``, ``to`` and the rest of `torch.nn.Module` work on either, and methods that call the
+    module run the compiled program through the compiled module, and eager PyTorch through the original. The compiled
+    module equals the original, so that either is found in dictionaries of modules.
+
+    Copying and pickling keep the original and the options; compiled entries are made again when needed.
     """
 
-    _original: torch.nn.Module
-    _compiled: Compiled
-
-    def __init__(self, module: torch.nn.Module, settings: Settings) -> None:
-        # nn.Module.__init__ is not called: this object has no state of its own.
-        self.__dict__["_original"] = module
-        self.__dict__["_compiled"] = Compiled(module, type(module).__qualname__, settings)
-
+    @calls_program
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__dict__["_compiled"](*args, **kwargs)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The same as calling the module."""
-        return self.__dict__["_compiled"](*args, **kwargs)
+        try:
+            return compiled_of(self)(*args, **kwargs)
+        except Exception as error:
+            error.__traceback__ = folded(error)
+            raise
 
     def no_sync(self) -> AbstractContextManager[None]:
         """A context in which backward does not synchronise gradients between processes.
@@ -82,67 +46,64 @@ class ThunderModule(torch.nn.Module):
         That of the original module if it has one, as `torch.nn.parallel.DistributedDataParallel` does. Any other module
         does not synchronise gradients by itself, so the context changes nothing: training loops may use it in any case.
         """
-        original = getattr(self._original, "no_sync", None)
+        original = getattr(getattr(self, ORIGINAL), "no_sync", None)
         return nullcontext() if original is None else original()
 
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """The original's, as the transforms give it out, and what executors keep between calls."""
-        states = self._compiled.states
-        changed = self._compiled.settings.transforms or states.found or states.loaded
+        original, compiled = getattr(self, ORIGINAL), compiled_of(self)
+        changed = compiled.settings.transforms or compiled.states.found or compiled.states.loaded
         if args or not changed:  # PyTorch still takes them by position, and warns
-            return self._original.state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
-        return compiled_state_dict(self._original, self._compiled, destination, prefix, keep_vars)
+            return original.state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
+        return compiled_state_dict(original, compiled, destination, prefix, keep_vars)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """The original's, of what the transforms make of ``state_dict``; executors take what is theirs."""
-        rest = without_states(self._compiled, state_dict)
-        return self._original.load_state_dict(taken_in(self._compiled.settings.transforms, rest), *args, **kwargs)
+        compiled = compiled_of(self)
+        taken = taken_in(compiled.settings.transforms, without_states(compiled, state_dict))
+        return getattr(self, ORIGINAL).load_state_dict(taken, *args, **kwargs)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        take_in_place(self._compiled, state_dict, prefix)
-        self._original._load_from_state_dict(state_dict, prefix, *args)
+        take_in_place(compiled_of(self), state_dict, prefix)
+        getattr(self, ORIGINAL)._load_from_state_dict(state_dict, prefix, *args)
+
+    def _replicate_for_data_parallel(self) -> torch.nn.Module:
+        """A replica of the original: `torch.nn.DataParallel` makes new ones at each call, so they run eagerly."""
+        replica: torch.nn.Module = getattr(self, ORIGINAL)._replicate_for_data_parallel()
+        return replica
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_original"], name)
+        if follow_class(self):  # the class of the original was changed, and may have the attribute
+            return getattr(self, name)
+        return super().__getattr__(name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._original, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(self._original, name)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *dir(self._original)})
+    def __init_subclass__(cls) -> None:
+        """Does not call that of the original's class, which may register what is no class of the user's."""
 
     def __repr__(self) -> str:
-        return f"ThunderModule({self._original!r})"
+        return f"ThunderModule({getattr(self, ORIGINAL)!r})"
+
+    def __copy__(self) -> Any:
+        return compile_module(copy.copy(getattr(self, ORIGINAL)), compiled_of(self).settings)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        settings = copy.deepcopy(compiled_of(self).settings, memo)
+        return compile_module(copy.deepcopy(getattr(self, ORIGINAL), memo), settings)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return ThunderModule, (self._original, self._compiled.settings)
+        return compile_module, (getattr(self, ORIGINAL), compiled_of(self).settings)
 
 
-def _forward(name: str) -> Any:
-    def method(self: ThunderModule, *args: Any, **kwargs: Any) -> Any:
-        result = getattr(self._original, name)(*args, **kwargs)
-        return self if result is self._original else result
-
-    method.__name__ = name
-    method.__doc__ = f"``{name}`` of the original module."
-    return method
+functools.update_wrapper(ThunderModule.__call__, torch.nn.Module.__call__)
 
 
-def _forward_special(name: str, function: Callable[..., Any]) -> Any:
-    def method(self: ThunderModule, *args: Any) -> Any:
-        result = function(self._original, *args)
-        return self if result is self._original else result
+def compile_module(module: torch.nn.Module, settings: Settings) -> Any:
+    """A compiled module that shares everything with ``module``, which goes on running eagerly when it is called itself.
 
-    method.__name__ = name
-    method.__doc__ = f"``{name}`` of the original module, if it has it."
-    return method
-
-
-for _name, _function in _SPECIAL.items():
-    setattr(ThunderModule, _name, _forward_special(_name, _function))
-for _name, _value in vars(torch.nn.Module).items():
-    if callable(_value) and _name not in _NOT_FORWARDED and not (_name.startswith("__") and _name.endswith("__")):
-        setattr(ThunderModule, _name, _forward(_name))
+    Raises:
+        UnsupportedError: ``module`` is also a dict, a list or the like, whose content cannot be shared.
+    """
+    made = new_instance(class_for(ThunderModule, type(module)), module)
+    object.__setattr__(made, COMPILED, Compiled(module, type(module).__qualname__, settings))
+    object.__setattr__(made, COMPILED_FORWARD, None)
+    return made

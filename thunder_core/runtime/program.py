@@ -29,7 +29,7 @@ class Program:
         assignments: who runs which line, by program; ``JOINT`` has the lines that were differentiated.
         regions: what became of regions of lines.
         training: how the program was differentiated; None if it was not.
-        left_to_autograd: why PyTorch's autograd records the program while it runs; None if it need not.
+        as_recorded: why the lines run as they were recorded, under PyTorch's autograd; None if they do not.
         notes: what transforms say for the report; more may follow when backwards are made later.
         unclaimed: composites that the program spells out and that did not take the place of their lines.
     """
@@ -44,6 +44,6 @@ class Program:
     assignments: dict[Phase, tuple[Assignment, ...]]
     regions: RegionCounts | None
     training: TrainingReport | None = None
-    left_to_autograd: str | None = None
+    as_recorded: str | None = None
     notes: list[object] = field(default_factory=list)
     unclaimed: tuple[Assignment, ...] = ()

@@ -14,6 +14,7 @@ import torch
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+from thunder_core.pytorch_internals import backward_hooks_of
 
 Dependents = dict[int, tuple[int, ...]]
 """For positions of outputs those of the others that are computed from them, where there are such."""
@@ -65,7 +66,7 @@ def check_unobserved(
     """
     for place, reference in watched.items():
         output = reference()
-        if output is None or output.grad_fn is not node or not (output._backward_hooks or output.retains_grad):
+        if output is None or output.grad_fn is not node or not (backward_hooks_of(output) or output.retains_grad):
             continue
         missing = next((other for other in related[place] if cotangents[other] is not None), None)
         if missing is not None:

@@ -20,6 +20,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assign_executors import AssignExecutors
 from thunder_core.passes.delete_last_use import DeleteLastUse
+from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, version_of
 
 _version: Final = attrgetter("_version")
 
@@ -84,7 +85,7 @@ class SecondDerivatives:
         """
         program = self._compiled()
         inputs = self._inputs(remembered, saved)
-        with torch.enable_grad():
+        with DisableTorchFunctionSubclass(), torch.enable_grad():
             asked = [place for place, want in zip(self._sources, wanted, strict=True) if want]
             for place in asked:  # apart from what other inputs were computed from
                 inputs[place] = inputs[place].view_as(inputs[place])
@@ -143,7 +144,7 @@ def _versions(tensors: Sequence[torch.Tensor]) -> tuple[int | None, ...]:
     try:
         return tuple(map(_version, tensors))
     except RuntimeError:  # there are tensors of inference mode among them; asking each beforehand would cost more
-        return tuple([None if tensor.is_inference() else tensor._version for tensor in tensors])
+        return tuple([None if tensor.is_inference() else version_of(tensor) for tensor in tensors])
 
 
 def _differs_next_time(bound: BoundSymbol) -> bool:

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.acquire import Acquired
+from thunder_core.autodiff.as_recorded import why_as_recorded, why_left_to_autograd
 from thunder_core.autodiff.checkpoint import InlineCheckpoints
 from thunder_core.autodiff.differentiate import Differentiate
-from thunder_core.autodiff.left_to_autograd import why_left_to_autograd
 from thunder_core.autodiff.output_views import move_output_views
 from thunder_core.autodiff.partition import Partition
 from thunder_core.config.settings import Settings
+from thunder_core.errors import FunctionalizationError, UnsupportedError
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.states import States
 from thunder_core.guards.source import ConstantSource, Source
@@ -25,7 +26,7 @@ from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.direct_views import DirectViews
 from thunder_core.passes.explicit_autocast import ExplicitAutocast, leaves_among
-from thunder_core.passes.functionalize import FromComputation, Functionalize, Functionalized
+from thunder_core.passes.functionalize import FromComputation, Functionalize, Functionalized, unchanged
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
 from thunder_core.passes.reinplace_parts import ReinplaceParts
@@ -54,7 +55,13 @@ class _Pipeline:
 
     def run(self) -> Program:
         trace = self.transforms.run(Place.ACQUIRED, self.acquired.trace)
-        functional = self.manager.run(Functionalize(self.acquired.leaves, self.acquired.families), trace)
+        reason = why_as_recorded(trace) if self.acquired.raised is None else "it ends with an exception"
+        if reason is not None:
+            return self._as_recorded(trace, reason)
+        try:
+            functional = self.manager.run(Functionalize(self.acquired.leaves, self.acquired.families), trace)
+        except (FunctionalizationError, UnsupportedError) as error:
+            return self._as_recorded(trace, str(error.problem))
         computation = self.manager.run(DeadCode(), functional.computation)
         computation = self.manager.run(ExplicitAutocast(leaves_among(trace.inputs, self.acquired.inputs)), computation)
         functional = replace(functional, computation=computation)
@@ -62,17 +69,32 @@ class _Pipeline:
         if not _requires_grad(computation):
             return self._for_inference(functional, executors)
         reason = why_left_to_autograd(computation)
-        if reason is not None:  # autograd knows how to differentiate PyTorch's own implementations only
-            return replace(self._for_inference(functional, (), inline=False), left_to_autograd=reason)
+        if reason is not None:
+            return self._as_recorded(trace, reason)
         return self._for_training(functional) or self._for_inference(functional, executors)
 
-    def _for_inference(
-        self, functional: Functionalized, executors: tuple[Executor, ...], *, inline: bool = True
-    ) -> Program:
+    def _as_recorded(self, trace: Trace, reason: str) -> Program:
+        """PyTorch runs each line, its autograd records them: it knows how to differentiate its own functions only."""
+        functional = unchanged(trace, "as recorded", trace.stage)
+        assigned = self.manager.run(AssignExecutors((), self.states), functional.computation)
+        final = self.transforms.finish(assigned.trace, Phase.INFERENCE, static_inputs(self.acquired, {}))
+        return Program(
+            (self.acquired.trace, *self._made()),
+            (),
+            final,
+            None,
+            functional,
+            *self._inputs({}),
+            {Phase.INFERENCE: assigned.assignments},
+            assigned.regions,
+            as_recorded=reason,
+            notes=self.transforms.notes,
+        )
+
+    def _for_inference(self, functional: Functionalized, executors: tuple[Executor, ...]) -> Program:
         keep = functional.donated
-        if inline:
-            inlined = self.manager.run(InlineCheckpoints(), functional.computation)
-            functional = replace(functional, computation=inlined)
+        inlined = self.manager.run(InlineCheckpoints(), functional.computation)
+        functional = replace(functional, computation=inlined)
         functional, constants, unclaimed = prepared(self.manager, self.transforms, functional, executors, keep)
         trace, static = functional.computation, static_inputs(self.acquired, constants)
         for place in (Place.AFTER_DIFFERENTIATION, Place.PARTITIONED):
@@ -125,8 +147,9 @@ class _Pipeline:
         views = replace(views, unsure=views.unsure_of(forward.trace))
         trace = _viewed(self.manager, views, backward.trace)
         backward_final = self.transforms.finish(trace, Phase.BACKWARD, static, kept)
+        plain = self.acquired.has_subclasses
         claim = partial(self._executable, static=static, saved=kept, views=views)
-        differentiated = DifferentiatedProgram(joint, partitioned, final, backward_final, original, claim)
+        differentiated = DifferentiatedProgram(joint, partitioned, final, backward_final, original, claim, plain)
         offered = tuple([Assignment(bound, answers) for bound, answers in joint.offered])
         return Program(
             (self.acquired.trace, *traces),

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.acquire import data_dependence
 from thunder_core.acquire.fake import AcquisitionFakeMode
@@ -22,6 +21,7 @@ from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.pytorch_internals import no_dispatch
 from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.checks import CHECK_METADATA
 from thunder_core.symbols.control_flow import COND

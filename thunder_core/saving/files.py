@@ -99,7 +99,8 @@ def _check_importable(trace: Trace, printed: PrintedTrace) -> None:
     local = ", ".join(printed.local_targets)
     if not local and "\nimport __main__\n" not in printed.source:
         return
-    lines = [bound for bound in trace.symbols if bound.symbol.name in printed.local_targets]
+    targets = set(map(id, printed.local_targets.values()))
+    lines = [bound for bound in trace.symbols if id(bound.symbol.target) in targets]
     raise TraceError(
         f"The program calls {local or 'functions of the module __main__'}, which a file cannot import",
         location=lines[0].location if lines else None,

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from thunder_core.acquire.tracebacks import folded
 from thunder_core.ir.context import Context
-from thunder_core.ir.program import annotate_exception, compile_trace
+from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.trace import Trace
 
@@ -47,7 +48,7 @@ class SavedProgram:
             try:
                 return self._function(**self.constants, **given, **kwargs)
             except Exception as error:
-                annotate_exception(error)
+                error.__traceback__ = folded(error)
                 raise
 
     def __repr__(self) -> str:

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-import torch
-
 from thunder_core.ir.symbol import Autocast
+from thunder_core.pytorch_internals import dispatch_has_kernel_for_dispatch_key
 from thunder_core.symbols.row import expand
 
 _LOWER_PRECISION: Final = """
@@ -87,7 +86,7 @@ def autocast_classes() -> dict[str, dict[str, Autocast]]:
     later = [
         name
         for operator, name in _FLOAT32_CUDA_LATER.items()
-        if torch._C._dispatch_has_kernel_for_dispatch_key(operator, "AutocastCUDA")
+        if dispatch_has_kernel_for_dispatch_key(operator, "AutocastCUDA")
     ]
     for names, device_types, autocast in (*_TABLES, (" ".join(later), ("cuda",), Autocast.FLOAT32)):
         for short in names.split():

@@ -10,6 +10,7 @@ import torch
 import torch.utils.checkpoint as torch_checkpoint
 
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.pytorch_internals import storage_identity
 
 # What the region that runs now writes, with what backward writes instead. Of regions inside of regions backward runs
 # what the first run left behind, so they must know of it then.
@@ -59,7 +60,7 @@ def checkpoint_with_writes(
 
 def _in_backward(target: torch.Tensor) -> torch.Tensor | None:
     for now, then in _replaced.get():
-        shared = target.untyped_storage()._cdata == now.untyped_storage()._cdata
+        shared = storage_identity(target.untyped_storage()) == storage_identity(now.untyped_storage())
         if shared and target.dtype == now.dtype:
             offset = then.storage_offset() + target.storage_offset() - now.storage_offset()
             return then.as_strided(target.shape, target.stride(), offset)

@@ -9,6 +9,7 @@ from types import EllipsisType
 from typing import Any, Final
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 _PLAIN: Final = (torch.Tensor, int, slice, EllipsisType, type(None))
 """What an index can hold of which it is known for how many dimensions it is."""
@@ -86,3 +87,8 @@ def set_requires_grad(tensor: torch.Tensor, value: bool) -> torch.Tensor:
     """``tensor.requires_grad = value``."""
     tensor.requires_grad = value
     return tensor
+
+
+def remove_hook(handle: RemovableHandle) -> None:
+    """``handle.remove()``."""
+    handle.remove()

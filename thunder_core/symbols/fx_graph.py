@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
 from thunder_core.errors import LoweringError
@@ -15,6 +14,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.pytorch_internals import FakeTensor, OpOverload, overload_name, schema_of, storage_identity
 from thunder_core.symbols.registry import registry
 
 _LARGEST_CONSTANT = 64
@@ -70,9 +70,9 @@ class GraphReader:
 
     def _call(self, node: Node) -> None:
         overload = node.target
-        if not isinstance(overload, torch._ops.OpOverload):
+        if not isinstance(overload, OpOverload):
             raise LoweringError(f"{self.bound.symbol.name} needs {overload}")
-        name = f"torch.ops.{overload._schema.name.replace('::', '.')}.{overload._overloadname}"
+        name = f"torch.ops.{schema_of(overload).name.replace('::', '.')}.{overload_name(overload)}"
         args = tuple(self._argument(item) for item in node.args)
         kwargs = {key: self._argument(item) for key, item in node.kwargs.items()}
         output = map_leaves(self._proxy, node.meta.get("val"))
@@ -157,13 +157,13 @@ def _renamed(line: BoundSymbol, names: dict[str, TensorProxy], storages: dict[in
 
 def _address(tensor: torch.Tensor) -> int:
     """Identity of a fake tensor's storage, which its graph keeps alive."""
-    return int(tensor.untyped_storage()._cdata)
+    return int(storage_identity(tensor.untyped_storage()))
 
 
-def _effects(overload: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Effects:
+def _effects(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Effects:
     """Effects of an operator from its schema and tags."""
     written: list[str] = []
-    for position, argument in enumerate(overload._schema.arguments):
+    for position, argument in enumerate(schema_of(overload).arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[position] if position < len(args) else kwargs.get(argument.name)
             written += [leaf.name for leaf in iterate_leaves(value) if isinstance(leaf, TensorProxy)]

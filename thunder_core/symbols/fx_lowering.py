@@ -7,8 +7,6 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from thunder_core.errors import LoweringError
@@ -19,6 +17,7 @@ from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.pytorch_internals import FakeTensorMode, OpOverload, core_aten_decompositions
 from thunder_core.symbols.fx_graph import GraphReader
 from thunder_core.symbols.lossy_decompositions import without_loss
 from thunder_core.symbols.mixed_norms import with_wide_statistics
@@ -44,7 +43,7 @@ def lower_with_fx(bound: BoundSymbol, context: Context) -> tuple[BoundSymbol, ..
 def _is_lowest(symbol: Symbol) -> bool:
     """Whether calls of a symbol are core ATen already. Tracing one takes ten milliseconds."""
     operator = symbol.target
-    if not isinstance(operator, torch._ops.OpOverload) or symbol.decomposition is not None:
+    if not isinstance(operator, OpOverload) or symbol.decomposition is not None:
         return False
     return torch.Tag.core in operator.tags and operator not in _decompositions()
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import torch
 
+from thunder_core.pytorch_internals import schema_of
 from thunder_core.symbols.naming import Function, existing_function
 
 # Twins whose names or schemas differ in form only.
@@ -48,7 +49,7 @@ def _signatures(name: str) -> dict[str, list[tuple[str, str]]]:
     packet = getattr(torch.ops.aten, name)
     signatures = {}
     for overload in packet.overloads():
-        arguments = getattr(packet, overload)._schema.arguments
+        arguments = schema_of(getattr(packet, overload)).arguments
         if arguments and str(arguments[0].type) == "Tensor" and not any(item.is_out for item in arguments):
             signatures[overload] = [(item.name, str(item.type)) for item in arguments]
     return signatures

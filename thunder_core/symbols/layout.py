@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 from functools import cache
+from numbers import Integral
 from typing import Any, Final
 
 
@@ -86,7 +87,7 @@ def as_one_tuple(values: tuple[Any, ...]) -> Any:
     only = values[0]
     if isinstance(only, tuple | list):
         return tuple(only)
-    return values if isinstance(only, int) else only
+    return values if isinstance(only, Integral) else only  # NumPy's integers are no `int`
 
 
 def same_value(value: Any, default: Any) -> bool:

@@ -15,6 +15,12 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
+from thunder_core.pytorch_internals import (
+    get_cudnn_sdp_enabled,
+    get_flash_sdp_enabled,
+    get_math_sdp_enabled,
+    get_mem_efficient_sdp_enabled,
+)
 from thunder_core.symbols.renaming import Renaming
 
 Form = tuple[BoundSymbol, tuple[BoundSymbol, ...]]
@@ -110,10 +116,10 @@ def _flags() -> tuple[Any, ...]:
     return (
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
-        torch._C._get_flash_sdp_enabled(),
-        torch._C._get_mem_efficient_sdp_enabled(),
-        torch._C._get_math_sdp_enabled(),
-        torch._C._get_cudnn_sdp_enabled(),
+        get_flash_sdp_enabled(),
+        get_mem_efficient_sdp_enabled(),
+        get_math_sdp_enabled(),
+        get_cudnn_sdp_enabled(),
     )
 
 

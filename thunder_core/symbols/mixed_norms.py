@@ -11,14 +11,17 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.pytorch_internals import aten_native_batch_norm_legit
+
 _NARROW: Final = (torch.bfloat16, torch.float16)
+
 _aten = torch.ops.aten
 
 _PARAMETERS: Final[Mapping[Any, slice]] = {
     _aten.native_layer_norm.default: slice(2, 4),
     _aten.native_group_norm.default: slice(1, 3),
     _aten.native_batch_norm.default: slice(1, 5),
-    _aten._native_batch_norm_legit.default: slice(1, 5),
+    aten_native_batch_norm_legit: slice(1, 5),
 }
 """Positions of weight and bias, and of running statistics."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from types import BuiltinFunctionType, MethodType
 from typing import Any, Final
@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.ir.symbol import CallStyle
+from thunder_core.pytorch_internals import OpOverloadPacket, overload_name, qualified_op_name, schema_of
 
 Function = Callable[..., Any]
 
@@ -113,22 +114,28 @@ def method_name(func: Function) -> str | None:
 
 def operator_name(func: Any) -> str:
     """``torch.ops.aten.add.Tensor`` for an overload, ``torch.ops.aten.add`` for a packet."""
-    if isinstance(func, torch._ops.OpOverloadPacket):
-        return "torch.ops." + str(func._qualified_op_name).replace("::", ".")
-    return "torch.ops." + str(func._schema.name).replace("::", ".") + f".{func._overloadname}"
+    if isinstance(func, OpOverloadPacket):
+        return "torch.ops." + str(qualified_op_name(func)).replace("::", ".")
+    return "torch.ops." + str(schema_of(func).name).replace("::", ".") + f".{overload_name(func)}"
 
 
 @cache
 def _public_names() -> dict[Any, str]:
     """Callables of the public namespaces, by themselves."""
     names: dict[Any, str] = {}
+    for name, value in public_callables():
+        names.setdefault(value, name)
+    return names
+
+
+def public_callables() -> Iterator[tuple[str, Any]]:
+    """Callables of the public namespaces with their dotted names, the most preferred name of each first."""
     for namespace in _NAMESPACES:
         module = evaluate(namespace)
         for attribute in dir(module):
             value = getattr(module, attribute)
             if callable(value) and not attribute.startswith("__") and type(value).__hash__ is not None:
-                names.setdefault(value, f"{namespace}.{attribute}")
-    return names
+                yield f"{namespace}.{attribute}", value
 
 
 @cache

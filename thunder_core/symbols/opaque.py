@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
+from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 from thunder_core.symbols import functions
 from thunder_core.symbols.naming import function_name, method_name, operator_name
 
@@ -26,11 +27,13 @@ CHANGES_AUTOGRAD: Final = frozenset(
         torch.Tensor.detach_,
         functions.set_requires_grad,
         functions.set_grad,
+        functions.set_data,
     }
 )
-"""Calls that return their argument after changing what autograd knows about it."""
+"""Calls that return their argument after changing what autograd knows about it, or its memory."""
 
-_ASKS_AUTOGRAD: Final = frozenset({torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward})
+ASKS_AUTOGRAD: Final = frozenset({torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward})
+"""Calls that go through the autograd graph of the calls before them."""
 
 _SETTERS: Final = {"data": "set_data", "grad": "set_grad", "requires_grad": "set_requires_grad"}
 
@@ -39,7 +42,7 @@ def opaque_symbol(func: Callable[..., Any]) -> Symbol:
     """A symbol for any callable that torch hands to a torch-function handler."""
     if isinstance(func, MethodWrapperType):
         return _property_symbol(func)
-    if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+    if isinstance(func, OpOverload | OpOverloadPacket):
         return Symbol(operator_name(func), func, tags=OPAQUE)
     method = method_name(func)
     if method is not None:
@@ -53,12 +56,17 @@ def opaque_symbol(func: Callable[..., Any]) -> Symbol:
 def _tags(func: Callable[..., Any]) -> frozenset[Tag]:
     if func is torch.Tensor.register_hook:
         return OPAQUE | {Tag.HOOK}
-    return OPAQUE | {Tag.AUTOGRAD} if func in CHANGES_AUTOGRAD or func in _ASKS_AUTOGRAD else OPAQUE
+    if func in CHANGES_AUTOGRAD or func in ASKS_AUTOGRAD:
+        return OPAQUE | {Tag.AUTOGRAD, Tag.AS_RECORDED}
+    return OPAQUE
 
 
-def callable_symbol(func: Callable[..., Any]) -> Symbol:
-    """A symbol for a callable that no dotted name stands for; `Tag.LOCAL` says so. Each call makes a new one."""
-    words = str(getattr(func, "__qualname__", type(func).__name__))
+def callable_symbol(func: Callable[..., Any], name: str | None = None) -> Symbol:
+    """A symbol for a callable that no dotted name stands for; `Tag.LOCAL` says so. Each call makes a new one.
+
+    It is named after ``name``, or after the callable.
+    """
+    words = name or str(getattr(func, "__qualname__", type(func).__name__))
     return Symbol(re.sub(r"\W+", "_", words).strip("_"), func, tags=LOCAL)
 
 

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.pytorch_internals import OpOverload, VariableFunctions, aten_to_copy, aten_unsafe_view, schema_of
+
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 _aten = torch.ops.aten
@@ -38,9 +40,9 @@ def _expand(tensor: Any, size: Any, *, implicit: bool = False) -> Call:
 # Operators that Python spells in another way. A reshape does what a view does, for any strides.
 _SPECIAL: Final[dict[Any, Callable[..., Call | None]]] = {
     _aten.view.default: _reshape,
-    _aten._unsafe_view.default: _reshape,
+    aten_unsafe_view: _reshape,
     _aten.expand.default: _expand,
-    _aten._to_copy.default: _to_copy,
+    aten_to_copy: _to_copy,
 }
 
 
@@ -52,18 +54,18 @@ def torch_call(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     special = _SPECIAL.get(operator)
     if special is not None:
         return special(*args, **kwargs) or (operator, args, kwargs)
-    function = torch_function(operator) if isinstance(operator, torch._ops.OpOverload) else None
+    function = torch_function(operator) if isinstance(operator, OpOverload) else None
     return (operator, args, kwargs) if function is None else (function, args, kwargs)
 
 
 @cache
-def torch_function(operator: torch._ops.OpOverload) -> Callable[..., Any] | None:
+def torch_function(operator: OpOverload) -> Callable[..., Any] | None:
     """The function of ``torch``, or in-place method, that PyTorch generated for an ATen operator; None without one."""
-    namespace, _, name = operator._schema.name.partition("::")
-    if namespace != "aten" or any(map(_only_operators_take, operator._schema.arguments)):
+    namespace, _, name = schema_of(operator).name.partition("::")
+    if namespace != "aten" or any(map(_only_operators_take, schema_of(operator).arguments)):
         return None
     function = getattr(torch, name, None)
-    if isinstance(function, BuiltinFunctionType) and getattr(torch._C._VariableFunctions, name, None) is function:
+    if isinstance(function, BuiltinFunctionType) and getattr(VariableFunctions, name, None) is function:
         return function
     if name.endswith("_") and not name.startswith("_"):
         method: Callable[..., Any] | None = getattr(torch.Tensor, name, None)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-import torch
 from torch.overrides import TorchFunctionMode, handle_torch_function
+
+from thunder_core.pytorch_internals import get_current_function_mode, is_torch_function_mode_enabled
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -56,6 +57,6 @@ def recorded_whole(function: Callable[Parameters, Result]) -> Callable[Parameter
 
 
 def _is_recording() -> bool:
-    if not torch._C._is_torch_function_mode_enabled():
+    if not is_torch_function_mode_enabled():
         return False
-    return isinstance(torch.overrides._get_current_function_mode(), RecordingMode)
+    return isinstance(get_current_function_mode(), RecordingMode)

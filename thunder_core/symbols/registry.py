@@ -64,6 +64,14 @@ class Registry:
             inplace = self._inplace_symbol(entry.row) if entry.inplace else None
             return self._row_symbol(entry.row) if inplace is None else inplace
 
+    def row_of(self, symbol: Symbol) -> Row | None:
+        """The row that a symbol, or its functional form, comes from; None for opaque ones."""
+        row = self.catalogue.rows.get((symbol.name, symbol.style))
+        if row is None and Tag.LOCAL not in symbol.tags:
+            entry = self.catalogue.entries.get(symbol.target)
+            row = None if entry is None else entry.row
+        return row
+
     def inplace_twin(self, symbol: Symbol) -> Symbol | None:
         """The symbol that writes the result of ``symbol`` into its first argument, if the tables have one."""
         with self._lock:

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.pytorch_internals import CustomOpDef, OpOverload, OpOverloadPacket, overload_of, schema_of
+
 
 @dataclass(frozen=True, slots=True)
 class MutatedArgument:
@@ -39,6 +41,28 @@ def schema_is_random(func: Callable[..., Any]) -> bool | None:
     return None if overloads is None else _is_random(overloads)
 
 
+# Operators that communicate with other processes: each must take part, whatever becomes of its result.
+_COMMUNICATES = frozenset(
+    {"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "symm_mem", "_dtensor"}
+)
+_OF_PYTORCH = frozenset({"aten", "prim", "prims", "profiler"})
+# Of PyTorch's operators without results, those that are there for what they do; the others check or ask metadata.
+_ACTS = frozenset({"aten::_assert_async", "aten::_assert_scalar", "aten::_print"})
+
+
+@cache
+def schema_is_external(overload: OpOverload) -> bool:
+    """Whether a call of an operator is visible outside of its tensors: it communicates, or there is no tensor that it
+    could be for.
+    """
+    schema = schema_of(overload)
+    namespace = schema.name.partition("::")[0]
+    if namespace in _OF_PYTORCH:
+        return schema.name in _ACTS
+    for_tensors = schema.is_mutable or any("Tensor" in str(result.type) for result in schema.returns)
+    return namespace in _COMMUNICATES or not for_tensors
+
+
 def written_values(
     effects: tuple[MutatedArgument, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ...]:
@@ -52,13 +76,13 @@ def written_values(
     return tuple(value for value in found if value is not None)
 
 
-def _overloads(func: Any) -> tuple[torch._ops.OpOverload, ...] | None:
+def _overloads(func: Any) -> tuple[OpOverload, ...] | None:
     """The overloads that ``func`` may stand for; None when it is no operator."""
-    if isinstance(func, torch._library.custom_ops.CustomOpDef):
-        return (func._opoverload,)
-    if isinstance(func, torch._ops.OpOverload):
+    if isinstance(func, CustomOpDef):
+        return (overload_of(func),)
+    if isinstance(func, OpOverload):
         return (func,)
-    if isinstance(func, torch._ops.OpOverloadPacket):
+    if isinstance(func, OpOverloadPacket):
         return tuple(getattr(func, name) for name in func.overloads())
     return None
 
@@ -68,17 +92,17 @@ _WRONGLY_ANNOTATED = frozenset({"prims::as_strided"})
 
 
 @cache
-def _mutated(overloads: tuple[torch._ops.OpOverload, ...]) -> tuple[MutatedArgument, ...]:
+def _mutated(overloads: tuple[OpOverload, ...]) -> tuple[MutatedArgument, ...]:
     found = [
         MutatedArgument(argument.name, None if argument.kwarg_only else position)
         for overload in overloads
-        if overload._schema.name not in _WRONGLY_ANNOTATED
-        for position, argument in enumerate(overload._schema.arguments)
+        if schema_of(overload).name not in _WRONGLY_ANNOTATED
+        for position, argument in enumerate(schema_of(overload).arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
     return tuple(dict.fromkeys(found))
 
 
 @cache
-def _is_random(overloads: tuple[torch._ops.OpOverload, ...]) -> bool:
+def _is_random(overloads: tuple[OpOverload, ...]) -> bool:
     return any(torch.Tag.nondeterministic_seeded in overload.tags for overload in overloads)

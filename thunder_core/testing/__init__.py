@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from thunder_core.testing.conformance.transform_suite import transform_suite as transform_suite
     from thunder_core.testing.difference import Comparison as Comparison
     from thunder_core.testing.package.suite import package_suite as package_suite
+    from thunder_core.testing.private_names import private_names_suite as private_names_suite
 
 _WHERE = {
     "Arguments": "compare",
@@ -28,6 +29,7 @@ _WHERE = {
     "assert_same_behaviour": "compare",
     "executor_suite": "conformance.suite",
     "package_suite": "package.suite",
+    "private_names_suite": "private_names",
     "transform_suite": "conformance.transform_suite",
 }
 
@@ -40,6 +42,7 @@ __all__ = [
     "assert_same_behaviour",
     "executor_suite",
     "package_suite",
+    "private_names_suite",
     "transform_suite",
 ]
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.pytorch_internals import neg_view
+
 
 def copy_together(*values: Any) -> tuple[Any, ...]:
     """Copies of ``values`` that share objects and storages among each other as the originals do."""
@@ -26,7 +28,7 @@ def _copy_special(leaf: torch.Generator | torch.Tensor, memo: dict[int, Any]) ->
     elif tensor.is_conj():
         copied = copy.deepcopy(tensor.conj(), memo).conj()
     else:
-        copied = torch._neg_view(copy.deepcopy(torch._neg_view(tensor), memo))
+        copied = neg_view(copy.deepcopy(neg_view(tensor), memo))
     return copied.requires_grad_(leaf.requires_grad)
 
 

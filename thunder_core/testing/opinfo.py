@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
+from thunder_core.pytorch_internals import op_db
 from thunder_core.testing.compare import Arguments, assert_same_behaviour, observe
 from thunder_core.testing.difference import Comparison
 from thunder_core.testing.opinfo_samples import sample_inputs

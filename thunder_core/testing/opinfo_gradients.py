@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from thunder_core.pytorch_internals import tree_map
 from thunder_core.testing.compare import Arguments
 from thunder_core.testing.difference import Comparison
 from thunder_core.testing.opinfo import OPERATORS, SAMPLES_PER_OPERATOR, Program, run_programs, spelling
@@ -73,4 +73,4 @@ def _with_leaves(values: Any) -> Any:
             return value
         return leaves.setdefault(id(value), value.detach().requires_grad_())
 
-    return pytree.tree_map(as_leaf, values)
+    return tree_map(as_leaf, values)

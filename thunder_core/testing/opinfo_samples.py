@@ -10,7 +10,7 @@ import torch
 from thunder_core.testing.seeding import seed_generators
 
 if TYPE_CHECKING:
-    from torch.testing._internal.opinfo.core import OpInfo
+    from thunder_core.pytorch_internals import OpInfo
 
 
 def sample_inputs(operator: OpInfo, device: str, dtype: torch.dtype, *, requires_grad: bool = False) -> Iterator[Any]:
@@ -19,12 +19,12 @@ def sample_inputs(operator: OpInfo, device: str, dtype: torch.dtype, *, requires
     The method looks for a unittest among its callers, and reads the source of every frame for that. Under pytest, where
     there is none, this took nine tenths of a battery's time.
     """
-    from torch.testing._internal import common_utils
+    from thunder_core.pytorch_internals import common_test_utilities
 
     samples = iter(operator.sample_inputs_func(operator, device, dtype, requires_grad))
     while True:
-        seed_generators(common_utils.SEED)
-        common_utils.np.random.seed(common_utils.SEED)  # type: ignore[attr-defined]
+        seed_generators(common_test_utilities.SEED)
+        common_test_utilities.np.random.seed(common_test_utilities.SEED)
         try:
             sample = next(samples)
         except StopIteration:

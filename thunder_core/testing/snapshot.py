@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.pytorch_internals import storage_identity
+
 _MODULE_INTERNALS = frozenset(vars(torch.nn.Module())) - {"_parameters", "_buffers", "_modules", "training"}
 _OPAQUE_TYPES = (
     type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CodeType, enum.Enum,
@@ -48,7 +50,7 @@ def storage_key(tensor: torch.Tensor) -> int | None:
     if tensor.layout is not torch.strided:
         return None
     try:
-        return int(tensor.untyped_storage()._cdata)
+        return int(storage_identity(tensor.untyped_storage()))
     except (NotImplementedError, RuntimeError):  # wrapper subclasses have no storage of their own
         return None
 

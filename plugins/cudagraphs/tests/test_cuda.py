@@ -177,7 +177,7 @@ def test_peak_of_training() -> None:
 def test_with_inductor() -> None:
     pytest.importorskip("thunder_plugin_inductor")
     pair = Pair.of(Network(), "cuda")
-    compiled = thunder.jit(pair.compiled._original, executors=["inductor"], transforms=[CUDAGraphs()])
+    compiled = thunder.jit(thunder.original(pair.compiled), executors=["inductor"], transforms=[CUDAGraphs()])
     pair = Pair(pair.eager, compiled, [torch.optim.SGD(model.parameters(), lr=0.1) for model in (pair.eager, compiled)])
     for _ in range(8):
         x = torch.randn(2, 4, 16, device="cuda")

@@ -14,6 +14,7 @@ from graphed_programs import Cached, Network, Pair, same, ungraphed
 from recording import RecordingBackend
 
 import thunder
+from thunder_core.runtime.module_forward import compiled_of
 from thunder_plugin_cudagraphs import CUDAGraphs, release_memory, statistics
 
 
@@ -220,7 +221,7 @@ def test_a_dropped_program_is_freed_at_once(device: str) -> None:
         compiled = graphed(model)
         for _ in range(3):
             compiled(torch.ones(4, 4, device=device))
-        (program,) = [weakref.ref(note) for note in compiled._compiled.entries[0].notes]
+        (program,) = [weakref.ref(note) for note in compiled_of(compiled).entries[0].notes]
         weight = weakref.ref(model.weight)
         del model, compiled
         assert program() is None

@@ -24,7 +24,9 @@ def test_a_region_writes_a_cache(device: str) -> None:
     pytest.importorskip("thunder_plugin_inductor")
     eager = Scaled().to(device)
     pair = Pair.of(eager, device)
-    compiled = thunder.jit(pair.compiled._original, executors=["inductor"], transforms=[CUDAGraphs(copy_below=0)])
+    compiled = thunder.jit(
+        thunder.original(pair.compiled), executors=["inductor"], transforms=[CUDAGraphs(copy_below=0)]
+    )
     pair = Pair(eager, compiled)
     version = compiled.cache._version
     for turn in range(8):

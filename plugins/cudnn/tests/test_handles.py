@@ -39,7 +39,7 @@ class Streams:
 @pytest.fixture
 def streams(monkeypatch: pytest.MonkeyPatch) -> Streams:
     made = Streams()
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: made.current, raising=False)
+    monkeypatch.setattr(handles, "current_raw_stream", lambda index: made.current)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: made.capturing)
     monkeypatch.setattr(library, "frontend", lambda: made)
     return made

@@ -187,3 +187,32 @@ def test_together_as_one_by_one() -> None:
         output = thunder.jit(model, executors=[executor])(x)
         found.append([output, *torch.autograd.grad(output.square().sum(), [*model.parameters()])])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+class _Pass:
+    """A pass of the user; with ``uuid`` as Inductor's custom passes have it."""
+
+    def __init__(self, name: str | None) -> None:
+        if name is not None:
+            self.uuid = lambda: name
+
+
+def test_settings_are_part_of_keys() -> None:
+    from torch._inductor import config
+
+    from thunder_plugin_inductor.settings import settings_text
+
+    plain = settings_text()
+    for changes, same in (
+        ({"compile_threads": 7, "trace.enabled": True}, True),
+        ({"epilogue_fusion": not config.epilogue_fusion}, False),
+        ({"post_grad_custom_pre_pass": _Pass("a")}, False),
+    ):
+        with config.patch(changes):
+            assert (settings_text() == plain) == same, changes
+    keys = []
+    for name in ("a", "a", "b", None, None):
+        with config.patch({"post_grad_custom_pre_pass": _Pass(name)}):
+            keys.append(settings_text())
+    assert keys[0] == keys[1] != keys[2]
+    assert keys[3] not in keys[:3]

@@ -12,7 +12,7 @@ from torch import nn
 
 import thunder
 from thunder_core.errors import ConfigError, OptionError
-from thunder_plugin_inductor import compilers
+from thunder_plugin_inductor import compilers, pytorch_internals
 from thunder_plugin_inductor.executor import InductorExecutor
 from thunder_plugin_inductor.options import InductorOptions
 
@@ -131,13 +131,12 @@ def test_what_inductor_refuses_goes_to_the_next_executor(monkeypatch: pytest.Mon
 
 
 def test_without_a_compiler_lines_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch._inductor import cpp_builder
     from torch._inductor.exc import InvalidCxxCompiler
 
     def none() -> str:
         raise InvalidCxxCompiler
 
-    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none)
+    monkeypatch.setattr(pytorch_internals, "get_cpp_compiler", none)
     compilers.missing_compiler.cache_clear()
     try:
         program = thunder.jit(lambda x: x.exp() * 2, executors=[executor()])

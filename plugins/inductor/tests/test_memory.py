@@ -10,6 +10,7 @@ import torch
 
 import thunder
 from thunder_plugin_inductor import compilers
+from thunder_plugin_inductor.compiled_region import CompiledRegion
 from thunder_plugin_inductor.fusible import BY_STRIDES
 
 pytestmark = pytest.mark.skipif(
@@ -72,3 +73,23 @@ def test_writes_to_memory_that_two_inputs_show(program: Callable[..., Any]) -> N
         whole = memory.clone()
         seen.append((run(*shown_twice(whole), added, row), whole))
     torch.testing.assert_close(*seen)
+
+
+def test_inputs_at_any_address() -> None:
+    """Triton kernels are compiled for addresses that are multiples of 16; others are copied to one."""
+    given: list[torch.Tensor] = []
+
+    def kernel(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        given.extend(inputs)
+        return [inputs[1] * 2]
+
+    region = CompiledRegion(kernel, (0, 1, 2, 3), [(1,)])
+    whole = torch.arange(48.0)
+    inputs = [whole[1:13].view(3, 4).t(), whole[1:5], whole[3:7].as_strided((2, 3), (1, 1)), whole[4:8]]
+    (result,) = region(*inputs)
+    assert torch.equal(result, inputs[1] * 2)
+    for tensor, input in zip(given, inputs, strict=True):
+        assert tensor.data_ptr() % 16 == 0
+        assert tensor.stride() == input.stride()
+        assert torch.equal(tensor, input)
+    assert given[3] is inputs[3]

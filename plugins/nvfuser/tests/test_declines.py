@@ -9,12 +9,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 from nvfuser_programs import compiled, executor, reasons
+from torch._decomp import core_aten_decompositions
 
 import thunder
 from thunder_plugin_nvfuser.executor import NvfuserExecutor
 from thunder_plugin_nvfuser.options import NvfuserOptions
 
 X, INDEX = torch.randn(4, 6), torch.tensor([0, 1, 3])
+# PyTorch 2.15 writes such a norm in operations that nvFuser has.
+_WRITTEN_OUT = torch.ops.aten.linalg_vector_norm.default in core_aten_decompositions()
+_NORMS: list[Any] = [] if _WRITTEN_OUT else [(lambda x: x.norm(3), "it is a norm of order 3")]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +37,7 @@ X, INDEX = torch.randn(4, 6), torch.tensor([0, 1, 3])
         (lambda x: x.index_put((INDEX,), x[:3], accumulate=True), "aten.index_put: nvFuser's scatter does not add up"),
         (lambda x: x[INDEX, INDEX], "it has 2 index tensors, and nvFuser looks up along one dimension"),
         (lambda x: x.var(1, correction=0.5), "the correction of its variance is no integer"),
-        (lambda x: x.norm(3), "it is a norm of order 3"),
+        *_NORMS,
         (lambda x: F.pad(x, (-1, 0)), "it cuts off elements by a negative padding"),
         (
             lambda x: torch.rand_like(x),

@@ -50,6 +50,12 @@ def test_conditions(monkeypatch: pytest.MonkeyPatch, input: Any, weight: Any, re
     assert (found is None) if reason is None else (found is not None and reason in found)
 
 
+def test_a_bias_that_is_broadcast_is_declined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditions, "device_refusal", lambda device, recipe: None)
+    found = refusal(OPTIONS, proxy(32, 32), proxy(32, 32), proxy(1))
+    assert found == "the bias has the shape (1,), and the weight 32 output features"
+
+
 @pytest.mark.parametrize(
     ("capability", "cuda", "recipe", "reason"),
     [
@@ -131,7 +137,7 @@ def test_the_reasons_are_told(calls: list[str]) -> None:
 def test_on_the_cpu_it_declines() -> None:
     program = thunder.jit(Model(), executors=[TeExecutor(OPTIONS)])
     x = values(16, 32)
-    torch.testing.assert_close(program(x), program._original(x))
+    torch.testing.assert_close(program(x), thunder.original(program)(x))
     assert "it runs on CUDA devices, and the tensors are on cpu" in str(thunder.explain(program))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import sys
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from thunder_core import pytorch_internals
+from thunder_core.private_names import PrivateNames, Row
 from thunder_core.testing import ConformanceError
 from thunder_core.testing.conformance import opinfo_index, samples
 from thunder_core.testing.conformance.call import Call, describe_call
@@ -91,7 +92,8 @@ def test_functions_are_called_as_users_do(given: Any) -> None:
 
 
 def test_missing_database_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.testing._internal.common_methods_invocations", None)
+    row = Row("torch.testing._internal.absent.op_db", "samples")
+    monkeypatch.setattr(pytorch_internals, "op_db", PrivateNames(__name__, (row,)).bind("op_db"))
     with pytest.raises(ConformanceError, match="pip install expecttest"):
         opinfo_index._database()
 

@@ -31,12 +31,12 @@ DEFECTS: dict[str, tuple[Any, str, str, str]] = {
     # name: executor, ids of the tests, rule, words
     "wrong value": (d.claims(run=d.wrong_value), "*-forward-*", "values", "eager PyTorch gives"),
     "wrong dtype": (d.claims(run=d.wrong_dtype), "*-forward-*", "dtype", "torch.float64"),
-    "wrong strides": (d.claims(run=d.wrong_strides), "*-forward-*", "strides", "eager PyTorch's has"),
+    "wrong strides": (d.claims(run=d.wrong_strides), "*-forward-*", "strides", "returned strides"),
     "several results": (
         d.claims(run=d.several_results),
         "*-forward-*",
         "structure",
-        "eager PyTorch returns torch.Tensor",
+        "returned tuple instead of a tensor",
     ),
     "result is the argument": (table(torch.clone, d.same_memory), "*-forward-*", "memory sharing", "tensor 0 among"),
     "fails on empty": (d.claims(run=d.fails_on_empty), "*-shapes-*", "runs", "0 blocks"),

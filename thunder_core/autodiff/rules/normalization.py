@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from thunder_core.autodiff.rules.rule import Result, rule
+from thunder_core.pytorch_internals import log_softmax_backward_data, softmax_backward_data
 
 _aten = torch.ops.aten
 
@@ -19,7 +20,7 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Result
     if _converts_in_kernel(input, dtype):
         return NotImplemented
     output = torch.softmax(input, dim, dtype)
-    return output, lambda g: torch._softmax_backward_data(g, output, dim, output.dtype)
+    return output, lambda g: softmax_backward_data(g, output, dim, output.dtype)
 
 
 @rule("torch.log_softmax")
@@ -28,7 +29,7 @@ def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Re
     if _converts_in_kernel(input, dtype):
         return NotImplemented
     output = torch.log_softmax(input, dim, dtype)
-    return output, lambda g: torch._log_softmax_backward_data(g, output, dim, output.dtype)
+    return output, lambda g: log_softmax_backward_data(g, output, dim, output.dtype)
 
 
 @rule("F.layer_norm")

@@ -1,6 +1,6 @@
 """Functionalization: from a program that writes memory to one that only computes values."""
 
-from thunder_core.passes.functionalize.functionalize import Functionalize
+from thunder_core.passes.functionalize.functionalize import Functionalize, unchanged
 from thunder_core.passes.functionalize.result import (
     FromComputation,
     FromEpilogue,
@@ -20,4 +20,5 @@ __all__ = [
     "Literal",
     "Mutation",
     "ResultSource",
+    "unchanged",
 ]

@@ -53,8 +53,8 @@ class Functionalize(Pass[Functionalized]):
         return result.traces
 
 
-def unchanged(trace: Trace, provenance: str) -> Functionalized:
-    """The functional form of a trace that writes nothing."""
+def unchanged(trace: Trace, provenance: str, stage: Stage = Stage.FUNCTIONAL) -> Functionalized:
+    """The functional form of a trace that writes nothing. With another ``stage``: any trace, its lines as they are."""
     inputs = {proxy.name: index for index, proxy in enumerate(trace.inputs)}
     values: dict[str, Proxy] = {}
     for leaf in trace.output:
@@ -67,9 +67,7 @@ def unchanged(trace: Trace, provenance: str) -> Functionalized:
             return Literal(leaf)
         return FromInput(inputs[leaf.name]) if leaf.name in inputs else FromComputation(positions[leaf.name])
 
-    computation = replace(
-        trace, output=tuple(values.values()), stage=Stage.FUNCTIONAL, provenance=provenance, deletions={}
-    )
+    computation = replace(trace, output=tuple(values.values()), stage=stage, provenance=provenance, deletions={})
     return Functionalized(computation, None, (), tuple([source(leaf) for leaf in trace.output]))
 
 

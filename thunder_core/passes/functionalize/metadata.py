@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.fake import AcquisitionFakeMode
 from thunder_core.acquire.fake_tensors import make_alias, make_fake
@@ -18,6 +17,7 @@ from thunder_core.ir.proxy import Dimension, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes.common_subexpression import literal_key
+from thunder_core.pytorch_internals import FakeTensor
 
 
 class Metadata:

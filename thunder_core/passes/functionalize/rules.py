@@ -8,19 +8,19 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.outcome import Slot
-from thunder_core.errors import TraceError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
-from thunder_core.ir.literals import import_path
+from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.functionalize.emitter import Emitter
 from thunder_core.passes.functionalize.metadata import Metadata
+from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 from thunder_core.symbols.registry import registry
 
-_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_OPERATORS = (OpOverload, OpOverloadPacket)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,9 @@ def call_on_copies(
     positions = tuple(position_of(leaves, target) for target in targets)
     operation, _, _ = registry.resolve(operations.functional_call, (), {})
     symbol, function = call.symbol, call.symbol.target
-    try:
-        import_path(function)
-    except TraceError:  # a callable without an import path: bind it to the line's own symbol
+    arguments: tuple[Any, ...] = (function, positions, call.args, call.kwargs)
+    if import_path(function) is None:  # no literal stands for it: bind it to the line's own symbol
         operation, arguments = _local(symbol, positions), (call.args, call.kwargs)
-    else:
-        arguments = (function, positions, call.args, call.kwargs)  # type: ignore[assignment]
     gradient = requires_grad(call, emitter)
     recorded = [gradient] * len(targets)
     outcome = metadata.outcome(operation, arguments, {}, emitter.modes) if gradient else None

@@ -23,6 +23,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.patterns.pattern import Pattern
 from thunder_core.passes.proxies import metadata_of
+from thunder_core.pytorch_internals import DisableTorchFunction, EnableTorchFunction
 from thunder_core.symbols.lowering import call_key
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.symbols.registry import registry
@@ -110,7 +111,7 @@ def _recorded(pattern: Pattern, values: Mapping[str, Any], context: Context, rea
     for number, (name, proxy) in enumerate(tensors.items()):
         arguments[name] = _real(proxy) if real else make_fake(mode, replace(proxy, requires_grad=False))
         log.define(arguments[name], replace(proxy, name=name, storage=number))
-    with nullcontext() if real else mode, modes_for_fakes(context), torch._C._EnableTorchFunction():
+    with nullcontext() if real else mode, modes_for_fakes(context), EnableTorchFunction():
         try:
             with log:
                 result = pattern.spelling(**arguments)
@@ -141,7 +142,7 @@ class _SpellingLog(LineLog, RecordingMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             if registry.is_metadata(func):
                 return func(*args, **kwargs)
             with self.mode.observing() as observed:

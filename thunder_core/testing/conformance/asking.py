@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.executors import Claimed, Decision, Declined, Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.tree import iterate_leaves
+from thunder_core.pytorch_internals import FakeTensor, TorchDispatchMode
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
 from thunder_core.testing.conformance.recording import lines_of, record

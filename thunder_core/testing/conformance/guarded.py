@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from thunder_core.pytorch_internals import TorchDispatchMode, schema_of
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import Breach
 from thunder_core.testing.conformance.placed_memory import tensor_at
@@ -140,7 +140,7 @@ class _Allocations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        name = func._schema.name
+        name = schema_of(func).name
         if name in _FACTORIES and isinstance(result, torch.Tensor):
             return self._guard.allocate(result, written="empty" not in name)
         return result

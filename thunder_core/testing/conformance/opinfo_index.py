@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.private_names import is_missing
 from thunder_core.symbols.registry import registry
 from thunder_core.testing.conformance.failure import ConformanceError
 from thunder_core.testing.conformance.subject import Subject
 
 if TYPE_CHECKING:
-    from torch.testing._internal.opinfo.core import OpInfo
+    from thunder_core.pytorch_internals import OpInfo
 
 
 def opinfos(subject: Subject) -> list[OpInfo]:
@@ -48,11 +49,11 @@ def _symbols(operator: OpInfo) -> set[Symbol]:
 
 
 def _database() -> Any:
-    try:
-        from torch.testing._internal.common_methods_invocations import op_db
-    except ImportError as error:
+    from thunder_core.pytorch_internals import op_db
+
+    if is_missing(op_db):
         raise ConformanceError(
-            f"PyTorch's OpInfo database, where samples come from, cannot be imported: {error}",
+            f"PyTorch's OpInfo database, where samples come from, cannot be imported: {op_db!r}",
             advice=("pip install expecttest numpy",),
-        ) from error
+        )
     return op_db

@@ -7,12 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torch._subclasses.fake_tensor import FakeTensorMode
-
 from thunder_core.executors import Claimed, DerivativePair
 from thunder_core.executors.states import Stateful
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.passes.proxies import tensor_inputs_of
+from thunder_core.pytorch_internals import FakeTensorMode
 from thunder_core.testing.conformance.asking import ask, watched
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.differentiation import LAYOUTS, differentiates

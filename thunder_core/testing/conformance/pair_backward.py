@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from thunder_core.pytorch_internals import FakeTensor, FakeTensorMode
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.differentiation import backward, cancelling, cotangents_for, eager_backward
 from thunder_core.testing.conformance.failure import Breach, NotApplicable

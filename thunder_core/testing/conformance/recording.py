@@ -18,6 +18,8 @@ def record(call: Call) -> Acquired:
     with quietly():
         try:
             acquired = acquire(program_of(call.function), call.args, call.kwargs)
+            if acquired.raised is not None:
+                raise acquired.raised
         except Exception as error:
             raise NotApplicable(f"the call cannot be recorded: {type(error).__name__}: {error}") from error
     acquired.observer.close()

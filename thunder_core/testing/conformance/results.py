@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from thunder_core.pytorch_internals import tree_flatten, tree_map
 from thunder_core.testing.conformance.call import Call
 from thunder_core.testing.conformance.failure import Breach
 from thunder_core.testing.conformance.running import Run
@@ -20,8 +20,8 @@ ValueCheck = Callable[[str, int, torch.Tensor, torch.Tensor], None]
 
 def compare(expected: Run, actual: Run, check_values: ValueCheck) -> None:
     """Raise `Breach` for the first difference: structure, metadata, memory, arguments, values, in this order."""
-    ours, our_structure = pytree.tree_flatten(actual.result)
-    theirs, their_structure = pytree.tree_flatten(expected.result)
+    ours, our_structure = tree_flatten(actual.result)
+    theirs, their_structure = tree_flatten(expected.result)
     if our_structure != their_structure:
         ours_as_text, theirs_as_text = _outline(actual.result), _outline(expected.result)
         raise Breach("structure", f"the result is {ours_as_text}; eager PyTorch returns {theirs_as_text}")
@@ -106,7 +106,7 @@ def _sharing(names: Sequence[str], run: Run) -> dict[str, str | None]:
 
 def _outline(value: Any) -> str:
     """The containers of a value, with the types of what is in them."""
-    return str(pytree.tree_map(lambda leaf: type(leaf), value)).replace("<class '", "").replace("'>", "")
+    return str(tree_map(lambda leaf: type(leaf), value)).replace("<class '", "").replace("'>", "")
 
 
 def _names(count: int) -> list[str]:

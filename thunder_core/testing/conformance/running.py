@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from thunder_core.pytorch_internals import tree_leaves
 from thunder_core.testing.conformance.call import Call, can_require_grad
 from thunder_core.testing.seeding import seed_generators
 
@@ -44,7 +44,7 @@ class Run:
 
     def tensors(self) -> list[torch.Tensor]:
         """Those in the result, in order."""
-        return [leaf for leaf in pytree.tree_leaves(self.result) if isinstance(leaf, torch.Tensor)]
+        return [leaf for leaf in tree_leaves(self.result) if isinstance(leaf, torch.Tensor)]
 
     def differentiable(self) -> list[torch.Tensor]:
         """Those in the result that require grad."""

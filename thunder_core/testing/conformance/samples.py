@@ -20,7 +20,7 @@ from thunder_core.testing.opinfo_samples import sample_inputs
 from thunder_core.testing.seeding import seed_generators
 
 if TYPE_CHECKING:
-    from torch.testing._internal.opinfo.core import OpInfo
+    from thunder_core.pytorch_internals import OpInfo
 
 DTYPES = (
     torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.int64, torch.bool,

@@ -11,6 +11,7 @@ import torch
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.executors.claim_index import index_claims
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
+from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 from thunder_core.symbols.naming import function_printed_as
 from thunder_core.symbols.recording import recorded_whole
 from thunder_core.symbols.registry import registry
@@ -63,10 +64,10 @@ class Subject:
 
 
 def _checks_shapes(symbol: Symbol) -> bool:
-    if isinstance(symbol.target, torch._ops.OpOverloadPacket):
+    if isinstance(symbol.target, OpOverloadPacket):
         overloads = [getattr(symbol.target, name) for name in symbol.target.overloads()]
         return any(torch.Tag.pointwise in overload.tags for overload in overloads)
-    if isinstance(symbol.target, torch._ops.OpOverload):
+    if isinstance(symbol.target, OpOverload):
         return torch.Tag.pointwise in symbol.target.tags
     plain = symbol.name.rpartition(".")[2]
     public = symbol.style is not CallStyle.FUNCTION or symbol.name.startswith("torch.")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.config.settings import Settings
-from thunder_core.errors import ThunderError
+from thunder_core.errors import ThunderError, WrongResultError
 from thunder_core.executors import Claimed, Executor
 from thunder_core.executors.states import States
 from thunder_core.runtime.compile import compile_program
@@ -56,7 +56,7 @@ class Tested:
         with quietly():
             try:
                 program = program_of(call.function)
-                return compile_program(program, call.args, call.kwargs, self.settings, States(), "it is tested")
+                return compile_program(program, call.args, call.kwargs, self.settings, States(), "it is tested")[0]
             except Exception as error:
                 raise raised("compiling", error) from error
 
@@ -101,7 +101,8 @@ class Tested:
 def raised(what: str, error: Exception) -> Breach:
     """The breach that an exception is."""
     text = error.problem if isinstance(error, ThunderError) else str(error).split("\n", 1)[0]
-    return Breach("runs", f"{what} raises {type(error).__name__}: {text}; eager PyTorch raises nothing")
+    rule = error.rule if isinstance(error, WrongResultError) else "runs"
+    return Breach(rule, f"{what} raises {type(error).__name__}: {text}; eager PyTorch raises nothing")
 
 
 def _anything(name: str, position: int, actual: torch.Tensor, expected: torch.Tensor) -> None:

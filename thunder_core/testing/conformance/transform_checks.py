@@ -11,6 +11,8 @@ from torch import nn
 
 from thunder_core.config.settings import Settings
 from thunder_core.errors import VerificationError
+from thunder_core.guards.compiled_modules import ORIGINAL
+from thunder_core.pytorch_internals import tree_leaves
 from thunder_core.testing.compare import Arguments, BehaviourMismatch, assert_same_behaviour
 from thunder_core.testing.conformance.failure import Breach, NotApplicable
 from thunder_core.testing.conformance.running import quietly
@@ -27,6 +29,10 @@ from thunder_core.testing.conformance.transform_run import (
     verified,
 )
 from thunder_core.testing.difference import Comparison
+
+
+def _original(made: Any) -> Any:
+    return getattr(made, ORIGINAL)
 
 
 def check_inference(tested: TestedTransform, program: TransformProgram) -> None:
@@ -52,17 +58,17 @@ def check_optimizer(tested: TestedTransform, program: TransformProgram) -> None:
 def check_state_dict(tested: TestedTransform, program: TransformProgram) -> None:
     """What ``state_dict()`` of a compiled module gives, another takes; so does it the module's own."""
     source = compiled(program.make(), tested.settings)
-    _disturb(source._original)
+    _disturb(_original(source))
     with quietly(), torch.no_grad():
         source(*arguments_of(program).args)  # some transforms need a call
-    own = source._original.state_dict()
+    own = _original(source).state_dict()
     kept = {name: value.clone() for name, value in own.items() if isinstance(value, torch.Tensor)}
     given = dict(source.state_dict())
     for name, value in kept.items():
-        _must_be_close(tested, f"{name} after state_dict()", source._original.state_dict()[name], value)
+        _must_be_close(tested, f"{name} after state_dict()", _original(source).state_dict()[name], value)
     target = compiled(program.make(), tested.settings)
     target.load_state_dict(given)
-    loaded = target._original.state_dict()
+    loaded = _original(target).state_dict()
     if loaded.keys() != own.keys():
         raise Breach("state dict", f"after loading, the module has {sorted(loaded)} instead of {sorted(own)}")
     for name, value in kept.items():
@@ -134,7 +140,7 @@ def _train(program: TransformProgram, compile: Callable[[Any], Any]) -> list[dic
         seen = []
         for _ in range(3):
             optimizer.zero_grad()
-            results = torch.utils._pytree.tree_leaves(model(*arguments_of(program).args))
+            results = tree_leaves(model(*arguments_of(program).args))
             loss = torch.stack([leaf.square().mean() for leaf in results if leaf.requires_grad]).sum()
             loss.backward()
             optimizer.step()

@@ -15,7 +15,8 @@ from thunder_core.config.settings import Settings
 from thunder_core.passes.transform import Transform
 from thunder_core.runtime.compiled import Compiled
 from thunder_core.runtime.function import ThunderFunction
-from thunder_core.runtime.module import ThunderModule
+from thunder_core.runtime.module import compile_module
+from thunder_core.runtime.module_forward import compiled_of
 from thunder_core.testing.compare import Arguments
 from thunder_core.testing.conformance.running import quietly
 from thunder_core.testing.conformance.transform_programs import TransformProgram
@@ -45,7 +46,7 @@ def compiled(program: Callable[..., Any], settings: Settings) -> Any:
         return ThunderFunction(program, settings)
     for transform in settings.transforms:
         transform.on_module(program)
-    return ThunderModule(program, settings)
+    return compile_module(program, settings)
 
 
 @contextmanager
@@ -79,7 +80,7 @@ def called(program: TransformProgram, settings: Settings) -> Any:
 
 def text_of(made: Any) -> str:
     """The compiled program as Python: what runs, forward and backward."""
-    inner: Compiled = made._compiled if isinstance(made, ThunderModule) else made
+    inner: Compiled = compiled_of(made) if isinstance(made, nn.Module) else made
     if inner.last is None:
         return ""
     traces = [inner.last.traces[-1], *inner.last.backward_traces[-1:]]

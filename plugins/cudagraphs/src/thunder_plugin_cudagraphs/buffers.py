@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from thunder_core.ir.geometry import nested
+from thunder_plugin_cudagraphs.pytorch_internals import foreach_copy_
 
 
 class Buffers:
@@ -62,7 +63,7 @@ def copy_all(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
     if len(targets) == 1:
         targets[0].copy_(sources[0])
     elif targets:
-        torch._foreach_copy_(targets, sources)
+        foreach_copy_(targets, sources)
 
 
 def _extent(tensor: torch.Tensor) -> int:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from thunder_plugin_cudagraphs.backend import Layout
 from thunder_plugin_cudagraphs.buffers import Buffers
@@ -15,6 +14,7 @@ from thunder_plugin_cudagraphs.graph import Bound, Graph, SavedMemory
 from thunder_plugin_cudagraphs.inputs import Role
 from thunder_plugin_cudagraphs.memory import Footprint, Pool
 from thunder_plugin_cudagraphs.outputs import Argument, Outputs
+from thunder_plugin_cudagraphs.pytorch_internals import unsafe_preserve_version_counter
 
 if TYPE_CHECKING:
     from thunder_plugin_cudagraphs.program import GraphedProgram
@@ -147,7 +147,7 @@ def _captured(
 ) -> tuple[Graph, Sequence[Any]]:
     backend = program.device.backend
     written = tuple([kept[position] for position in program.inputs.mutated if not kept[position].is_inference()])
-    with torch.no_grad(), _unsafe_preserve_version_counter(written):  # nothing is written yet, and writes are counted
+    with torch.no_grad(), unsafe_preserve_version_counter(written):  # nothing is written yet, and writes are counted
         made = backend.capture(pool.handle, program.function, arguments, program.inputs.generators(kept))
     held = {one.start: one.end for one in pool.alive()}
     footprint = Footprint(made.segments, held)

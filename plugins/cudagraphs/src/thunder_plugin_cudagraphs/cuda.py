@@ -11,6 +11,16 @@ from typing import Any
 import torch
 
 from thunder_plugin_cudagraphs.backend import Capture, Layout
+from thunder_plugin_cudagraphs.pytorch_internals import (
+    construct_cuda_tensor,
+    construct_storage_from_data_pointer,
+    current_raw_stream,
+    end_allocate_to_pool,
+    is_current_stream_capturing,
+    len_torch_dispatch_stack,
+    release_pool,
+    tensors_data_ptrs_at_indices_equal,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,9 +49,9 @@ class CUDABackend:
 
     def why_not_now(self) -> str | None:
         """See `Backend`."""
-        if torch._C._cuda_isCurrentStreamCapturing():
+        if is_current_stream_capturing():
             return "the stream is being captured by somebody else"
-        if torch._C._len_torch_dispatch_stack():
+        if len_torch_dispatch_stack():
             return "a mode that wants to see each operation is active"
         return None
 
@@ -99,8 +109,8 @@ class CUDABackend:
         with suppress(RuntimeError):  # raises what went wrong in the capture, but ends it
             graph.capture_end()
         with suppress(RuntimeError):  # raises if the line before came so far
-            torch._C._cuda_endAllocateToPool(self._index, pool)
-            torch._C._cuda_releasePool(self._index, pool)
+            end_allocate_to_pool(self._index, pool)
+            release_pool(self._index, pool)
         mend = torch.cuda.CUDAGraph()  # a capture that succeeds sets the generators free
         mend.capture_begin(pool=torch.cuda.graph_pool_handle(), capture_error_mode="thread_local")
         torch.zeros(1, device=self.device)
@@ -108,7 +118,7 @@ class CUDABackend:
 
     def order(self) -> None:
         """See `Backend`."""
-        handle = torch._C._cuda_getCurrentRawStream(self._index)
+        handle = current_raw_stream(self._index)
         if handle == self._last_handle:
             return
         stream = torch.cuda.current_stream(self.device)
@@ -118,16 +128,18 @@ class CUDABackend:
 
     def storage(self, address: int, nbytes: int) -> torch.UntypedStorage:
         """See `Backend`."""
-        found: torch.UntypedStorage = torch._C._construct_storage_from_data_pointer(address, self.device, nbytes)  # type: ignore[assignment]
+        found: torch.UntypedStorage = construct_storage_from_data_pointer(address, self.device, nbytes)
         return found
 
     def tensor(self, storage: torch.UntypedStorage, layout: Layout) -> torch.Tensor:
         """See `Backend`."""
-        return torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata(layout.metadata, storage)  # type: ignore[arg-type]
+        found: torch.Tensor = construct_cuda_tensor(layout.metadata, storage)
+        return found
 
     def same_addresses(self, values: list[Any], addresses: list[int | None], positions: list[int]) -> bool:
         """See `Backend`."""
-        return torch._C._tensors_data_ptrs_at_indices_equal(values, addresses, positions)
+        same: bool = tensors_data_ptrs_at_indices_equal(values, addresses, positions)
+        return same
 
     def move_out(self, storage: torch.UntypedStorage) -> bool:
         """See `Backend`."""

@@ -10,6 +10,8 @@ from weakref import ReferenceType, ref
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from thunder_plugin_cudagraphs.pytorch_internals import storage_of_weak_pointer
+
 
 class Group(Protocol):
     """What results belong to that were given out, as far as their memory is concerned."""
@@ -43,7 +45,7 @@ class Held:
 
     def storage(self) -> torch.UntypedStorage | None:
         """The storage, if it is alive."""
-        found: torch.UntypedStorage | None = torch.UntypedStorage._new_with_weak_ptr(self._reference.cdata)
+        found: torch.UntypedStorage | None = storage_of_weak_pointer(self._reference.cdata)
         return found
 
 

@@ -17,6 +17,7 @@ from thunder_plugin_cudagraphs.inputs import Inputs
 from thunder_plugin_cudagraphs.limits import Limits
 from thunder_plugin_cudagraphs.memory import Held
 from thunder_plugin_cudagraphs.program_statistics import ProgramStatistics
+from thunder_plugin_cudagraphs.pytorch_internals import get_current_graph_task_keep_graph
 
 IN_USE = "results of earlier calls are in use, in memory that the graph would write"
 
@@ -157,7 +158,7 @@ class GraphedProgram:
         if reason is not None:
             self.refused = reason
             return self.without(reason)
-        if self.phase is Phase.BACKWARD and torch._C._autograd._get_current_graph_task_keep_graph():
+        if self.phase is Phase.BACKWARD and get_current_graph_task_keep_graph():
             return self.without("the autograd graph is kept for another backward")
         return capture(self, Attempt(values, key))
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.runtime.compiled import Compiled
+from thunder_core.runtime.module import ThunderModule
+from thunder_core.runtime.module_forward import compiled_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def statistics(jitted: Any) -> tuple[ProgramStatistics, ...]:
     """
     from thunder_plugin_cudagraphs.program import GraphedProgram
 
-    compiled = getattr(jitted, "_compiled", jitted)
+    compiled = compiled_of(jitted) if isinstance(jitted, ThunderModule) else jitted
     if not isinstance(compiled, Compiled):
         raise TypeError(f"{type(jitted).__name__} is not what thunder.jit returns")
     entries = compiled.entries or ([] if compiled.last is None else [compiled.last])

@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.errors import ExecutorError
 from thunder_plugin_cudnn import library
+from thunder_plugin_cudnn.pytorch_internals import current_raw_stream
 
 
 @dataclass(eq=False, slots=True)
@@ -40,7 +41,7 @@ def take(device: torch.device) -> Handle:
     Raises:
         ExecutorError: a CUDA graph is captured, and no handle is idle.
     """
-    stream = torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0
+    stream = current_raw_stream(device.index) if device.type == "cuda" else 0
     idle = IDLE[device]
     with _CHOOSING:
         for place in range(len(idle) - 1, -1, -1):

@@ -21,11 +21,9 @@ from pathlib import Path
 from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
-from torch._inductor.async_compile import AsyncCompile
-from torch._inductor.triton_bundler import TritonBundler
-
 from thunder_plugin_inductor.compiled_region import CompiledRegion
-from thunder_plugin_inductor.cpp_batches import ENTRY, load_entry
+from thunder_plugin_inductor.cpp_batches import load_entry
+from thunder_plugin_inductor.pytorch_internals import ENTRY, AsyncCompile, TritonBundler
 
 
 @dataclass(frozen=True, slots=True)

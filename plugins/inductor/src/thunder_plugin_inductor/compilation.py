@@ -13,15 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._dynamo.convert_frame import compile_lock
-from torch._guards import TracingContext, tracing
-from torch._inductor import config as inductor_config
-from torch._inductor.compile_fx import compile_fx_inner
-from torch._inductor.decomposition import select_decomp_table
-from torch._inductor.output_code import CompiledFxGraph
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core import progress
 from thunder_core.acquire.fake_tensors import make_fake
@@ -39,6 +31,17 @@ from thunder_plugin_inductor.index_strides import coefficients_as_strides
 from thunder_plugin_inductor.kernels import Kernels, bundled, without_waiting
 from thunder_plugin_inductor.options import InductorOptions
 from thunder_plugin_inductor.preparation import Preparation, preparation
+from thunder_plugin_inductor.pytorch_internals import (
+    CompiledFxGraph,
+    FakeTensorMode,
+    TracingContext,
+    compile_fx_inner,
+    compile_lock,
+    disable_current_modes,
+    inductor_config,
+    select_decomp_table,
+    tracing,
+)
 from thunder_plugin_inductor.vector_instructions import find_vector_instructions
 from thunder_plugin_inductor.writes import index_copy_
 
@@ -89,7 +92,7 @@ def _settings(options: InductorOptions, prepared: Preparation | None) -> Iterato
     }
     with ExitStack() as stack:
         stack.enter_context(compile_lock)
-        stack.enter_context(_disable_current_modes())
+        stack.enter_context(disable_current_modes())
         stack.enter_context(torch.no_grad())
         stack.enter_context(inductor_config.patch(settings))
         stack.enter_context(parts_by_themselves())

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
-from torch._prims_common import clone_preserve_strides
 from torch.autograd.graph import increment_version
 
-from thunder_core.passes.operations import with_strides
+from thunder_core.passes.operations import strided_copy, with_strides
 
 _BOUNDS: Final = re.compile(r"index out of bounds: (-?\d+)L? <= .* < (\d+)L?")
 _ALIGNMENT: Final = 16  # in bytes; Triton kernels are compiled for it
@@ -55,7 +54,7 @@ class CompiledRegion:
         results: Sequence[Any]
         for index in self.checked:
             if arguments[index].data_ptr() % _ALIGNMENT:
-                arguments[index] = clone_preserve_strides(arguments[index])
+                arguments[index] = strided_copy(arguments[index])
         try:
             results = self._writing(inputs, arguments) if self.written else self.call(arguments)
         except RuntimeError as error:

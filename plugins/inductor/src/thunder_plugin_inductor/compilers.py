@@ -29,8 +29,7 @@ def check() -> CheckResult:
 
 
 def _without_cpp() -> str | None:
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
+    from thunder_plugin_inductor.pytorch_internals import InvalidCxxCompiler, get_cpp_compiler
 
     try:
         get_cpp_compiler()
@@ -40,6 +39,6 @@ def _without_cpp() -> str | None:
 
 
 def _without_triton() -> str | None:
-    from torch.utils._triton import has_triton
+    from thunder_plugin_inductor.pytorch_internals import has_triton
 
     return None if has_triton() else "there is no Triton that works with this GPU; install triton"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 from unittest import mock
 
-from torch._inductor import ir, lowering
+from thunder_plugin_inductor.pytorch_internals import ConcatKernel, TensorBox, pointwise_cat
 
 _MOST_IN_ONE: Final = 2
 """Parts up to which one kernel computes all of them, each for its share of the result."""
@@ -21,12 +21,12 @@ def parts_by_themselves() -> Iterator[None]:
     it does not need. Measured on an H200 in the backward of rotary embeddings, where gradients of query, key and value
     are joined (4 x 2048 tokens of TinyLlama): 96 us, where three kernels take 35.
     """
-    in_one = lowering.pointwise_cat
+    in_one = pointwise_cat.value
 
     def concatenate(inputs: Sequence[Any], dim: int = 0) -> Any:
         if len(inputs) <= _MOST_IN_ONE:
             return in_one(inputs, dim)
-        return ir.TensorBox(ir.ConcatKernel.create(inputs, dim))
+        return TensorBox(ConcatKernel.create(inputs, dim))
 
-    with mock.patch.object(lowering, "pointwise_cat", concatenate):
+    with mock.patch.object(pointwise_cat.owner, pointwise_cat.name, concatenate):
         yield

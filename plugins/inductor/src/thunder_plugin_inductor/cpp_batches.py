@@ -16,10 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
 
-from torch._inductor.codecache import CppPythonBindingsCodeCache
-
-ENTRY: Final = CppPythonBindingsCodeCache.entry_function
-"""How the functions of kernels are named, and their modules after the last dot; a number may follow."""
+from thunder_plugin_inductor.pytorch_internals import ENTRY, CppPythonBindingsCodeCache
 
 _WORTH_A_COMPILER: Final = 20_000
 """Characters of source. They take 0.3 s, and to start a compiler takes 0.6."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.symbols.lossy_decompositions import loss
+from thunder_plugin_inductor.pytorch_internals import aten_assert_async
 
 _aten: Final = torch.ops.aten
 _DIVISIONS: Final = (torch.div, _aten.div)
@@ -64,12 +65,12 @@ def _add(input: Tensor, other: Any, *, alpha: Any = 1) -> Any:
 
 def _binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1) -> Any:
     """With the checks that PyTorch's kernel for a CPU makes, which read nothing that the loss does not read, too."""
-    from torch._decomp import decomposition_table
+    from thunder_plugin_inductor.pytorch_internals import decomposition_table
 
     if input.device.type == "cpu":
         for name, value in (("input", input), ("target", target)):
             message = f"all elements of {name} should be between 0 and 1"
-            _aten._assert_async.msg(((value >= 0) & (value <= 1)).all(), message)
+            aten_assert_async(((value >= 0) & (value <= 1)).all(), message)
     return decomposition_table[_aten.binary_cross_entropy.default](input, target, weight, reduction)
 
 

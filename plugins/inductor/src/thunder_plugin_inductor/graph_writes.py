@@ -9,6 +9,7 @@ from torch.fx import Graph, Node
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from thunder_core.symbols.schema import schema_effects, written_values
+from thunder_plugin_inductor.pytorch_internals import OpOverload
 
 _NEW_MEMORY = frozenset(
     {
@@ -73,5 +74,5 @@ def _memory(node: Node) -> Any:
 
 
 def _written_by(node: Node) -> list[Node]:
-    effects = schema_effects(node.target) if isinstance(node.target, torch._ops.OpOverload) else None
+    effects = schema_effects(node.target) if isinstance(node.target, OpOverload) else None
     return [value for value in written_values(effects or (), node.args, node.kwargs) if isinstance(value, Node)]

@@ -8,10 +8,9 @@ from typing import Any
 from unittest import mock
 
 import sympy
-from torch._inductor.codegen import cpp
-from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
-_NAME = "stride_at_vec_range"
+from thunder_core.private_names import is_missing
+from thunder_plugin_inductor.pytorch_internals import FloorDiv, ModularIndexing, stride_at_vec_range
 
 
 @contextmanager
@@ -21,16 +20,16 @@ def coefficients_as_strides() -> Iterator[None]:
     SymPy was a third of the time in which the regions of a small Llama became C++ (of 6 s, on one core); its first
     simplification imports a system of physical units.
     """
-    original: Callable[..., Any] | None = getattr(cpp, _NAME, None)
-    if original is None:  # another version of Inductor asks in another way
+    if is_missing(stride_at_vec_range):  # another version of Inductor asks in another way
         yield
         return
+    original: Callable[..., Any] = stride_at_vec_range.value
 
     def stride(index: Any, variable: Any, vec_length: int | None = None) -> Any:
         known = coefficient(index, variable, vec_length)
         return original(index, variable, vec_length) if known is None else known
 
-    with mock.patch.object(cpp, _NAME, stride):
+    with mock.patch.object(stride_at_vec_range.owner, stride_at_vec_range.name, stride):
         yield
 
 

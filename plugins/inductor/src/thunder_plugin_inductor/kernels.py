@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from torch._inductor.async_compile import AsyncCompile, get_compile_threads
-from torch._inductor.triton_bundler import TritonBundler
-
 from thunder_plugin_inductor.caught_errors import with_caught_errors
 from thunder_plugin_inductor.cpp_batches import Batches, Kernel
 from thunder_plugin_inductor.preparation import Preparation
+from thunder_plugin_inductor.pytorch_internals import AsyncCompile, TritonBundler, get_compile_threads
 
 _lock = threading.Lock()
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import torch
-from torch._inductor import lowering
-from torch._inductor.decomposition import select_decomp_table
 from torch.utils.flop_counter import flop_registry
 
 from thunder_plugin_inductor.fusible import BY_STRIDES
+from thunder_plugin_inductor.pytorch_internals import inductor_lowering, select_decomp_table
 
 _BY_STRIDES: Final = (torch.ops.aten.as_strided, torch.ops.aten.as_strided_copy, torch.ops.aten.as_strided_scatter)
 
@@ -21,8 +20,8 @@ def refusal(operator: Any, matmul_inside: bool) -> str | None:
         return None if matmul_inside else f"{packet} is left to PyTorch's libraries (matmul: outside)"
     if packet in _BY_STRIDES:
         return BY_STRIDES
-    if operator in lowering.fallbacks:
+    if operator in inductor_lowering.fallbacks:
         return f"Inductor has no kernel of its own for {operator}"
-    if operator in select_decomp_table() or operator in lowering.lowerings:
+    if operator in select_decomp_table() or operator in inductor_lowering.lowerings:
         return None
     return f"Inductor cannot lower {operator}"

@@ -42,10 +42,11 @@ def preparation(options: InductorOptions) -> Preparation:
     # Imported here, although the thread needs it: an import there takes 1.2 s instead of 0.06, because after each
     # file that it reads it waits for this thread to let go of Python.
     import torch.utils.cpp_extension  # noqa: F401
-    from torch._inductor import config
+
+    from thunder_plugin_inductor.pytorch_internals import inductor_config
 
     pool = ThreadPoolExecutor(1, "thunder-inductor-preparation")
-    with config.patch(options.settings()):  # of this thread alone: the other one takes them along
+    with inductor_config.patch(options.settings()):  # of this thread alone: the other one takes them along
         context = contextvars.copy_context()
     vectors = pool.submit(context.run, find_vector_instructions)
     headers = pool.submit(context.run, _precompile_headers)
@@ -55,6 +56,6 @@ def preparation(options: InductorOptions) -> Preparation:
 
 def _precompile_headers() -> None:
     """By starting to compile a file: they are made, or found, before there is something that can be waited for."""
-    from torch._inductor.codecache import CppPythonBindingsCodeCache
+    from thunder_plugin_inductor.pytorch_internals import CppPythonBindingsCodeCache
 
     CppPythonBindingsCodeCache.load_async(_NO_KERNEL)

@@ -5,28 +5,36 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib.metadata
+import uuid
 from collections.abc import Iterable
+from typing import Any
 
 from thunder_core.errors import OptionError
 
+# Settings of the processes that compile, and of what they log, change no kernel.
+_WITHOUT_EFFECT = ("_", "compile_threads", "compile_worker", "trace.", "worker_start_method")
+_PROCESS = uuid.uuid4().hex
+
 
 def settings_text() -> str:
-    """Triton's version, and a hash of all settings that Inductor itself takes into its keys."""
-    from torch._inductor import config
+    """Triton's version, and a hash of all settings that may change a kernel."""
+    from thunder_plugin_inductor.pytorch_internals import inductor_config
 
     try:
         triton = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
         triton = "none"
-    settings = repr(sorted(config.save_config_portable().items(), key=_name))
+    # Not `config.save_config_portable`, which imports Inductor's compiler since PyTorch 2.15.
+    copy = inductor_config.get_config_copy()
+    settings = repr([(name, _stable(copy[name])) for name in sorted(copy) if not name.startswith(_WITHOUT_EFFECT)])
     return f"triton {triton} {hashlib.sha256(settings.encode()).hexdigest()[:16]}"
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
     """Raises OptionError if Inductor does not have one of the settings, with the nearest that it has."""
-    from torch._inductor import config
+    from thunder_plugin_inductor.pytorch_internals import inductor_config
 
-    known = config.get_config_copy()
+    known = inductor_config.get_config_copy()
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
@@ -34,5 +42,16 @@ def refuse_unknown(names: Iterable[str]) -> None:
             raise OptionError(f"inductor_config: Inductor has no setting {name!r}", advice=(advice,))
 
 
-def _name(item: tuple[str, object]) -> str:
-    return item[0]
+def _stable(value: Any) -> Any:
+    """What represents the value of a setting in keys: of a pass its ``uuid``, of other objects this process alone."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_stable(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(repr(_stable(item)) for item in value)
+    if isinstance(value, dict):
+        return [(repr(key), _stable(item)) for key, item in value.items()]
+    if (name := getattr(value, "uuid", None)) is not None and not isinstance(value, type):
+        return repr(name())
+    return f"{value!r} {id(value)} in {_PROCESS}"

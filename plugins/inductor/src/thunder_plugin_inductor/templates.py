@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 from unittest import mock
 
-_NAME = "_template_from_string"
+from thunder_core.private_names import is_missing
 
 
 @contextmanager
@@ -18,13 +18,15 @@ def parsed_when_used() -> Iterator[None]:
     They are those of matrix products and attention on a GPU, which regions leave to PyTorch's libraries. To parse them
     is a third of the time in which Inductor's lowerings are imported: 1.00 s with it, 0.65 without.
     """
-    from torch._inductor.codegen.common import KernelTemplate
+    from thunder_plugin_inductor.pytorch_internals import template_from_string
 
-    parse: Callable[[str], Any] | None = getattr(KernelTemplate, _NAME, None)
-    if parse is None or find_spec("jinja2") is None:  # another version of Inductor; it knows what to do without Jinja
+    if is_missing(template_from_string) or find_spec("jinja2") is None:  # Inductor knows what to do without Jinja
         yield
         return
-    with mock.patch.object(KernelTemplate, _NAME, staticmethod(lambda source: _Template(parse, source))):
+    parse: Callable[[str], Any] = getattr(template_from_string.owner, template_from_string.name)
+    with mock.patch.object(
+        template_from_string.owner, template_from_string.name, staticmethod(lambda source: _Template(parse, source))
+    ):
         yield
 
 

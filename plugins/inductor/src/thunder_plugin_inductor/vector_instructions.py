@@ -10,6 +10,7 @@ from functools import cache
 
 import torch
 
+from thunder_core.private_names import is_missing
 from thunder_plugin_inductor.compilers import missing_compiler
 
 
@@ -21,10 +22,16 @@ def find_vector_instructions() -> bool:
     of a small model. Nothing of it is left to find out if PyTorch itself uses the best instructions of the processor,
     and the compiler knows the options for them. Otherwise Inductor tries.
     """
-    try:
-        from torch._inductor.cpp_builder import get_cpp_compiler
-        from torch._inductor.cpu_vec_isa import VecISA, supported_vec_isa_list, valid_vec_isa_list, x86_isa_checker
-    except ImportError:  # these are not public, and another version may have other names
+    from thunder_plugin_inductor.pytorch_internals import (
+        check_build,
+        get_cpp_compiler,
+        supported_vec_isa_list,
+        valid_vec_isa_list,
+        x86_isa_checker,
+    )
+
+    used = (check_build, get_cpp_compiler, supported_vec_isa_list, valid_vec_isa_list, x86_isa_checker)
+    if any(map(is_missing, used)):  # another version of Inductor, which tries
         return False
     if sys.platform != "linux" or platform.machine() != "x86_64" or missing_compiler("cpu") is not None:
         return False
@@ -39,10 +46,9 @@ def find_vector_instructions() -> bool:
         command = [compiler, *flags.split(), "-fsyntax-only", "-x", "c++", os.devnull]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
-    name = "check_build"
-    trial = getattr(VecISA, name)
+    trial = check_build.value
     try:
-        setattr(VecISA, name, lambda self, code: known_to_compiler(self.build_arch_flags()))
+        setattr(check_build.owner, check_build.name, lambda self, code: known_to_compiler(self.build_arch_flags()))
         return bool(valid_vec_isa_list())
     finally:
-        setattr(VecISA, name, trial)
+        setattr(check_build.owner, check_build.name, trial)

@@ -7,10 +7,10 @@ from itertools import count
 from typing import Any, Final
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_plugin_nvfuser.compiled_region import CompiledRegion
 from thunder_plugin_nvfuser.options import NvfuserOptions
+from thunder_plugin_nvfuser.pytorch_internals import disable_current_modes
 from thunder_plugin_nvfuser.row import Kind
 from thunder_plugin_nvfuser.writer import Written
 
@@ -20,7 +20,7 @@ _NUMBERS: Final = count(1)
 def compile_region(written: Written, library: Any, options: NvfuserOptions) -> CompiledRegion | str:
     """The region as something that can be called, or what nvFuser has against it."""
     try:
-        with _disable_current_modes(), torch.no_grad():
+        with disable_current_modes(), torch.no_grad():
             region = CompiledRegion(_defined(written, library), written, _arguments(written, options))
             if options.compile_early:
                 region(*_trial(written))

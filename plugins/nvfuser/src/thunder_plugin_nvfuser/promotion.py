@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 import torch
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
-from torch._prims_common import elementwise_dtypes
+
+from thunder_plugin_nvfuser.pytorch_internals import PROMOTION, elementwise_dtypes
 
 WIDEST: Final = PROMOTION.DEFAULT
 """The widest dtype of the operands."""
@@ -34,5 +34,6 @@ def _dtype(kinds: tuple[Any, ...], types: tuple[type, ...], rule: PROMOTION, def
         torch.empty((1,) if kind[1] else (), dtype=kind[0], device="meta") if isinstance(kind, tuple) else kind
         for kind in kinds
     ]
+    dtype: torch.dtype
     dtype, _ = elementwise_dtypes(*operands, type_promotion_kind=rule)
     return dtype

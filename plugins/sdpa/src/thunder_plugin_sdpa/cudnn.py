@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import torch
 from torch import Tensor
 
 from thunder_core.executors import DerivativePair
 from thunder_plugin_sdpa.preparation import those_wanted
+from thunder_plugin_sdpa.pytorch_internals import aten_cudnn_attention, aten_cudnn_attention_backward
 
 MASKED: Final = -65504.0
 """PyTorch's stand-in for minus infinity in masks, which cuDNN does not always take."""
@@ -26,7 +26,7 @@ def run(
     enable_gqa: bool = False,
 ) -> Tensor:
     """Without what backward needs. cuDNN takes the numbers of heads from the shapes."""
-    operator = torch.ops.aten._scaled_dot_product_cudnn_attention.default
+    operator = aten_cudnn_attention
     found = operator(query, key, value, attn_mask, False, dropout_p, is_causal, False, scale=scale)
     return found[0]  # type: ignore[no-any-return]
 
@@ -43,7 +43,7 @@ def forward(
     enable_gqa: bool = False,
 ) -> tuple[Tensor, tuple[Any, ...]]:
     """The result, and what `backward` takes."""
-    operator = torch.ops.aten._scaled_dot_product_cudnn_attention.default
+    operator = aten_cudnn_attention
     output, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, _ = operator(
         query, key, value, attn_mask, True, dropout_p, is_causal, False, scale=scale
     )
@@ -56,7 +56,7 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of query, key and value."""
     *given, scale = residuals
-    operator = torch.ops.aten._scaled_dot_product_cudnn_attention_backward.default
+    operator = aten_cudnn_attention_backward
     gradients = operator(cotangents[0], *given, scale=scale)
     return those_wanted((*gradients, None), wanted)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from thunder_core.executors import DerivativePair
 from thunder_plugin_sdpa.preparation import aligned_mask, repeated_heads, summed_heads, those_wanted
+from thunder_plugin_sdpa.pytorch_internals import aten_efficient_attention, aten_efficient_attention_backward
 
 
 def run(
@@ -24,7 +25,7 @@ def run(
 ) -> Tensor:
     """Without what backward needs."""
     key, value, bias = _prepared(query, key, value, attn_mask)
-    operator = torch.ops.aten._scaled_dot_product_efficient_attention.default
+    operator = aten_efficient_attention
     return operator(query, key, value, bias, False, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
 
 
@@ -45,7 +46,7 @@ def forward(
     """
     given = (query, key, value, attn_mask)
     key, value, bias = _prepared(query, key, value, attn_mask)
-    operator = torch.ops.aten._scaled_dot_product_efficient_attention.default
+    operator = aten_efficient_attention
     output, logsumexp, seed, offset = operator(query, key, value, bias, True, dropout_p, is_causal, scale=scale)
     seeds = (seed, offset) if dropout_p else (None, None)
     return output, (*given, output, logsumexp, *seeds, dropout_p, is_causal, scale)
@@ -61,7 +62,7 @@ def backward(
     tensors = (output, logsumexp, seed, offset)
     heads, of_mask = key.shape[1], len(wanted) == 4 and wanted[3]
     inputs = (query, *_prepared(query, key, value, attn_mask))
-    operator = torch.ops.aten._scaled_dot_product_efficient_attention_backward.default
+    operator = aten_efficient_attention_backward
     asked = [True, True, True, of_mask]
     query, key, value, mask = operator(cotangents[0], *inputs, *tensors, dropout_p, asked, is_causal, scale=scale)
     of_mask_gradient = mask.sum_to_size(attn_mask.shape) if of_mask else None

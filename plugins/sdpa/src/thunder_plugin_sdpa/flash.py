@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import torch
 from torch import Tensor
 
 from thunder_core.executors import DerivativePair
 from thunder_plugin_sdpa.preparation import default_scale, padded, those_wanted
+from thunder_plugin_sdpa.pytorch_internals import aten_flash_attention, aten_flash_attention_backward
 
 
 def run(*args: Any, **kwargs: Any) -> Tensor:
@@ -33,7 +33,7 @@ def forward(
     """
     size, scale = query.shape[-1], default_scale(query, scale)
     query, key, value = padded(query), padded(key), padded(value)
-    operator = torch.ops.aten._scaled_dot_product_flash_attention.default
+    operator = aten_flash_attention
     output, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, _ = operator(
         query, key, value, dropout_p, is_causal, False, scale=scale
     )
@@ -48,7 +48,7 @@ def backward(
     """Gradients of query, key and value."""
     *given, scale = residuals
     size = cotangents[0].shape[-1]
-    operator = torch.ops.aten._scaled_dot_product_flash_attention_backward.default
+    operator = aten_flash_attention_backward
     gradients = operator(padded(cotangents[0]), *given, scale=scale)
     if gradients[0].shape[-1] != size:
         gradients = [gradient[..., :size] for gradient in gradients]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from thunder_core.executors import DerivativePair
 from thunder_plugin_sdpa.preparation import those_wanted
+from thunder_plugin_sdpa.pytorch_internals import aten_flash_attention_for_cpu, aten_flash_attention_for_cpu_backward
 
 
 def run(*args: Any, **kwargs: Any) -> Tensor:
@@ -28,8 +29,10 @@ def forward(
     enable_gqa: bool = False,
 ) -> tuple[Tensor, tuple[Any, ...]]:
     """The result, and what `backward` takes. The kernel takes the numbers of heads from the shapes."""
-    operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    operator = aten_flash_attention_for_cpu
     output, logsumexp = operator(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
+    # On fake tensors PyTorch 2.11 returns float32 for float64 rows too, where the kernel returns float64.
+    logsumexp = logsumexp.to(torch.float64 if query.dtype is torch.float64 else torch.float32)
     return output, (query, key, value, output, logsumexp, dropout_p, is_causal, attn_mask, scale)
 
 
@@ -38,7 +41,7 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of query, key and value."""
     *given, attn_mask, scale = residuals
-    operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    operator = aten_flash_attention_for_cpu_backward
     gradients = operator(cotangents[0], *given, attn_mask=attn_mask, scale=scale)
     return those_wanted((*gradients, None), wanted)
 

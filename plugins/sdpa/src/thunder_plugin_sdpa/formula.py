@@ -9,6 +9,8 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 
+from thunder_plugin_sdpa.pytorch_internals import scaled_dot_product_attention_math
+
 
 @lru_cache(maxsize=256)
 def formula(stride: tuple[int, ...]) -> Callable[..., torch.Tensor]:
@@ -28,7 +30,8 @@ def formula(stride: tuple[int, ...]) -> Callable[..., torch.Tensor]:
         mask = attn_mask
         if mask is not None and mask.dtype is torch.bool:  # the operator would add its zeros and ones
             mask = _added(mask, query, -math.inf)
-        found, _ = torch._scaled_dot_product_attention_math(
+        found: torch.Tensor
+        found, _ = scaled_dot_product_attention_math(
             query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
         if found.stride() == stride:

@@ -21,7 +21,7 @@ def refusal(options: TeOptions, input: TensorProxy, weight: TensorProxy, bias: T
     return (
         _device_of(tensors, options.recipe)
         or _types(tensors)
-        or _shapes(input, weight)
+        or _shapes(input, weight, bias)
         or _layouts(tensors)
         or _sizes(options, input, weight)
         or _processes(options.recipe)
@@ -64,7 +64,9 @@ def _types(tensors: list[TensorProxy]) -> str | None:
     return None
 
 
-def _shapes(input: TensorProxy, weight: TensorProxy) -> str | None:
+def _shapes(input: TensorProxy, weight: TensorProxy, bias: TensorProxy | None) -> str | None:
+    if bias is not None and weight.ndim == 2 and bias.shape != weight.shape[:1]:
+        return f"the bias has the shape {tuple(bias.shape)}, and the weight {weight.shape[0]} output features"
     if weight.ndim != 2 or input.ndim < 2:
         return f"input and weight have {input.ndim} and {weight.ndim} dimensions, and at least 2 and 2 are needed"
     sizes: list[Any] = [*input.shape, *weight.shape]

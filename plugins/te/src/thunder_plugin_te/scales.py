@@ -13,6 +13,7 @@ from thunder_core.executors.states import ReplayableState
 from thunder_plugin_te import formula, library
 from thunder_plugin_te.operations import Parts
 from thunder_plugin_te.options import TeOptions
+from thunder_plugin_te.pytorch_internals import current_graph_task_id
 from thunder_plugin_te.recipes import Format
 
 
@@ -145,7 +146,7 @@ class LayerScales(ReplayableState):
     def finish(self) -> None:
         """The layer ran backward."""
         self.finished = True
-        leader, task = self.companions[0], torch._C._current_graph_task_id()
+        leader, task = self.companions[0], current_graph_task_id()
         # one backward of two forwards counts once; outside of autograd's engine only the order tells that
         again = leader.task == task if task >= 0 else not leader.order
         if leader.first is self and not again:

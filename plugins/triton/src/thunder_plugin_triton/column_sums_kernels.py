@@ -27,8 +27,10 @@ def sum_columns(partials, output, other, count, width, ROWS: tl.constexpr, BLOCK
         row = first + tl.arange(0, ROWS)[:, None]
         total += tl.load(partials + row.to(tl.int64) * width + column, mask=(row < count) & (column < width), other=0.0)
     total = tl.sum(total, 0, keep_dims=True)
-    inside = (column < width) & (tl.program_id(1) == 0)
+    # A number is chosen, not a condition: Triton's interpreter gives masks made of a condition without dimensions a
+    # dtype that its loads and stores refuse.
+    inside = column < tl.where(tl.program_id(1) == 0, width, 0)
     tl.store(output + column, rounded(total, output.dtype.element_ty), mask=inside)
     if other is not None:
-        inside = (column < width) & (tl.program_id(1) == 1)
+        inside = column < tl.where(tl.program_id(1) == 1, width, 0)
         tl.store(other + column, rounded(total, other.dtype.element_ty), mask=inside)

@@ -79,7 +79,8 @@ def _rows(input: Tensor, start: int | None, stop: int | None) -> Tensor:
 def _residuals(
     sums: Sums, input: Tensor, factor: Tensor | None, start: int | None, stop: int | None
 ) -> tuple[Any, ...]:
-    place = tuple(input.shape), start, stop
+    strides = torch.empty_like(input, device="meta").stride()
+    place = tuple(input.shape), tuple(strides), start, stop
     return (
         *(sums.of_input, sums.of_weight, sums.of_bias),
         *(factor if input.dtype is torch.float16 else None, input.dtype, place),
@@ -99,11 +100,16 @@ def backward(
     return tuple(found)
 
 
-def _placed(rows: Tensor, shape: tuple[int, ...], start: int | None, stop: int | None) -> Tensor:
-    """The gradient of the whole input; zeros where it has no logits."""
+def _placed(
+    rows: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], start: int | None, stop: int | None
+) -> Tensor:
+    """The gradient of the whole input, with strides like it; zeros where it has no logits."""
     if start is None and stop is None:
-        return rows.view(shape)
-    whole = rows.new_zeros(shape)
+        gradient = rows.view(shape)
+        if gradient.stride() == strides:
+            return gradient
+        return torch.empty_strided(shape, strides, dtype=rows.dtype, device=rows.device).copy_(gradient)
+    whole = torch.empty_strided(shape, strides, dtype=rows.dtype, device=rows.device).zero_()
     chosen = whole[..., start:stop, :]
     chosen.copy_(rows.view(chosen.shape))
     return whole

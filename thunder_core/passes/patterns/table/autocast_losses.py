@@ -12,6 +12,7 @@ import torch
 
 from thunder_core.passes.patterns.pattern import Pattern
 from thunder_core.passes.patterns.table.losses import FLATTENINGS, Step, linear_loss, loss_after, narrow_upcast
+from thunder_core.pytorch_internals import native_log_softmax
 from thunder_core.symbols.composites import linear_cross_entropy, upcast_cross_entropy
 
 Tensor = torch.Tensor
@@ -23,7 +24,7 @@ REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 def _loss(
     reduction: int, input: Tensor, target: Tensor, class_weight: Tensor | None = None, ignore_index: int = -100
 ) -> Tensor:
-    logarithms = narrow_upcast(torch._log_softmax(input, 1, False))
+    logarithms = narrow_upcast(native_log_softmax(input, 1, False))
     loss: Tensor = torch.ops.aten.nll_loss_forward.default(logarithms, target, class_weight, reduction, ignore_index)[0]
     return loss
 

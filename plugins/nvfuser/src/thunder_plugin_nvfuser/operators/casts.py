@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
-import torch._prims  # defines torch.ops.prims
 
 from thunder_plugin_nvfuser.definition import Definition, Number, Value
+from thunder_plugin_nvfuser.pytorch_internals import prims_definitions  # noqa: F401 - defines torch.ops.prims
 from thunder_plugin_nvfuser.row import Kind, Row
 
 aten: Final = torch.ops.aten

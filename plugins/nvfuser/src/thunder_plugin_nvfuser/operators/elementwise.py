@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
 from thunder_plugin_nvfuser.definition import Definition, Value
 from thunder_plugin_nvfuser.promotion import COMPARISON, WIDEST, computation_dtype
+from thunder_plugin_nvfuser.pytorch_internals import PROMOTION
 
 Build = Callable[..., Any]
 

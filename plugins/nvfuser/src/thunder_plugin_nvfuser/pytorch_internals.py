@@ -1,0 +1,22 @@
+"""The private names of PyTorch that this plugin uses: what for."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from thunder_core.private_names import PrivateNames, Row
+
+ROWS: Final = (
+    Row("torch._prims_common.ELEMENTWISE_TYPE_PROMOTION_KIND", "dtypes of results",
+        name="PROMOTION"),
+    Row("torch._prims_common.elementwise_dtypes", "dtypes of results"),
+    Row("torch._prims", "casts that regions contain", name="prims_definitions"),
+    Row("torch.utils._python_dispatch._disable_current_modes", "compiling a region while a program is recorded"),
+)  # fmt: skip
+
+NAMES: Final = PrivateNames(__name__, ROWS)
+
+
+def __getattr__(name: str) -> Any:
+    """What the row ``name`` gives; the module has it as an attribute from then on."""
+    return NAMES.bind(name)

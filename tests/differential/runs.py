@@ -1,0 +1,155 @@
+"""Run a random program eagerly and compiled, call by call, and compare all that its caller can see."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import itertools
+import linecache
+import random
+import types
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tests.differential import process_group
+from tests.differential.programs import CALLS, RandomProgram
+from thunder_core.errors import RecompileWarning, ThunderError, UncacheableWarning
+from thunder_core.testing.difference import Comparison, differences
+from thunder_core.testing.snapshot import Entry, snapshot
+
+Compile = Callable[[Any], Any]
+_COMPARISON = Comparison(rtol=1e-4, atol=1e-5)
+_STATE = ("SCALE", "COUNT", "CURRENT", "LOG", "TABLE", "HANDLES")
+_NOT_COMPARED = ("by_node", "generator", "step", "read", "optimizer")
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a program went: ``"equal"``, ``"refused"``, ``"wrong"`` or ``"error"``, and why."""
+
+    kind: str
+    reason: str = ""
+
+
+def judge(program: RandomProgram, compile: Compile) -> Verdict:
+    """Compare ``program`` with ``compile(program)``, over several calls with changed state between them.
+
+    A program that Thunder refuses with one of its own errors is ``"refused"``; the calls before that were equal.
+    ``"error"`` is any other exception that eager does not raise. Within `process_group.running`.
+    """
+    module = _load(program)
+    eager, compiled = _Run(program, module, lambda subject: subject), _Run(program, module, compile)
+    for number in range(CALLS):
+        expected, actual = eager.call(number), compiled.call(number)
+        where = f"call {number}: "
+        one, other = eager.exception, compiled.exception
+        if isinstance(one, RuntimeError) and "modified by an inplace operation" in str(one) and other is None:
+            break  # backward of values that the program overwrote: docs/using.md says that Thunder computes it
+        if isinstance(other, ThunderError) and not isinstance(one, ThunderError):
+            return Verdict("refused", where + f"{type(other).__name__}: {other}")
+        if type(one) is not type(other):
+            return Verdict(
+                "wrong" if other is None else "error", where + f"eager raised {one!r}, the compiled program {other!r}"
+            )
+        found = differences(expected, actual, _COMPARISON)
+        if found:
+            return Verdict("wrong", where + "\n  ".join(found[:8]))
+        if one is not None:
+            break
+    return Verdict("equal")
+
+
+class _Run:
+    """One of the two runs of a module, with the random state, the globals and the modes that it sees.
+
+    Attributes:
+        exception: what the last call raised.
+    """
+
+    def __init__(self, program: RandomProgram, module: types.ModuleType, compile: Compile) -> None:
+        self.exception: Exception | None = None
+        torch.manual_seed(program.seed)
+        random.seed(program.seed)
+        self._random = torch.get_rng_state(), random.getstate()
+        self._grad_enabled = True
+        self._module = module
+        self._globals = {name: copy.copy(getattr(module, name)) for name in _STATE}
+        self._scale = module.Settings.scale
+        self._world = self._module.World()
+        self._subject = compile(self._module.Program() if program.module else self._module.program)
+        self._x = torch.linspace(-1, 1, 6).view(2, 3)
+        self._y = torch.linspace(0.5, 2, 6).view(2, 3).requires_grad_()
+
+    def call(self, number: int) -> dict[str, Entry]:
+        """Change the state, call the program, run backward from its results, and tell what is there then."""
+        before = process_group.collectives()
+        torch.set_rng_state(self._random[0])
+        random.setstate(self._random[1])
+        world, module = self._world, self._module
+        vars(module).update(self._globals)
+        module.Settings.scale = self._scale
+        printed, result, self.exception = io.StringIO(), None, None
+        try:
+            with contextlib.redirect_stdout(printed), _quiet():
+                self._x, self._y = module.change(number, world, self._x, self._y)
+                torch.set_grad_enabled(self._grad_enabled)
+                result = self._subject(world, self._x, self._y)
+                self._grad_enabled = torch.is_grad_enabled()
+                _backward(result[0])
+        except Exception as error:
+            self.exception = error
+        finally:
+            torch.set_grad_enabled(True)
+        self._random = torch.get_rng_state(), random.getstate()
+        self._globals = {name: getattr(module, name) for name in _STATE}
+        self._scale = module.Settings.scale
+        return snapshot(
+            result=result,
+            x=self._x,
+            y=self._y,
+            world={name: value for name, value in vars(world).items() if name not in _NOT_COMPARED},
+            by_node=[(node.value, value) for node, value in world.by_node.items()],
+            state={name: value for name, value in self._globals.items() if name != "HANDLES"},
+            scale=self._scale,
+            cells=world.read(),
+            printed=printed.getvalue(),
+            collectives=process_group.collectives() - before,
+            grad_enabled=self._grad_enabled,
+            random_state=self._random[0],
+            generator=world.generator.get_state(),
+            python_random=self._random[1],
+            momentum=[dict(state) for state in world.optimizer.state.values()],
+        )
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    with warnings.catch_warnings():
+        for category in (RecompileWarning, UncacheableWarning):
+            warnings.simplefilter("ignore", category)
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+        warnings.filterwarnings("ignore", "Full backward hook is firing when gradients are computed")
+        warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
+        yield
+
+
+def _backward(results: list[torch.Tensor]) -> None:
+    total = [(result * torch.linspace(0.1, 0.6, 6).view(2, 3)).sum() for result in results if result.requires_grad]
+    if total:
+        torch.stack(total).sum().backward()
+
+
+def _load(program: RandomProgram) -> types.ModuleType:
+    """The program's module, with its source where tracebacks find it."""
+    name = f"<random program {program.seed}, {next(_numbers)}>"
+    source = program.source
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    module = types.ModuleType(f"random_program_{program.seed}")
+    exec(compile(source, name, "exec"), module.__dict__)
+    return module

@@ -1,0 +1,246 @@
+"""Communication inside of programs: between two processes, and the lines of traces with a fake process group."""
+
+from __future__ import annotations
+
+import datetime
+import multiprocessing
+import queue
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
+from torch.utils._pytree import tree_leaves
+
+import thunder
+from thunder_core.errors import UnsupportedError
+
+
+def other() -> int:
+    return 1 - dist.get_rank()
+
+
+def all_reduce(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    dist.all_reduce(y)
+    return y + 1
+
+
+def all_reduce_of_argument(x: torch.Tensor) -> torch.Tensor:
+    dist.all_reduce(x, op=dist.ReduceOp.MAX)
+    return x + 1
+
+
+def all_reduce_async(x: torch.Tensor) -> Any:
+    y, view = x * 2, x[0]
+    work = dist.all_reduce(x, async_op=True)
+    z = y.sin()
+    assert work.wait()
+    return x + z, view + 1
+
+
+def never_waited(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    dist.all_reduce(y, async_op=True)
+    return x + 1
+
+
+def barrier(x: torch.Tensor) -> torch.Tensor:
+    dist.barrier()
+    return x + 1
+
+
+def send_and_receive(x: torch.Tensor) -> torch.Tensor:
+    y, z = x * 2, torch.zeros_like(x)
+    if dist.get_rank():
+        dist.recv(z, 0)
+        dist.send(y, 0)
+    else:
+        dist.send(y, 1)
+        dist.recv(z, 1)
+    return z
+
+
+def at_once(x: torch.Tensor) -> torch.Tensor:
+    y, z = x * 2, torch.zeros_like(x)
+    works = [dist.isend(y, other()), dist.irecv(z, other())]
+    w = y.exp() * 0
+    for work in works:
+        work.wait()
+    return z + w
+
+
+def batch(x: torch.Tensor) -> torch.Tensor:
+    y, z = x * 2, torch.zeros_like(x)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, y, other()), dist.P2POp(dist.irecv, z, other())]):
+        work.wait()
+    return z
+
+
+def reduce_scatter_async(x: torch.Tensor) -> torch.Tensor:
+    z = torch.zeros(1, 3)
+    dist.reduce_scatter_tensor(z, x * 2, async_op=True).wait()
+    return z
+
+
+def gathers(x: torch.Tensor) -> Any:
+    whole, parts = torch.zeros(4, 3), [torch.zeros(2, 3) for _ in range(2)]
+    dist.all_gather_into_tensor(whole, x * 2)
+    dist.all_gather(parts, x)
+    return whole, parts
+
+
+def rooted(x: torch.Tensor) -> Any:
+    first = dist.get_rank() == 0
+    y, z, parts = x * 3, torch.zeros(2, 3), [torch.zeros(2, 3) for _ in range(2)] if first else None
+    dist.broadcast(y, 1)
+    dist.scatter(z, [x * 2, x * 3] if first else None, 0)
+    dist.gather(x, parts, 0)
+    return y, z, parts
+
+
+def exchange(x: torch.Tensor) -> torch.Tensor:
+    z = torch.zeros(2, 3)
+    dist.all_to_all_single(z, x * 2)
+    return z
+
+
+def coalesced(x: torch.Tensor) -> Any:
+    y, z = x * 2, x * 3
+    with dist._coalescing_manager():
+        dist.all_reduce(y)
+        dist.all_reduce(z)
+    return y, z
+
+
+def functional_and_unused(x: torch.Tensor) -> torch.Tensor:
+    functional.all_reduce(x * 2, "sum", dist.group.WORLD)
+    torch.ops._c10d_functional.all_reduce(x, "sum", dist.group.WORLD.group_name)
+    return functional.all_reduce(x, "sum", dist.group.WORLD) + functional.all_reduce(x, "sum", dist.group.WORLD)
+
+
+def under_gradients(x: torch.Tensor) -> torch.Tensor:
+    w = x.detach().requires_grad_()
+    loss = (w * w).sum()
+    total = loss.detach().clone()
+    dist.all_reduce(total)
+    (gradient,) = torch.autograd.grad(loss, w)
+    dist.all_reduce(gradient)
+    return gradient + total
+
+
+PROGRAMS = (
+    *(all_reduce, all_reduce_of_argument, all_reduce_async, never_waited, barrier, send_and_receive, at_once, batch),
+    *(reduce_scatter_async, gathers, rooted, exchange, coalesced, functional_and_unused, under_gradients),
+)
+
+
+def run(program: Callable[..., Any]) -> list[Any]:
+    results = []
+    for count in range(3):
+        x = torch.arange(6.0).reshape(2, 3) + 10 * dist.get_rank() + count
+        results.append((program(x), x))
+    return results
+
+
+def process(rank: int, store: str, answers: Any) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2, timeout=datetime.timedelta(seconds=20)
+    )
+    for program in PROGRAMS:
+        try:
+            expected, got = run(program), run(thunder.jit(program))
+            pairs = zip(tree_leaves(expected), tree_leaves(got), strict=True)
+            same = all(torch.equal(ours, theirs) for ours, theirs in pairs if isinstance(ours, torch.Tensor))
+            answers.put((program.__name__, "same" if same else f"{got} instead of {expected}"))
+        except Exception as error:
+            answers.put((program.__name__, f"{type(error).__name__}: {error}"))
+            break
+    dist.destroy_process_group()
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    processes = [context.Process(target=process, args=(rank, str(tmp_path / "store"), answers)) for rank in range(2)]
+    for item in processes:
+        item.start()
+    try:
+        found = []
+        while len(found) < 2 * len(PROGRAMS) and not any(answer != "same" for _, answer in found):
+            found.append(answers.get(timeout=90))
+    except queue.Empty:
+        pytest.fail(f"no answer after {found}")
+    finally:
+        for item in processes:
+            item.join(5)
+            item.kill()
+    assert [item for item in found if item[1] != "same"] == []
+
+
+@pytest.fixture
+def fake_group() -> Iterator[None]:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+def lines(program: Callable[..., Any]) -> list[str]:
+    compiled = thunder.jit(program)
+    compiled(torch.ones(2, 3))
+    return [line.symbol.name.rpartition("symbols.")[2] for line in thunder.last_traces(compiled)[-1].symbols]
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_lines_are_in_order_and_stay() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        first = dist.all_reduce(x * 2, async_op=True)
+        dist.barrier()
+        second = dist.isend(x, 1)
+        second.wait()
+        first.wait()
+        first.wait()
+        return x + 1
+
+    names = [name for name in lines(program) if name.startswith("collectives.")]
+    assert names == [f"collectives.{name}" for name in ("start", "start", "wait", "start", "wait", "receive")]
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_functional_collectives_are_neither_merged_nor_removed() -> None:
+    assert sum("all_reduce" in name for name in lines(functional_and_unused)) == 4
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_gradients_through_the_lines_around() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        total = x.detach().sum()
+        dist.all_reduce(total)
+        return (x.sin() * total).sum()
+
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    program(x).backward()
+    thunder.jit(program)(y).backward()
+    assert torch.equal(x.grad, y.grad)
+
+
+@pytest.mark.usefixtures("fake_group")
+@pytest.mark.parametrize(
+    ("program", "match"),
+    [
+        (lambda x: dist.all_reduce(x, async_op=True).is_completed(), r"is_completed\(\) of the handle"),
+        (lambda x: dist.all_reduce(x, async_op=True).get_future(), r"get_future\(\) of the handle"),
+        (lambda x: dist.all_gather_object([None, None], 1), "all_gather_object inside a compiled function"),
+        (lambda x: dist.broadcast_object_list([1], 0), "broadcast_object_list inside a compiled function"),
+        (lambda x: dist.destroy_process_group(), "destroy_process_group inside a compiled function"),
+    ],
+)
+def test_refusals(program: Callable[..., Any], match: str) -> None:
+    with pytest.raises(UnsupportedError, match=match):
+        thunder.jit(program)(torch.ones(2, 3))

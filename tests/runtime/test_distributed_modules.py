@@ -1,0 +1,107 @@
+"""Modules that `torch.distributed` prepares: around compiled ones, and inside of compiled programs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed._composable.replicate import replicate
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+import thunder
+from tests.subjects import SUBJECT, eager
+
+pytestmark = [
+    pytest.mark.skipif(SUBJECT is eager, reason="about compiled modules"),
+    pytest.mark.filterwarnings("ignore:.*replicate.*:FutureWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def mesh() -> Iterator[DeviceMesh]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield init_device_mesh("cpu", (1,))
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.fixture(params=["fully_shard", "replicate"])
+def prepare(request: pytest.FixtureRequest, mesh: DeviceMesh) -> Callable[[Any], Any]:
+    if request.param == "fully_shard":
+        return lambda module: fully_shard(module, mesh=mesh)
+    return replicate
+
+
+@pytest.fixture
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4))
+
+
+def x() -> torch.Tensor:
+    return torch.randn(2, 4)
+
+
+def test_compiled_modules_are_refused_before_anything_changes(
+    prepare: Callable[[Any], Any], model: nn.Sequential, jit: Callable[..., Any]
+) -> None:
+    compiled, value = jit(model), x()
+    before, attributes = model(value), {name: copy.copy(held) for name, held in vars(model).items()}
+    with pytest.raises(thunder.UnsupportedError, match="cannot be applied to a module that thunder") as error:
+        prepare(compiled)
+    assert "thunder.original" in str(error.value)
+    assert type(model) is nn.Sequential
+    assert vars(model) == attributes
+    assert all(type(parameter) is nn.Parameter for parameter in model.parameters())
+    assert torch.equal(compiled(value), before)
+    prepare(thunder.original(compiled))
+    assert torch.equal(model(value), before)
+
+
+def test_prepared_modules_are_refused_inside(
+    prepare: Callable[[Any], Any], model: nn.Sequential, jit: Callable[..., Any]
+) -> None:
+    later, value = jit(model), x()
+    expected = later(value)
+    prepare(model)
+    for program in (later, jit(model), jit(nn.Sequential(model)), jit(lambda x: model(x))):
+        with pytest.raises(thunder.UnsupportedError, match="cannot run inside a compiled program"):
+            program(value)
+    assert torch.equal(model(value), expected)
+
+
+def test_compiled_modules_inside_of_prepared_ones_train(
+    prepare: Callable[[Any], Any], model: nn.Sequential, jit: Callable[..., Any]
+) -> None:
+    twin = copy.deepcopy(model)
+    model[0] = jit(model[0])
+    values = [x() for _ in range(3)]
+    losses = []
+    for trained in (prepare(model), prepare(twin)):
+        optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+        losses.append([])
+        for value in values:
+            loss = trained(value).square().sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses[-1].append(loss.detach())
+    torch.testing.assert_close(*losses)
+    assert thunder.cache_misses(model[0]) > 0
+
+
+def test_parallelized_modules_are_refused(mesh: DeviceMesh, model: nn.Sequential, jit: Callable[..., Any]) -> None:
+    compiled = jit(model)
+    parallelize_module(compiled, mesh, {"0": ColwiseParallel()})
+    for program in (compiled, jit(model)):
+        with pytest.raises(thunder.UnsupportedError, match=r"DTensor\.from_local inside a compiled program"):
+            program(x())
+    assert model(x()).shape == (2, 4)

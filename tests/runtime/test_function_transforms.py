@@ -1,0 +1,92 @@
+"""Function transforms inside of programs: their batching rules call operators below the torch functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.func import functional_call, grad, jacfwd, jacrev, jvp, vmap
+from torch.nn import functional as F
+
+
+def in_place(row: torch.Tensor) -> torch.Tensor:
+    value = row.clone()
+    value.div_(3)
+    value.mul_(2).add_(row)
+    value[0] = 5
+    return value.sub_(row).masked_fill_(row > 1, 0.5).index_add_(0, torch.tensor([0, 1]), row[:2])
+
+
+def draws(row: torch.Tensor) -> torch.Tensor:
+    return row + torch.rand(3) + torch.randn_like(row) + torch.randint(0, 4, (3,)) + torch.randperm(3)
+
+
+DROPS: dict[str, Callable[..., Any]] = {
+    "dropout": lambda row: F.dropout(row, 0.5),
+    "alpha_dropout": lambda row: F.alpha_dropout(row, 0.3, training=True),
+    "feature_alpha_dropout": lambda row: F.feature_alpha_dropout(row[None], 0.3, training=True),
+    "dropout1d": lambda row: F.dropout1d(row[None], 0.3),
+    "bernoulli_": lambda row: row.clone().bernoulli_(0.3),
+    "draws": draws,
+    "gradient": grad(lambda row: F.dropout(row * row, 0.5).sum()),
+}
+
+
+@pytest.mark.parametrize("randomness", ["different", "same"])
+@pytest.mark.parametrize("name", DROPS)
+def test_random_calls_of_each_row(name: str, randomness: str, check: Callable[..., None]) -> None:
+    check(vmap(DROPS[name], randomness=randomness), lambda: (torch.rand(4, 3),), rounds=3)
+
+
+@pytest.mark.parametrize("name", DROPS)
+def test_random_calls_of_each_row_inside(name: str, check: Callable[..., None]) -> None:
+    mapped = vmap(DROPS[name], randomness="different", chunk_size=2)
+    check(lambda x: mapped(x * 2) + 1, lambda: (torch.rand(4, 3),), rounds=3)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        vmap(in_place),
+        vmap(vmap(in_place)),
+        lambda x: jvp(in_place, (x,), (x + 1,)),
+        lambda x: jacrev(in_place)(x),
+        lambda x: jacfwd(in_place)(x),
+        lambda x: vmap(grad(lambda row: in_place(row * 1).sum()))(x),
+        lambda x: grad(lambda value: vmap(in_place)(value).sum())(x),
+        lambda x: grad(lambda value: vmap(DROPS["dropout"], randomness="different")(value).sum())(x),
+    ],
+    ids=["vmap", "vmap of vmap", "jvp", "jacrev", "jacfwd", "grad in vmap", "vmap in grad", "dropout in vmap in grad"],
+)
+def test_in_place(program: Callable[..., Any], check: Callable[..., None], request: pytest.FixtureRequest) -> None:
+    shape = (2, 4, 3) if "vmap of vmap" in request.node.name else (4, 3) if "vmap" in request.node.name else (3,)
+    check(program, lambda: (torch.rand(shape),), rounds=3)
+
+
+def test_gradients_of_each_sample(check: Callable[..., None]) -> None:
+    layer = torch.nn.Linear(3, 2)
+
+    def program(x: torch.Tensor) -> Any:
+        parameters = {name: value.detach() for name, value in layer.named_parameters()}
+
+        def loss(values: Any, row: torch.Tensor) -> torch.Tensor:
+            return F.dropout(functional_call(layer, values, (row,)), 0.5).pow(2).sum()
+
+        return vmap(grad(loss), in_dims=(None, 0), randomness="different")(parameters, x)
+
+    check(program, lambda: (torch.rand(4, 3),), rounds=3)
+
+
+@pytest.mark.parametrize("number", [2, 3.5, True, 1j])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+@pytest.mark.parametrize("function", [torch.mul, torch.add, torch.sub, torch.div, torch.eq])
+def test_numbers_that_are_not_mapped(
+    function: Callable[..., Any], dtype: torch.dtype, number: complex, check: Callable[..., None]
+) -> None:
+    if function is torch.sub and number is True:
+        number = 7
+    values = torch.arange(1, 4).to(dtype)
+    check(lambda x: vmap(function, in_dims=(0, None))(x, number), lambda: (values + 1,))
+    check(lambda x: vmap(lambda row, scale: function(scale, row), in_dims=(0, None))(x, number), lambda: (values,))

@@ -1,0 +1,197 @@
+"""What a program prints and logs: at each call, with the values of that call."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from thunder_core.errors import DataDependentError, UnsupportedError
+
+logger = logging.getLogger("thunder_tests.printing")
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 2).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        print(self)
+        print(self.linear.weight)
+        y = self.linear(x)
+        print("layer", y)
+        return y
+
+
+layer = Layer()
+
+
+def computed(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    print(y)
+    print("sum", y.sum(), y.shape, 3, y.dtype, sep="|", end="!\n")
+    return y + 1
+
+
+def written(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    print(y, x)
+    y.add_(1)
+    x.mul_(2)
+    print(y, x)
+    return y
+
+
+def nested(x: torch.Tensor) -> torch.Tensor:
+    print([x, x + 1], {"a": (x, "text", None)}, end="")
+    print()
+    return x * 2
+
+
+def unused(x: torch.Tensor) -> torch.Tensor:
+    print("start")
+    print(torch.arange(3) * 2, torch.rand(2), x.sum() * 3)
+    print("shape", x.shape)
+    return x
+
+
+def rows(x: torch.Tensor) -> torch.Tensor:
+    for index, row in enumerate(x):
+        print(index, row)
+    return x * 2
+
+
+def precision(x: torch.Tensor) -> torch.Tensor:
+    torch.set_printoptions(precision=2)
+    print(x / 3)
+    torch.set_printoptions(profile="default")
+    print(x / 3)
+    return x
+
+
+def logged(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    logger.info("%s and %d", y, 3)
+    logger.log(logging.WARNING, "%(a)s", {"a": x})
+    logger.debug("not %s", y)
+    logger.error(y.sum())
+    return y
+
+
+class Lines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        print(record.levelname, record.lineno, record.funcName, record.getMessage())
+
+
+@pytest.fixture
+def handler() -> Any:
+    handler = Lines()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("handler")
+@pytest.mark.parametrize(
+    "program",
+    [computed, written, nested, unused, rows, precision, layer, logged],
+    ids=lambda program: getattr(program, "__name__", "module"),
+)
+def test_text(program: Callable[..., Any], jit: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    compiled = jit(program)
+    for seed in range(3):
+        texts = []
+        for function in (program, compiled):
+            torch.manual_seed(seed)
+            function(torch.rand(2, 3))
+            texts.append(capsys.readouterr().out)
+        assert texts[1] == texts[0] != ""
+
+
+@pytest.mark.usefixtures("handler")
+def test_level_is_that_of_the_call(jit: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    compiled = jit(logged)
+    logger.setLevel(logging.CRITICAL)
+    compiled(torch.ones(1))
+    assert capsys.readouterr().out == ""
+    logger.setLevel(logging.DEBUG)
+    compiled(torch.ones(1))
+    assert "not tensor([2.])" in capsys.readouterr().out
+
+
+def test_training(jit: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.exp()
+        print("y", y.detach())
+        return (y * y).sum()
+
+    compiled = jit(program)
+    for value in (0.0, 1.0):
+        x = torch.full((2,), value, requires_grad=True)
+        compiled(x).backward()
+        assert capsys.readouterr().out == f"y {x.detach().exp()}\n"
+        assert torch.allclose(x.grad, 2 * (2 * x).exp())
+
+
+def test_standard_error(jit: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        print("x", x, file=sys.stderr, flush=True)
+        return x + 1
+
+    compiled = jit(program)
+    for value in (1.0, 2.0):
+        compiled(torch.full((1,), value))
+        assert capsys.readouterr().err == f"x tensor([{value:.0f}.])\n"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        str,
+        repr,
+        lambda y: f"{y}",
+        lambda y: f"{y.sum():.3f}",
+        lambda y: "%s" % y,  # noqa: UP031
+        lambda y: print(f"{y}"),
+        lambda y: sys.stdout.write(str(y)),
+        lambda y: warnings.warn(f"{y}", stacklevel=1),
+        lambda y: {str(y): 1},
+        lambda y: str(y) == "tensor",
+        lambda y: logger.error(f"{y}"),
+    ],
+)
+@pytest.mark.parametrize("computed", [False, True])
+def test_text_that_python_would_use_is_refused(use: Any, computed: bool, jit: Callable[..., Any]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        use(x * 2 if computed else x)
+        return x + 1
+
+    with pytest.raises(DataDependentError, match="give print"):
+        jit(program)(torch.ones(2))
+
+
+def test_printing_to_another_file_is_refused(jit: Callable[..., Any], tmp_path: Any) -> None:
+    with (tmp_path / "file").open("w") as file, pytest.raises(UnsupportedError, match="to a file"):
+        jit(lambda x: (print(x * 2, file=file), x)[1])(torch.ones(2))
+
+
+def test_printing_in_a_transformation_is_refused(jit: Callable[..., Any]) -> None:
+    with pytest.raises(UnsupportedError, match=r"torch\.func shows the values"):
+        jit(torch.vmap(lambda x: (print(x), x)[1]))(torch.ones(2))
+
+
+def test_debuggers_may_look(jit: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """Frames of a debugger see what is known of a tensor that has no value yet."""
+    namespace: dict[str, Any] = {"__name__": "pdb"}
+    exec("def show(value): return repr(value)", namespace)
+    seen = []
+    jit(lambda x: (seen.append(namespace["show"](x * 2)), x)[1])(torch.ones(2))
+    assert seen == ["TracedTensor(t0: float32[2], cpu)"]

@@ -1,0 +1,1889 @@
+"""What programs read from Python objects decides whether an entry fits: identities, names, the environment."""
+
+# ruff: noqa: B024, RUF012  the programs do what users do
+
+from __future__ import annotations
+
+import abc
+import collections
+import contextvars
+import enum
+import functools
+import gc
+import operator
+import os
+import pathlib
+import sys
+import tempfile
+import types
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.runtime.stateful import Box, Program, Wrap, outcomes
+
+X = torch.arange(3.0)
+ZG = 2.0
+
+
+class Derived(Box):
+    """Another class."""
+
+
+PROGRAMS: dict[str, Program] = {}
+
+
+def case(program: Program) -> Program:
+    """Add a program."""
+    PROGRAMS[program.__name__] = program
+    return program
+
+
+@case
+def in_set(jit: Wrap) -> Iterator[Any]:
+    def f(x, p, q):
+        return x + 1 if p in {q} else x - 1
+
+    g = jit(f)
+    p, q = Box(), Box()
+    yield g(X, p, p)
+    yield g(X, p, q)
+    yield g(X, q, q)
+    yield g(X, q, p)
+
+
+@case
+def in_set_global(jit: Wrap) -> Iterator[Any]:
+    p, q, r = Box(), Box(), Box()
+    seen = {p, q}
+
+    def f(x, o):
+        return x + 1 if o in seen else x - 1
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, r)
+    yield g(X, q)
+    seen.add(r)
+    yield g(X, r)
+    seen.discard(p)
+    yield g(X, p)
+
+
+@case
+def in_list(jit: Wrap) -> Iterator[Any]:
+    p, q, r = Box(), Box(), Box()
+    seen = [p, q]
+
+    def f(x, o):
+        return x + 1 if o in seen else x - 1
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, r)
+    yield g(X, q)
+    seen.append(r)
+    yield g(X, r)
+    seen.remove(p)
+    yield g(X, p)
+
+
+@case
+def in_tuple(jit: Wrap) -> Iterator[Any]:
+    def f(x, o, t):
+        return x + 1 if o in t else x - 1
+
+    g = jit(f)
+    p, q = Box(), Box()
+    yield g(X, p, (p, q))
+    yield g(X, p, (q, q))
+    yield g(X, q, (p, q))
+    yield g(X, Box(), (p, q))
+
+
+@case
+def in_dict(jit: Wrap) -> Iterator[Any]:
+    p, q, r = Box(), Box(), Box()
+    d = {p: 1.0, q: 2.0}
+
+    def f(x, o):
+        return x * d[o] if o in d else x - 1
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, r)
+    yield g(X, q)
+    d[r] = 3.0
+    yield g(X, r)
+    del d[p]
+    yield g(X, p)
+
+
+@case
+def dict_get(jit: Wrap) -> Iterator[Any]:
+    p, q, r = Box(), Box(), Box()
+    d = {p: 1.0, q: 2.0}
+
+    def f(x, o):
+        return x * d.get(o, 7.0)
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, r)
+    yield g(X, q)
+    d[r] = 3.0
+    yield g(X, r)
+
+
+@case
+def id_eq(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(), Box()
+    n = id(p)
+
+    def f(x, o):
+        return x + 1 if id(o) == n else x - 1
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, q)
+    yield g(X, p)
+
+
+@case
+def id_arg(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(), Box()
+
+    def f(x, o, n):
+        return x + 1 if id(o) == n else x - 1
+
+    g = jit(f)
+    yield g(X, p, id(p))
+    yield g(X, q, id(p))
+    yield g(X, q, id(q))
+
+
+@case
+def id_cmp(jit: Wrap) -> Iterator[Any]:
+    def f(x, a, b):
+        return x + 1 if id(a) == id(b) else x - 1
+
+    g = jit(f)
+    p, q = Box(), Box()
+    yield g(X, p, q)
+    yield g(X, p, p)
+    yield g(X, q, p)
+    yield g(X, q, q)
+
+
+@case
+def hash_(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(), Box()
+    n = hash(p)
+
+    def f(x, o):
+        return x + 1 if hash(o) == n else x - 1
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, q)
+    yield g(X, p)
+
+
+@case
+def is_global(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(), Box()
+    ns = {"p": p}
+
+    def f(x, o):
+        return x + 1 if o is ns["p"] else x - 1
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, q)
+    yield g(X, p)
+    ns["p"] = q
+    yield g(X, q)
+
+
+@case
+def is_closure(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(), Box()
+
+    def f(x, o):
+        return x + 1 if o is p else x - 1
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, q)
+    yield g(X, p)
+
+
+@case
+def is_closure_neg(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(), Box()
+
+    def f(x, o):
+        return x + 1 if o is p else x - 1
+
+    g = jit(f)
+    yield g(X, q)
+    yield g(X, p)
+    yield g(X, q)
+
+
+@case
+def eq_objit(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(), Box()
+
+    def f(x, o):
+        return x + 1 if o == p else x - 1
+
+    g = jit(f)
+    yield g(X, q)
+    yield g(X, p)
+    yield g(X, q)
+
+
+@case
+def eq_objs(jit: Wrap) -> Iterator[Any]:
+    def f(x, a, b):
+        return x + 1 if a == b else x - 1
+
+    g = jit(f)
+    p, q = Box(), Box()
+    yield g(X, p, q)
+    yield g(X, p, p)
+    yield g(X, q, q)
+
+
+@case
+def eq_lists(jit: Wrap) -> Iterator[Any]:
+    def f(x, a, b):
+        return x + 1 if a == b else x - 1
+
+    g = jit(f)
+    p, q = Box(), Box()
+    yield g(X, [p], [q])
+    yield g(X, [p], [p])
+    yield g(X, [q, p], [q, p])
+
+
+@case
+def ne_in_helper(jit: Wrap) -> Iterator[Any]:
+    p = Box()
+
+    def h(o):
+        return o != p
+
+    def f(x, o):
+        return x + 1 if h(o) else x - 1
+
+    g = jit(f)
+    q = Box()
+    yield g(X, q)
+    yield g(X, p)
+    yield g(X, q)
+
+
+@case
+def list_index(jit: Wrap) -> Iterator[Any]:
+    p, q, r = Box(), Box(), Box()
+    seen = [p, q, r]
+
+    def f(x, o):
+        return x + seen.index(o)
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, r)
+    yield g(X, q)
+
+
+@case
+def list_count(jit: Wrap) -> Iterator[Any]:
+    p, q, r = Box(), Box(), Box()
+    seen = [p, q, p]
+
+    def f(x, o):
+        return x + seen.count(o)
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, r)
+    yield g(X, q)
+
+
+@case
+def memo(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(1), Box(2)
+    memo = {}
+
+    def f(x, o):
+        if id(o) in memo:
+            return x * memo[id(o)]
+        memo[id(o)] = o.n
+        return x - o.n
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, q)
+    yield g(X, p)
+    yield g(X, q)
+    yield sorted(memo.values())
+
+
+@case
+def weak(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(), Box()
+    w = weakref.ref(p)
+
+    def f(x, o):
+        return x + 1 if w() is o else x - 1
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, q)
+    yield g(X, p)
+
+
+@case
+def weak_dead(jit: Wrap) -> Iterator[Any]:
+    p = Box()
+    w = weakref.ref(p)
+
+    def f(x):
+        return x + 1 if w() is not None else x - 1
+
+    g = jit(f)
+    yield g(X)
+    yield g(X)
+    del p
+    gc.collect()
+    yield g(X)
+
+
+@case
+def weakkey(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(), Box()
+    w = weakref.WeakKeyDictionary({p: 2.0})
+
+    def f(x, o):
+        return x * w.get(o, 5.0)
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, q)
+    w[q] = 3.0
+    yield g(X, q)
+    yield g(X, p)
+
+
+@case
+def weakset(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(), Box()
+    w = weakref.WeakSet([p])
+
+    def f(x, o):
+        return x * 2 if o in w else x
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, q)
+    w.add(q)
+    yield g(X, q)
+    yield g(X, p)
+
+
+@case
+def weakval(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(1), Box(2)
+    w = weakref.WeakValueDictionary({"a": p})
+
+    def f(x):
+        return x * w["a"].n if "a" in w else x
+
+    g = jit(f)
+    yield g(X)
+    w["a"] = q
+    yield g(X)
+    del w["a"]
+    yield g(X)
+
+
+@case
+def types_(jit: Wrap) -> Iterator[Any]:
+    def f(x, o):
+        return x + 1 if type(o) is Box else x - 1
+
+    g = jit(f)
+    yield g(X, Box())
+    yield g(X, Derived())
+    yield g(X, 1)
+
+
+@case
+def isinst(jit: Wrap) -> Iterator[Any]:
+    def f(x, o):
+        return x + 1 if isinstance(o, Derived) else x - 1
+
+    g = jit(f)
+    yield g(X, Box())
+    yield g(X, Derived())
+    yield g(X, Box())
+
+
+@case
+def class_change(jit: Wrap) -> Iterator[Any]:
+    def f(x, o):
+        return x + 1 if isinstance(o, Derived) else x - 1
+
+    g = jit(f)
+    p = Box()
+    yield g(X, p)
+    p.__class__ = Derived
+    yield g(X, p)
+
+
+@case
+def abc_register(jit: Wrap) -> Iterator[Any]:
+    class A(abc.ABC):
+        pass
+
+    class B:
+        pass
+
+    def f(x, o):
+        return x + 1 if isinstance(o, A) else x - 1
+
+    g = jit(f)
+    b = B()
+    yield g(X, b)
+    A.register(B)
+    yield g(X, b)
+
+
+@case
+def issub(jit: Wrap) -> Iterator[Any]:
+    class A(abc.ABC):
+        pass
+
+    class B:
+        pass
+
+    def f(x, o):
+        return x + 1 if issubclass(type(o), A) else x - 1
+
+    g = jit(f)
+    b = B()
+    yield g(X, b)
+    A.register(B)
+    yield g(X, b)
+
+
+@case
+def bases(jit: Wrap) -> Iterator[Any]:
+    class A:
+        k = 1.0
+
+    class B:
+        k = 2.0
+
+    class C(A):
+        pass
+
+    def f(x, o):
+        return x + o.k if isinstance(o, A) else x - o.k
+
+    g = jit(f)
+    c = C()
+    yield g(X, c)
+    C.__bases__ = (B,)
+    yield g(X, c)
+
+
+@case
+def issub_args(jit: Wrap) -> Iterator[Any]:
+    def f(x, a, b):
+        return x + 1 if issubclass(a, b) else x - 1
+
+    g = jit(f)
+    yield g(X, Box, Derived)
+    yield g(X, Derived, Box)
+    yield g(X, Box, Box)
+
+
+@case
+def hasattr_(jit: Wrap) -> Iterator[Any]:
+    def f(x, o):
+        return x + 1 if hasattr(o, "zz") else x - 1
+
+    g = jit(f)
+    p = Box()
+    yield g(X, p)
+    p.zz = 1
+    yield g(X, p)
+    del p.zz
+    yield g(X, p)
+    Box.zz = 3
+    yield g(X, p)
+    del Box.zz
+    yield g(X, p)
+
+
+@case
+def hasattr_computed(jit: Wrap) -> Iterator[Any]:
+    def f(x, o, s):
+        return x + 1 if hasattr(o, "z" + s) else x - 1
+
+    g = jit(f)
+    p = Box()
+    yield g(X, p, "z")
+    p.zz = 1
+    yield g(X, p, "z")
+    del p.zz
+    yield g(X, p, "z")
+
+
+@case
+def len_(jit: Wrap) -> Iterator[Any]:
+    held = [Box(), Box()]
+
+    def f(x):
+        return x + len(held)
+
+    g = jit(f)
+    yield g(X)
+    held.append(Box())
+    yield g(X)
+    held.clear()
+    yield g(X)
+
+
+@case
+def truth(jit: Wrap) -> Iterator[Any]:
+    held = []
+
+    def f(x):
+        return x + 1 if held else x - 1
+
+    g = jit(f)
+    yield g(X)
+    held.append(Box())
+    yield g(X)
+    held.clear()
+    yield g(X)
+
+
+@case
+def enum_(jit: Wrap) -> Iterator[Any]:
+    class E(enum.Enum):
+        A = 1
+        B = 2
+
+    def f(x, e):
+        return x + 1 if e is E.A else x - 1
+
+    g = jit(f)
+    yield g(X, E.A)
+    yield g(X, E.B)
+    yield g(X, E.A)
+
+
+@case
+def enum_flag(jit: Wrap) -> Iterator[Any]:
+    class E(enum.Flag):
+        A = 1
+        B = 2
+
+    def f(x, e):
+        return x + 1 if E.A in e else x - 1
+
+    g = jit(f)
+    yield g(X, E.A)
+    yield g(X, E.B)
+    yield g(X, E.A | E.B)
+
+
+@case
+def enum_attr(jit: Wrap) -> Iterator[Any]:
+    class E(enum.Enum):
+        A = 1
+        B = 2
+
+    E.A.scale = 3.0
+
+    def f(x, e):
+        return x * e.scale
+
+    g = jit(f)
+    yield g(X, E.A)
+    E.A.scale = 4.0
+    yield g(X, E.A)
+
+
+@case
+def lru(jit: Wrap) -> Iterator[Any]:
+    state = {"k": 2.0}
+
+    @functools.lru_cache
+    def k():
+        return state["k"]
+
+    def f(x):
+        return x * k()
+
+    g = jit(f)
+    yield g(X)
+    state["k"] = 3.0
+    yield g(X)
+    k.cache_clear()
+    yield g(X)
+
+
+@case
+def lru_warm(jit: Wrap) -> Iterator[Any]:
+    state = {"k": 2.0}
+
+    @functools.lru_cache
+    def k(n):
+        return state["k"] * n
+
+    k(3)
+
+    def f(x, n):
+        return x * k(n)
+
+    g = jit(f)
+    yield g(X, 3)
+    state["k"] = 3.0
+    yield g(X, 3)
+    k.cache_clear()
+    yield g(X, 3)
+    yield g(X, 4)
+
+
+@case
+def lru_warm_objit(jit: Wrap) -> Iterator[Any]:
+    @functools.lru_cache
+    def k(o):
+        return o.n
+
+    p = Box(2.0)
+    k(p)
+
+    def f(x, o):
+        return x * k(o)
+
+    g = jit(f)
+    yield g(X, p)
+    p.n = 5.0
+    yield g(X, p)
+    yield g(X, Box(3.0))
+    k.cache_clear()
+    yield g(X, p)
+
+
+@case
+def cached_prop(jit: Wrap) -> Iterator[Any]:
+    class A:
+        def __init__(self):
+            self.b = 2.0
+
+        @functools.cached_property
+        def c(self):
+            return self.b * 2
+
+    a = A()
+
+    def f(x, a):
+        return x * a.c
+
+    g = jit(f)
+    yield g(X, a)
+    a.b = 5.0
+    yield g(X, a)
+    del a.__dict__["c"]
+    yield g(X, a)
+    yield vars(a)
+
+
+@case
+def shadow_builtin(jit: Wrap) -> Iterator[Any]:
+    def f(x, held):
+        return x * len(held)
+
+    ns = {"__name__": "mm", "__builtins__": __builtins__}
+    f = types.FunctionType(f.__code__, ns)
+    g = jit(f)
+    yield g(X, [1, 2])
+    ns["len"] = lambda held: 10.0
+    yield g(X, [1, 2])
+    del ns["len"]
+    yield g(X, [1, 2])
+
+
+@case
+def shadow_builtin2(jit: Wrap) -> Iterator[Any]:
+    exec("def f(x): return x * max(2., 3.)", ns := {"__name__": "mm"})
+    g = jit(ns["f"])
+    yield g(X)
+    ns["max"] = min
+    yield g(X)
+    del ns["max"]
+    yield g(X)
+
+
+@case
+def file_read(jit: Wrap) -> Iterator[Any]:
+    path = f"{tempfile.gettempdir()}/thunder-{os.getpid()}.txt"
+    pathlib.Path(path).write_text("2")
+
+    def f(x):
+        with open(path) as h:
+            return x * float(h.read())
+
+    g = jit(f)
+    yield g(X)
+    pathlib.Path(path).write_text("3")
+    yield g(X)
+
+
+@case
+def file_lines(jit: Wrap) -> Iterator[Any]:
+    path = pathlib.Path(tempfile.gettempdir(), f"thunder-{os.getpid()}-lines.txt")
+    path.write_text("1\n2\n3\n4\n")
+    with path.open() as lines:
+
+        def f(x):
+            return x * float(next(lines))
+
+        g = jit(f)
+        yield g(X)
+        yield g(X)
+        yield next(lines)
+
+
+@case
+def file_pathlib(jit: Wrap) -> Iterator[Any]:
+
+    path = pathlib.Path(f"{tempfile.gettempdir()}/thunder-{os.getpid()}.txt")
+    path.write_text("2")
+
+    def f(x):
+        return x * float(path.read_text())
+
+    g = jit(f)
+    yield g(X)
+    path.write_text("3")
+    yield g(X)
+
+
+@case
+def file_exists(jit: Wrap) -> Iterator[Any]:
+    path = f"{tempfile.gettempdir()}/thunder-{os.getpid()}-2.txt"
+    if os.path.exists(path):
+        os.remove(path)
+
+    def f(x):
+        return x * 2 if os.path.exists(path) else x * 3
+
+    g = jit(f)
+    yield g(X)
+    open(path, "w").close()
+    yield g(X)
+    os.remove(path)
+    yield g(X)
+
+
+@case
+def environ(jit: Wrap) -> Iterator[Any]:
+    os.environ.pop("ZZQ", None)
+
+    def f(x):
+        return x * float(os.environ.get("ZZQ", "1"))
+
+    g = jit(f)
+    yield g(X)
+    os.environ["ZZQ"] = "2"
+    yield g(X)
+    del os.environ["ZZQ"]
+    yield g(X)
+
+
+@case
+def environ_computed(jit: Wrap) -> Iterator[Any]:
+    os.environ.pop("ZZQ", None)
+
+    def f(x, n):
+        return x * float(os.environ.get("ZZ" + n, "1"))
+
+    g = jit(f)
+    yield g(X, "Derived")
+    os.environ["ZZQ"] = "2"
+    yield g(X, "Derived")
+    del os.environ["ZZQ"]
+    yield g(X, "Derived")
+
+
+@case
+def environ_in(jit: Wrap) -> Iterator[Any]:
+    os.environ.pop("ZZQ", None)
+
+    def f(x):
+        return x * 2 if "ZZQ" in os.environ else x
+
+    g = jit(f)
+    yield g(X)
+    os.environ["ZZQ"] = "2"
+    yield g(X)
+    del os.environ["ZZQ"]
+    yield g(X)
+
+
+@case
+def environ_arg(jit: Wrap) -> Iterator[Any]:
+    os.environ.pop("ZZQ", None)
+
+    def h(name):
+        return os.getenv(name, "1")
+
+    def f(x):
+        return x * float(h("ZZQ"))
+
+    g = jit(f)
+    yield g(X)
+    os.environ["ZZQ"] = "2"
+    yield g(X)
+    del os.environ["ZZQ"]
+    yield g(X)
+
+
+@case
+def sysmodules(jit: Wrap) -> Iterator[Any]:
+    sys.modules.pop("zzq", None)
+
+    def f(x):
+        return x * 2 if "zzq" in sys.modules else x
+
+    g = jit(f)
+    yield g(X)
+    sys.modules["zzq"] = types.ModuleType("zzq")
+    yield g(X)
+    del sys.modules["zzq"]
+    yield g(X)
+
+
+@case
+def sysmodules_attr(jit: Wrap) -> Iterator[Any]:
+    m = sys.modules["zzq"] = types.ModuleType("zzq")
+    m.k = 2.0
+
+    def f(x):
+        return x * sys.modules["zzq"].k
+
+    g = jit(f)
+    yield g(X)
+    m.k = 3.0
+    yield g(X)
+    del sys.modules["zzq"]
+
+
+@case
+def sysflag(jit: Wrap) -> Iterator[Any]:
+    sys.zzq = 2.0
+
+    def f(x):
+        return x * sys.zzq
+
+    g = jit(f)
+    yield g(X)
+    sys.zzq = 3.0
+    yield g(X)
+    del sys.zzq
+
+
+@case
+def recursion(jit: Wrap) -> Iterator[Any]:
+    import sys as s
+
+    old = s.getrecursionlimit()
+
+    def f(x):
+        return x * s.getrecursionlimit()
+
+    g = jit(f)
+    yield g(X)
+    s.setrecursionlimit(old + 1000)
+    yield g(X)
+    s.setrecursionlimit(old)
+
+
+@case
+def getattr_computed(jit: Wrap) -> Iterator[Any]:
+    def f(x, o, n):
+        return x * getattr(o, n)
+
+    o = Box(2.0)
+    o.a = 3.0
+    o.b = 4.0
+    g = jit(f)
+    yield g(X, o, "a")
+    yield g(X, o, "b")
+    o.a = 5.0
+    yield g(X, o, "a")
+    yield g(X, o, "n")
+
+
+@case
+def getattr_class(jit: Wrap) -> Iterator[Any]:
+    class C:
+        a = 2.0
+        b = 3.0
+
+    def f(x, n):
+        return x * getattr(C, n)
+
+    g = jit(f)
+    yield g(X, "a")
+    C.a = 5.0
+    yield g(X, "a")
+    yield g(X, "b")
+
+
+@case
+def getattr_inst_class(jit: Wrap) -> Iterator[Any]:
+    class C:
+        a = 2.0
+        b = 3.0
+
+    c = C()
+
+    def f(x, n):
+        return x * getattr(c, n)
+
+    g = jit(f)
+    yield g(X, "a")
+    C.a = 5.0
+    yield g(X, "a")
+    c.a = 7.0
+    yield g(X, "a")
+
+
+@case
+def getattr_module(jit: Wrap) -> Iterator[Any]:
+    m = types.ModuleType("zzm")
+    m.a = 2.0
+
+    def f(x, n):
+        return x * getattr(m, n)
+
+    g = jit(f)
+    yield g(X, "a")
+    m.a = 5.0
+    yield g(X, "a")
+
+
+@case
+def vars_(jit: Wrap) -> Iterator[Any]:
+    o = Box(2.0)
+
+    def f(x):
+        return x * sum(v for v in vars(o).values())
+
+    g = jit(f)
+    yield g(X)
+    o.k = 3.0
+    yield g(X)
+    o.n = 7.0
+    yield g(X)
+
+
+@case
+def vars_name(jit: Wrap) -> Iterator[Any]:
+    o = Box(2.0)
+
+    def f(x, n):
+        return x * vars(o)[n]
+
+    g = jit(f)
+    yield g(X, "n")
+    o.n = 7.0
+    yield g(X, "n")
+
+
+@case
+def dict_attr(jit: Wrap) -> Iterator[Any]:
+    o = Box(2.0)
+
+    def f(x, n):
+        return x * o.__dict__[n]
+
+    g = jit(f)
+    yield g(X, "n")
+    o.n = 7.0
+    yield g(X, "n")
+
+
+@case
+def class_dict(jit: Wrap) -> Iterator[Any]:
+    class C:
+        a = 2.0
+
+    def f(x, n):
+        return x * C.__dict__[n]
+
+    g = jit(f)
+    yield g(X, "a")
+    C.a = 7.0
+    yield g(X, "a")
+
+
+@case
+def class_vars(jit: Wrap) -> Iterator[Any]:
+    class C:
+        a = 2.0
+
+    def f(x, n):
+        return x * vars(C)[n]
+
+    g = jit(f)
+    yield g(X, "a")
+    C.a = 7.0
+    yield g(X, "a")
+
+
+ZG = 2.0
+
+
+@case
+def globals_(jit: Wrap) -> Iterator[Any]:
+    global ZG
+    ZG = 2.0
+
+    def f(x, n):
+        return x * globals()[n]
+
+    g = jit(f)
+    yield g(X, "ZG")
+    ZG = 3.0
+    yield g(X, "ZG")
+    ZG = 2.0
+
+
+@case
+def globals_computed(jit: Wrap) -> Iterator[Any]:
+    global ZG
+    ZG = 2.0
+
+    def f(x, n):
+        return x * globals()["Z" + n]
+
+    g = jit(f)
+    yield g(X, "G")
+    ZG = 3.0
+    yield g(X, "G")
+    ZG = 2.0
+
+
+@case
+def fglobals(jit: Wrap) -> Iterator[Any]:
+    global ZG
+    ZG = 2.0
+
+    def h():
+        pass
+
+    def f(x, n):
+        return x * h.__globals__[n]
+
+    g = jit(f)
+    yield g(X, "ZG")
+    ZG = 3.0
+    yield g(X, "ZG")
+    ZG = 2.0
+
+
+@case
+def eval_(jit: Wrap) -> Iterator[Any]:
+    global ZG
+    ZG = 2.0
+
+    def f(x, n):
+        return x * eval(n)
+
+    g = jit(f)
+    yield g(X, "ZG")
+    ZG = 3.0
+    yield g(X, "ZG")
+    ZG = 2.0
+
+
+@case
+def callable_(jit: Wrap) -> Iterator[Any]:
+    class C:
+        pass
+
+    def f(x, o):
+        return x + 1 if callable(o) else x - 1
+
+    g = jit(f)
+    c = C()
+    yield g(X, c)
+    C.__call__ = lambda s: 1
+    yield g(X, c)
+
+
+@case
+def set_len(jit: Wrap) -> Iterator[Any]:
+    s = set()
+
+    def f(x):
+        return x + len(s)
+
+    g = jit(f)
+    yield g(X)
+    s.add(Box())
+    yield g(X)
+
+
+@case
+def ctxvar(jit: Wrap) -> Iterator[Any]:
+    v = contextvars.ContextVar("v", default=1.0)
+
+    def f(x):
+        return x * v.get()
+
+    g = jit(f)
+    yield g(X)
+    v.set(2.0)
+    yield g(X)
+    v.set(3.0)
+    yield g(X)
+
+
+@case
+def ctxvar_default(jit: Wrap) -> Iterator[Any]:
+    v = contextvars.ContextVar("v")
+
+    def f(x):
+        return x * v.get(4.0)
+
+    g = jit(f)
+    yield g(X)
+    v.set(2.0)
+    yield g(X)
+    v.set(None)
+
+
+@case
+def mro_(jit: Wrap) -> Iterator[Any]:
+    class A:
+        pass
+
+    class B(A):
+        pass
+
+    def f(x, o):
+        return x * len(type(o).__mro__)
+
+    g = jit(f)
+    yield g(X, A())
+    yield g(X, B())
+
+
+@case
+def subclasses(jit: Wrap) -> Iterator[Any]:
+    class A:
+        pass
+
+    def f(x):
+        return x * len(A.__subclasses__())
+
+    g = jit(f)
+    yield g(X)
+
+    class B(A):
+        pass
+
+    yield g(X)
+    f.b = B
+
+
+@case
+def func_attr(jit: Wrap) -> Iterator[Any]:
+    def h():
+        pass
+
+    h.k = 2.0
+
+    def f(x):
+        return x * h.k
+
+    g = jit(f)
+    yield g(X)
+    h.k = 3.0
+    yield g(X)
+
+
+@case
+def func_defaults(jit: Wrap) -> Iterator[Any]:
+    def h(k=2.0):
+        return k
+
+    def f(x):
+        return x * h()
+
+    g = jit(f)
+    yield g(X)
+    h.__defaults__ = (3.0,)
+    yield g(X)
+
+
+@case
+def func_code(jit: Wrap) -> Iterator[Any]:
+    def h():
+        return 2.0
+
+    def h2():
+        return 3.0
+
+    def f(x):
+        return x * h()
+
+    g = jit(f)
+    yield g(X)
+    h.__code__ = h2.__code__
+    yield g(X)
+
+
+@case
+def func_name(jit: Wrap) -> Iterator[Any]:
+    def h():
+        return 2.0
+
+    def f(x):
+        return x * len(h.__name__)
+
+    g = jit(f)
+    yield g(X)
+    h.__name__ = "hhhhh"
+    yield g(X)
+
+
+@case
+def doc(jit: Wrap) -> Iterator[Any]:
+    def h():
+        "ab"
+
+    def f(x):
+        return x * len(h.__doc__)
+
+    g = jit(f)
+    yield g(X)
+    h.__doc__ = "hhhhh"
+    yield g(X)
+
+
+@case
+def annotations(jit: Wrap) -> Iterator[Any]:
+    class C:
+        a: int
+
+    def f(x):
+        return x * len(C.__annotations__)
+
+    g = jit(f)
+    yield g(X)
+    C.__annotations__["b"] = int
+    yield g(X)
+
+
+@case
+def operator_contains(jit: Wrap) -> Iterator[Any]:
+
+    p, q = Box(), Box()
+    s = {p}
+
+    def f(x, o):
+        return x * 2 if operator.contains(s, o) else x
+
+    g = jit(f)
+    yield g(X, p)
+    yield g(X, q)
+
+
+@case
+def operator_is(jit: Wrap) -> Iterator[Any]:
+
+    p, q = Box(), Box()
+
+    def f(x, o):
+        return x * 2 if operator.is_(p, o) else x
+
+    g = jit(f)
+    yield g(X, q)
+    yield g(X, p)
+
+
+@case
+def set_op(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(), Box()
+
+    def f(x, a, b):
+        return x * len({a} & {b})
+
+    g = jit(f)
+    yield g(X, p, q)
+    yield g(X, p, p)
+
+
+@case
+def set_len2(jit: Wrap) -> Iterator[Any]:
+    p, q = Box(), Box()
+
+    def f(x, a, b):
+        return x * len({a, b})
+
+    g = jit(f)
+    yield g(X, p, q)
+    yield g(X, p, p)
+
+
+@case
+def tensors_in(jit: Wrap) -> Iterator[Any]:
+    def f(x, a, held):
+        return x * 2 if any(a is t for t in held) else x
+
+    a, b = torch.ones(2), torch.ones(2)
+    g = jit(f)
+    yield g(X, a, [a, b])
+    yield g(X, a, [b, b])
+    yield g(X, b, [b, b])
+
+
+@case
+def tensors_set(jit: Wrap) -> Iterator[Any]:
+    def f(x, a, b):
+        return x * len({a, b})
+
+    a, b = torch.ones(2), torch.ones(2)
+    g = jit(f)
+    yield g(X, a, b)
+    yield g(X, a, a)
+    yield g(X, b, a)
+
+
+@case
+def tensors_id(jit: Wrap) -> Iterator[Any]:
+    def f(x, a, b):
+        return x * 2 if id(a) == id(b) else x
+
+    a, b = torch.ones(2), torch.ones(2)
+    g = jit(f)
+    yield g(X, a, b)
+    yield g(X, a, a)
+    yield g(X, b, a)
+
+
+@case
+def tensors_id_dict(jit: Wrap) -> Iterator[Any]:
+    a, b = torch.ones(2), torch.ones(2)
+    d = {id(a): 2.0, id(b): 3.0}
+
+    def f(x, a):
+        return x * d[id(a)]
+
+    g = jit(f)
+    yield g(X, a)
+    yield g(X, b)
+
+
+@case
+def tensors_dict(jit: Wrap) -> Iterator[Any]:
+    a, b = torch.ones(2), torch.ones(2)
+    d = {a: 2.0, b: 3.0}
+
+    def f(x, a):
+        return x * d[a]
+
+    g = jit(f)
+    yield g(X, a)
+    yield g(X, b)
+
+
+@case
+def params_id(jit: Wrap) -> Iterator[Any]:
+    m = torch.nn.Linear(2, 2)
+    n = torch.nn.Linear(2, 2)
+    d = {id(m.weight): 2.0, id(n.weight): 3.0}
+
+    def f(x, m):
+        return x * d[id(m.weight)]
+
+    g = jit(f)
+    yield g(X, m)
+    yield g(X, n)
+
+
+@case
+def modules_in(jit: Wrap) -> Iterator[Any]:
+    m = torch.nn.Linear(2, 2)
+    n = torch.nn.Linear(2, 2)
+    s = {m}
+
+    def f(x, m):
+        return x * 2 if m in s else x
+
+    g = jit(f)
+    yield g(X, m)
+    yield g(X, n)
+
+
+@case
+def ordering(jit: Wrap) -> Iterator[Any]:
+    @functools.total_ordering
+    class C:
+        def __init__(s, k):
+            s.k = k
+
+        def __eq__(s, o):
+            return s.k == o.k
+
+        def __lt__(s, o):
+            return s.k < o.k
+
+    def f(x, held):
+        return x * sorted(held)[0].k
+
+    a, b = C(1.0), C(2.0)
+    g = jit(f)
+    yield g(X, [a, b])
+    a.k = 5.0
+    yield g(X, [a, b])
+
+
+@case
+def slots(jit: Wrap) -> Iterator[Any]:
+    class C:
+        __slots__ = ("k",)
+
+    c = C()
+    c.k = 2.0
+
+    def f(x):
+        return x * c.k
+
+    g = jit(f)
+    yield g(X)
+    c.k = 3.0
+    yield g(X)
+
+
+@case
+def metaclass(jit: Wrap) -> Iterator[Any]:
+    class M(type):
+        def __len__(s):
+            return s.k
+
+        def __contains__(s, o):
+            return s.k == o
+
+    class C(metaclass=M):
+        k = 2
+
+    def f(x):
+        return x * len(C) if 2 in C else x
+
+    g = jit(f)
+    yield g(X)
+    C.k = 3
+    yield g(X)
+
+
+@case
+def instancecheck(jit: Wrap) -> Iterator[Any]:
+    class M(type):
+        def __instancecheck__(s, o):
+            return s.k
+
+    class C(metaclass=M):
+        k = True
+
+    def f(x, o):
+        return x * 2 if isinstance(o, C) else x
+
+    g = jit(f)
+    yield g(X, 1)
+    C.k = False
+    yield g(X, 1)
+
+
+@case
+def repr_(jit: Wrap) -> Iterator[Any]:
+    def f(x, o):
+        return x * len(repr(o))
+
+    class C:
+        k = "a"
+
+        def __repr__(s):
+            return s.k
+
+    c = C()
+    g = jit(f)
+    yield g(X, c)
+    c.k = "bbb"
+    yield g(X, c)
+
+
+@case
+def str_default(jit: Wrap) -> Iterator[Any]:
+    def f(x, o):
+        return x * 2 if str(o) == str(o0) else x
+
+    o0, o1 = Box(), Box()
+    g = jit(f)
+    yield g(X, o0)
+    yield g(X, o1)
+
+
+@case
+def namedtup(jit: Wrap) -> Iterator[Any]:
+    N = collections.namedtuple("N", "a b")
+
+    def f(x, n):
+        return x * n.a + n.b
+
+    g = jit(f)
+    yield g(X, N(1.0, 2.0))
+    yield g(X, N(2.0, 2.0))
+    yield g(X, N(1.0, X))
+
+
+@case
+def namedtup_getitem(jit: Wrap) -> Iterator[Any]:
+    class N(collections.namedtuple("N", "a b")):
+        def __getitem__(self, i):
+            return tuple.__getitem__(self, 1 - i if isinstance(i, int) else i)
+
+    def f(x, n):
+        return x * n.a + n[0]
+
+    g = jit(f)
+    yield g(X, N(X, 2.0))
+    yield g(X, N(X, 2.0))
+    yield g(X, N(X, 3.0))
+
+
+@case
+def list_getitem(jit: Wrap) -> Iterator[Any]:
+    class L(list):
+        def __getitem__(self, i):
+            return list.__getitem__(self, -1 - i)
+
+        def __len__(self):
+            return 7
+
+        def __iter__(self):
+            return iter([1.0])
+
+    def f(x, n):
+        return x * n[0] + len(n) + sum(n)
+
+    g = jit(f)
+    held = L([X, 2.0])
+    yield g(X, held)
+    yield g(X, held)
+    yield g(X, L([X, 3.0]))
+
+
+@case
+def dict_own(jit: Wrap) -> Iterator[Any]:
+    class D(dict):
+        def __getitem__(self, i):
+            return dict.__getitem__(self, i) * 2
+
+        def __len__(self):
+            return 7
+
+        def __iter__(self):
+            return iter(["z"])
+
+        def __contains__(self, o):
+            return True
+
+    def f(x, n):
+        return x * n["a"] + len(n)
+
+    g = jit(f)
+    held = D(a=X, b=2.0)
+    yield g(X, held)
+    yield g(X, held)
+    held["a"] = 3.0
+    yield g(X, held)
+
+
+@case
+def attribute_map(jit: Wrap) -> Iterator[Any]:
+    class C:
+        attribute_map = {"num": "n_real"}
+        num = 4.0
+
+        def __init__(s):
+            s.n_real = 2.0
+
+        def __getattribute__(s, k):
+            if k != "attribute_map" and k in super().__getattribute__("attribute_map"):
+                k = super().__getattribute__("attribute_map")[k]
+            return super().__getattribute__(k)
+
+        def __setattr__(s, k, v):
+            if k in super().__getattribute__("attribute_map"):
+                k = super().__getattribute__("attribute_map")[k]
+            super().__setattr__(k, v)
+
+    c = C()
+
+    def f(x):
+        return x * c.num
+
+    g = jit(f)
+    yield g(X)
+    yield g(X)
+    c.num = 3.0
+    yield g(X)
+    c.n_real = 5.0
+    yield g(X)
+
+
+@case
+def key_order(jit: Wrap) -> Iterator[Any]:
+    d = {"a": 1.0, "b": 2.0}
+
+    def f(x):
+        for k in d:
+            x = x * d[k] + 1
+        return x
+
+    g = jit(f)
+    yield g(X)
+    d.pop("a")
+    d["a"] = 1.0
+    yield g(X)
+
+
+@case
+def key_order_self(jit: Wrap) -> Iterator[Any]:
+    d = {"a": 1.0, "b": 2.0}
+
+    def f(x):
+        for k in list(d):
+            x = x * d[k] + 1
+        v = d.pop("a")
+        d["a"] = v
+        return x
+
+    g = jit(f)
+    yield g(X)
+    yield list(d)
+    yield g(X)
+    yield list(d)
+
+
+@case
+def flag_self(jit: Wrap) -> Iterator[Any]:
+    d = Box(False)
+
+    def f(x):
+        if d.n:
+            return x - 1
+        d.n = True
+        return x + 1
+
+    g = jit(f)
+    yield g(X)
+    yield g(X)
+    yield g(X)
+    d.n = False
+    yield g(X)
+
+
+@case
+def environ_self(jit: Wrap) -> Iterator[Any]:
+    os.environ.pop("ZZQ", None)
+
+    def f(x):
+        k = float(os.environ.get("ZZQ", "1"))
+        os.environ["ZZQ"] = str(k + 1)
+        return x * k
+
+    g = jit(f)
+    yield g(X)
+    yield os.environ["ZZQ"]
+    yield g(X)
+    yield os.environ["ZZQ"]
+    yield g(X)
+
+
+@case
+def cells_self(jit: Wrap) -> Iterator[Any]:
+    k = 1.0
+
+    def f(x):
+        nonlocal k
+        k += 1
+        return x * k
+
+    def get():
+        return k
+
+    g = jit(f)
+    yield g(X)
+    yield get()
+    yield g(X)
+    yield get()
+
+
+@case
+def globals_self(jit: Wrap) -> Iterator[Any]:
+    ns = {}
+    exec("k = 1.\ndef f(x):\n  global k\n  k += 1\n  return x * k", ns)
+    g = jit(ns["f"])
+    yield g(X)
+    yield ns["k"]
+    yield g(X)
+    yield ns["k"]
+
+
+@case
+def optstate(jit: Wrap) -> Iterator[Any]:
+    p = torch.nn.Parameter(torch.ones(2))
+    opt = torch.optim.SGD([p], lr=0.1, momentum=0.9)
+    p.sum().backward()
+    opt.step()
+
+    def f(x):
+        return x.sum() * opt.state[p]["momentum_buffer"]
+
+    g = jit(f)
+    yield g(X)
+    p.grad.mul_(2)
+    opt.step()
+    yield g(X)
+
+
+@case
+def optstate_fmt(jit: Wrap) -> Iterator[Any]:
+    p = torch.nn.Parameter(torch.ones(2))
+    d = {p: Box(2.0)}
+
+    def f(x):
+        return x * d[p].n
+
+    g = jit(f)
+    yield g(X)
+    d[p].n = 3.0
+    yield g(X)
+
+
+@case
+def strkeys(jit: Wrap) -> Iterator[Any]:
+    d = {"a\nb": X, "q'\"": 2.0, "\\": Box(3.0), "a\r\u2028b #": X + 1, "{0}": X, "\0": X + 2}
+
+    def f(x):
+        return x * d["a\nb"] + d["q'\""] * d["\\"].n + d["a\r\u2028b #"] + d["{0}"] + d["\0"]
+
+    g = jit(f)
+    yield g(X)
+    d["\\"].n = 4.0
+    yield g(X)
+    d["a\nb"] = X + 1
+    yield g(X)
+
+
+@case
+def attrname(jit: Wrap) -> Iterator[Any]:
+    o = Box()
+    setattr(o, "a\nb", X)
+    setattr(o, "class", 2.0)
+    setattr(o, "q\"'", X)
+
+    def f(x):
+        return x * getattr(o, "a\nb") + getattr(o, "class") * getattr(o, "q\"'")
+
+    g = jit(f)
+    yield g(X)
+    setattr(o, "class", 3.0)
+    yield g(X)
+
+
+@case
+def modname(jit: Wrap) -> Iterator[Any]:
+    m = torch.nn.Module()
+    m.register_module('a\nb "', torch.nn.Linear(3, 3))
+    m.register_buffer("x\n'y", X + 1)
+
+    def fwd(x):
+        return m._modules['a\nb "'](x) * m._buffers["x\n'y"]
+
+    g = jit(fwd)
+    yield g(X)
+    yield g(X)
+
+
+@case
+def slotskw(jit: Wrap) -> Iterator[Any]:
+    class C:
+        __slots__ = ("__dict__", "class_")
+
+    c = C()
+    c.class_ = X
+    setattr(c, "def", X)
+
+    def f(x):
+        return x * c.class_ + getattr(c, "def")
+
+    g = jit(f)
+    yield g(X)
+    yield g(X)
+
+
+@case
+def reprbad(jit: Wrap) -> Iterator[Any]:
+    class K:
+        def __repr__(s):
+            return "a\nb) # \n return None"
+
+        def __hash__(s):
+            return 1
+
+        def __eq__(s, o):
+            return isinstance(o, K)
+
+    class R:
+        def __repr__(s):
+            raise RuntimeError("no repr")
+
+    d = {K(): X, "r": R()}
+    d["r"].n = 2.0
+    k = K()
+    r = R()
+    d[r] = X + 1
+
+    def f(x):
+        return x * d[k] * d["r"].n + d[r]
+
+    g = jit(f)
+    yield g(X)
+    d[k] = X + 1
+    yield g(X)
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name: str, jit: Wrap) -> None:
+    """The same as in eager, whatever changes between the calls."""
+    assert outcomes(PROGRAMS[name], jit) == outcomes(PROGRAMS[name], lambda function: function)

@@ -1,0 +1,1056 @@
+"""Tensors stored in Python objects of any kind, and results that are no containers, are those of eager at each call."""
+
+# ruff: noqa: B006, B039, C417, RUF012, RUF059, F841  the programs do what users do
+
+from __future__ import annotations
+
+import collections
+import contextvars
+import dataclasses
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.runtime.stateful import Box, Program, Wrap, outcomes
+
+G: Any = None
+
+
+def X() -> torch.Tensor:
+    """A new tensor."""
+    return torch.arange(3.0)
+
+
+PROGRAMS: dict[str, Program] = {}
+
+
+def case(program: Program) -> Program:
+    """Add a program."""
+    PROGRAMS[program.__name__] = program
+    return program
+
+
+@case
+def closure(jit: Wrap) -> Iterator[Any]:
+    s = None
+
+    def f(x):
+        nonlocal s
+        s = x * 2
+        return x + 1
+
+    g = jit(f)
+    yield g(X())
+    yield s
+    a = s
+    yield g(X() + 1)
+    yield s, a
+
+
+@case
+def closure_read(jit: Wrap) -> Iterator[Any]:
+    s = torch.zeros(3)
+
+    def f(x):
+        nonlocal s
+        s = s + x
+        return s
+
+    g = jit(f)
+    a = g(X())
+    yield a, s
+    b = g(X() + 1)
+    yield s, a, b
+    c = g(X())
+    yield s, c
+
+
+@case
+def closure_inplace(jit: Wrap) -> Iterator[Any]:
+    s = torch.zeros(3)
+
+    def f(x):
+        s.add_(x)
+        return s
+
+    g = jit(f)
+    a = g(X())
+    yield a, s
+    b = g(X() + 1)
+    yield s, a, b
+    c = g(X())
+    yield s, c
+
+
+@case
+def globals_(jit: Wrap) -> Iterator[Any]:
+    global G
+    G = None
+
+    def f(x):
+        global G
+        G = x * 2
+        return x + 1
+
+    g = jit(f)
+    yield g(X())
+    yield G
+    a = G
+    yield g(X() + 1)
+    yield G, a
+
+
+@case
+def globals_read(jit: Wrap) -> Iterator[Any]:
+    global G
+    G = torch.zeros(3)
+
+    def f(x):
+        global G
+        G = G + x
+        return G
+
+    g = jit(f)
+    a = g(X())
+    yield G, a
+    b = g(X() + 1)
+    yield G, a, b
+
+
+@case
+def list_append(jit: Wrap) -> Iterator[Any]:
+    held = []
+
+    def f(x):
+        held.append(x * 2)
+        return x + 1
+
+    g = jit(f)
+    yield g(X())
+    yield held
+    yield g(X() + 1)
+    yield held
+    yield g(X())
+    yield held
+
+
+@case
+def list_set(jit: Wrap) -> Iterator[Any]:
+    held = [None, None]
+
+    def f(x):
+        held[0] = y = x * 2
+        held[1] = x
+        return y
+
+    g = jit(f)
+    x = X()
+    y = g(x)
+    yield y, held, x
+    x = X() + 1
+    y = g(x)
+    yield x, held, y
+
+
+@case
+def list_ops(jit: Wrap) -> Iterator[Any]:
+    held = [X(), X() + 1]
+
+    def f(x):
+        held.insert(0, x * 2)
+        held.pop()
+        held.reverse()
+        held.extend([x, x + 1])
+        return held[0] + held[1]
+
+    g = jit(f)
+    x = X()
+    y = g(x)
+    yield y, held, x
+    x = X() + 1
+    y = g(x)
+    yield x, held, y
+
+
+@case
+def dict_set(jit: Wrap) -> Iterator[Any]:
+    d = {}
+
+    def f(x):
+        d["a"] = y = x * 2
+        d["b"] = {"c": [y, x]}
+        return y
+
+    g = jit(f)
+    x = X()
+    y = g(x)
+    yield y, d, x
+    x = X() + 1
+    y = g(x)
+    yield x, d, y
+
+
+@case
+def dict_acc(jit: Wrap) -> Iterator[Any]:
+    d = {"s": X()}
+
+    def f(x):
+        d["s"] = d["s"] + x
+        return d["s"] * 2
+
+    g = jit(f)
+    x = X()
+    y = g(x)
+    yield y, d, x
+    x = X() + 1
+    y = g(x)
+    yield x, d, y
+    yield g(x), d
+
+
+@case
+def dict_order(jit: Wrap) -> Iterator[Any]:
+    d = {"a": 1.0, "b": 2.0}
+
+    def f(x):
+        del d["a"]
+        d["a"] = 3.0
+        return x * d["a"]
+
+    g = jit(f)
+    yield g(X()), d
+    yield g(X()), d
+    d["z"] = 1.0
+    yield g(X()), d
+    d["y"] = 1.0
+    yield g(X()), d
+
+
+@case
+def dict_new_object_key(jit: Wrap) -> Iterator[Any]:
+    d = {"a": 1.0}
+
+    def f(x):
+        d[Box(1)] = x * 2
+        return x + 1
+
+    g = jit(f)
+    yield g(X()), list(d.values())
+    d["z"] = 1.0
+    yield g(X()), list(d.values())
+
+
+@case
+def dict_tensorkey(jit: Wrap) -> Iterator[Any]:
+    d = {}
+
+    def f(x):
+        d[x] = y = x * 2
+        return y
+
+    g = jit(f)
+    x = X()
+    y = g(x)
+    yield y, list(d.items()), x
+    y = g(x)
+    yield x, list(d.items()), y
+
+
+@case
+def dict_newkey(jit: Wrap) -> Iterator[Any]:
+    d = {}
+
+    def f(x):
+        y = x * 2
+        d[y] = x
+        return y
+
+    g = jit(f)
+    x = X()
+    y = g(x)
+    yield y, list(d.items()), x
+    y = g(x)
+    yield x, list(d.items()), y
+
+
+@case
+def attr(jit: Wrap) -> Iterator[Any]:
+    o = Box()
+
+    def f(x):
+        o.n = y = x * 2
+        o.z = [y]
+        return y
+
+    g = jit(f)
+    x = X()
+    y = g(x)
+    yield y, o, x
+    x = X() + 1
+    y = g(x)
+    yield x, o, y
+
+
+@case
+def attr_of_global(jit: Wrap) -> Iterator[Any]:
+    global G
+    G = Box()
+
+    def f(x):
+        G.n = y = x * 2
+        G.z = [y]
+        return y
+
+    g = jit(f)
+    x = X()
+    y = g(x)
+    yield y, G, x
+    x = X() + 1
+    y = g(x)
+    yield x, G, y
+
+
+@case
+def attr_acc(jit: Wrap) -> Iterator[Any]:
+    o = Box(X())
+
+    def f(x):
+        o.n = o.n + x
+        return o.n * 1
+
+    g = jit(f)
+    x = X()
+    y = g(x)
+    yield y, o, x
+    x = X() + 1
+    y = g(x)
+    yield x, o, y
+    yield g(x), o
+
+
+@case
+def classattr(jit: Wrap) -> Iterator[Any]:
+    class C:
+        k = None
+
+    def f(x):
+        C.k = y = x * 2
+        return y
+
+    g = jit(f)
+    x = X()
+    y = g(x)
+    yield y, C.k, x
+    x = X() + 1
+    y = g(x)
+    yield x, C.k, y
+
+
+@case
+def classattr_self(jit: Wrap) -> Iterator[Any]:
+    class C:
+        k = None
+
+        def go(self, x):
+            type(self).k = y = x * 2
+            self.__class__.z = [y]
+            return y
+
+    c = C()
+    g = jit(c.go)
+    x = X()
+    y = g(x)
+    yield y, C.k, C.z, x
+    x = X() + 1
+    y = g(x)
+    yield x, C.k, C.z, y
+
+
+@case
+def classmethod_(jit: Wrap) -> Iterator[Any]:
+    class C:
+        k = None
+
+        @classmethod
+        def go(cls, x):
+            cls.k = y = x * 2
+            return y
+
+    g = jit(C.go)
+    x = X()
+    y = g(x)
+    yield y, C.k, x
+    x = X() + 1
+    y = g(x)
+    yield x, C.k, y
+
+
+@case
+def classlist(jit: Wrap) -> Iterator[Any]:
+    class C:
+        held = []
+
+    def f(x):
+        C.held.append(x * 2)
+        return x
+
+    g = jit(f)
+    x = X()
+    y = g(x)
+    yield y, C.held, x
+    x = X() + 1
+    y = g(x)
+    yield x, C.held, y
+
+
+@case
+def deque_(jit: Wrap) -> Iterator[Any]:
+    held = collections.deque(maxlen=2)
+
+    def f(x):
+        held.append(x * 2)
+        held.appendleft(x)
+        return x + 1
+
+    g = jit(f)
+    x = X()
+    yield g(x), held, x
+    yield g(x), held, x
+    yield g(x), held, x
+
+
+@case
+def set_(jit: Wrap) -> Iterator[Any]:
+    s = set()
+
+    def f(x):
+        s.add(x * 2)
+        return x + 1
+
+    g = jit(f)
+    yield g(X()), len(s)
+    yield g(X()), len(s), sorted(t.sum().item() for t in s)
+
+
+@case
+def dataclass_(jit: Wrap) -> Iterator[Any]:
+    @dataclasses.dataclass
+    class D:
+        a: object = None
+        b: list = dataclasses.field(default_factory=list)
+
+    d = D()
+
+    def f(x):
+        d.a = x * 2
+        d.b.append(d.a)
+        return x + 1
+
+    g = jit(f)
+    yield g(X()), d
+    yield g(X() + 1), d
+
+
+@case
+def slots(jit: Wrap) -> Iterator[Any]:
+    class S:
+        __slots__ = ("a",)
+
+    s = S()
+    s.a = None
+
+    def f(x):
+        s.a = y = x * 2
+        return y
+
+    g = jit(f)
+    yield g(X()), s.a
+    yield g(X() + 1), s.a
+
+
+@case
+def optimizer_state(jit: Wrap) -> Iterator[Any]:
+    p = torch.nn.Parameter(torch.ones(3))
+    opt = torch.optim.SGD([p], lr=0.1)
+
+    def f(x):
+        s = opt.state[p]
+        s["m"] = s["m"] + x if "m" in s else x * 1
+        return s["m"] * 2
+
+    g = jit(f)
+    yield g(X())
+    yield opt.state[p]
+    yield g(X())
+    yield opt.state[p]
+    yield g(X())
+    yield opt.state[p]
+
+
+@case
+def default_arg(jit: Wrap) -> Iterator[Any]:
+    def f(x, acc=[]):
+        acc.append(x * 2)
+        return x + 1
+
+    g = jit(f)
+    yield g(X()), f.__defaults__
+    yield g(X() + 1), f.__defaults__
+
+
+@case
+def default_arg_helper(jit: Wrap) -> Iterator[Any]:
+    def h(x, acc={}):
+        acc["k"] = x * 2
+        return acc["k"]
+
+    def f(x):
+        return h(x) + 1
+
+    g = jit(f)
+    yield g(X()), h.__defaults__
+    yield g(X() + 1), h.__defaults__
+
+
+@case
+def ctxvar(jit: Wrap) -> Iterator[Any]:
+    v = contextvars.ContextVar("v", default=None)
+
+    def f(x):
+        v.set(x * 2)
+        return x + 1
+
+    g = jit(f)
+    yield g(X()), v.get()
+    yield g(X() + 1), v.get()
+
+
+@case
+def ctxvar_read(jit: Wrap) -> Iterator[Any]:
+    v = contextvars.ContextVar("v", default=torch.zeros(3))
+
+    def f(x):
+        y = v.get() + x
+        v.set(y)
+        return y
+
+    g = jit(f)
+    yield g(X()), v.get()
+    yield g(X() + 1), v.get()
+    yield g(X()), v.get()
+
+
+@case
+def ctxvar_reset(jit: Wrap) -> Iterator[Any]:
+    v = contextvars.ContextVar("v", default=None)
+
+    def f(x):
+        t = v.set(x * 2)
+        y = v.get() + 1
+        v.reset(t)
+        return y
+
+    g = jit(f)
+    yield g(X()), v.get()
+    yield g(X() + 1), v.get()
+
+
+@case
+def ctxvar_plain(jit: Wrap) -> Iterator[Any]:
+    v = contextvars.ContextVar("v", default=1.0)
+
+    def f(x):
+        k = v.get()
+        v.set(k + 1)
+        return x * k
+
+    g = jit(f)
+    yield g(X()), v.get()
+    yield g(X() + 1), v.get()
+
+
+@case
+def func_attr(jit: Wrap) -> Iterator[Any]:
+    def h():
+        pass
+
+    def f(x):
+        h.k = x * 2
+        f.z = [h.k]
+        return x + 1
+
+    g = jit(f)
+    yield g(X()), h.k, f.z
+    yield g(X() + 1), h.k, f.z
+
+
+@case
+def nested_new(jit: Wrap) -> Iterator[Any]:
+    o = Box()
+
+    def f(x):
+        o.n = Box([x * 2])
+        o.n.t = x
+        return x + 1
+
+    g = jit(f)
+    x = X()
+    yield g(x), o, x
+    yield g(x), o
+
+
+@case
+def closure_of_result(jit: Wrap) -> Iterator[Any]:
+    def f(x):
+        y = x * 2
+
+        def get():
+            return y
+
+        return get
+
+    g = jit(f)
+    h = g(X())
+    yield h()
+    k = g(X() + 1)
+    yield h(), k()
+
+
+@case
+def stored_function(jit: Wrap) -> Iterator[Any]:
+    o = Box()
+
+    def f(x):
+        y = x * 2
+        o.n = lambda: y
+        return x
+
+    g = jit(f)
+    yield g(X()), o.n()
+    h = o.n
+    yield g(X() + 1), o.n(), h()
+
+
+@case
+def module_list(jit: Wrap) -> Iterator[Any]:
+    m = torch.nn.Linear(3, 3)
+    m.acts = []
+
+    def f(x):
+        y = m(x)
+        m.acts.append(y)
+        return y.sum()
+
+    g = jit(f)
+    yield g(X()), m.acts
+    m.acts.clear()
+    yield g(X()), m.acts
+    m.acts.clear()
+    yield g(X()), m.acts
+
+
+@case
+def fwd_hook_store(jit: Wrap) -> Iterator[Any]:
+    m = torch.nn.Linear(3, 3)
+    acts = {}
+    m.register_forward_hook(lambda mod, i, o: acts.__setitem__("a", o))
+    g = jit(m)
+    y = g(X())
+    yield y, acts
+    y2 = g(X() + 1)
+    yield y2, acts, y
+
+
+@case
+def fwd_hook_append(jit: Wrap) -> Iterator[Any]:
+    m = torch.nn.Linear(3, 3)
+    acts = []
+    m.register_forward_hook(lambda mod, i, o: acts.append(o.detach()))
+    g = jit(m)
+    y = g(X())
+    yield y, acts
+    acts.clear()
+    y2 = g(X() + 1)
+    yield y2, acts, y
+
+
+@case
+def grad_stored(jit: Wrap) -> Iterator[Any]:
+    o = Box()
+    w = torch.ones(3, requires_grad=True)
+
+    def f(x):
+        o.n = x * w
+        return o.n.sum()
+
+    g = jit(f)
+    y = g(X())
+    y.backward()
+    yield w.grad, o.n
+    w.grad = None
+    g(X() + 1)
+    o.n.sum().backward()
+    yield w.grad
+
+
+@case
+def arg_stored(jit: Wrap) -> Iterator[Any]:
+    o = Box()
+
+    def f(x, held):
+        o.n = held
+        held.append(x * 2)
+        return x
+
+    g = jit(f)
+    held = []
+    yield g(X(), held), o, held
+    held = []
+    yield g(X(), held), o, held
+
+
+@case
+def view_stored(jit: Wrap) -> Iterator[Any]:
+    o = Box()
+
+    def f(x):
+        y = x * 2
+        o.n = y[1:]
+        return y
+
+    g = jit(f)
+    y = g(X())
+    o.n.add_(1)
+    yield y, o
+    y = g(X())
+    o.n.add_(1)
+    yield y, o
+
+
+@case
+def input_view_stored(jit: Wrap) -> Iterator[Any]:
+    o = Box()
+
+    def f(x):
+        o.n = x[1:]
+        return x + 1
+
+    g = jit(f)
+    x = X()
+    y = g(x)
+    o.n.add_(1)
+    yield x, o
+    y = g(x)
+    o.n.add_(1)
+    yield x, o
+
+
+@case
+def delete(jit: Wrap) -> Iterator[Any]:
+    d = {"a": X(), "b": X()}
+    o = Box(X())
+
+    def f(x):
+        y = d.pop("a") + o.n
+        del o.n
+        o.m = y
+        d["a"] = y
+        return y
+
+    g = jit(f)
+    yield g(X()), d, o
+    o.n = X()
+    del o.m
+    yield g(X()), d, o
+
+
+@case
+def nonlocal_plain(jit: Wrap) -> Iterator[Any]:
+    c = 0
+    t = None
+
+    def f(x):
+        nonlocal c, t
+        c += 1
+        t = x * c
+        return t
+
+    g = jit(f)
+    yield g(X()), c, t
+    yield g(X()), c, t
+
+
+@case
+def sub_list(jit: Wrap) -> Iterator[Any]:
+    class L(list):
+        pass
+
+    held = L()
+    held.z = None
+
+    def f(x):
+        held.append(x * 2)
+        held.z = x + 1
+        return x
+
+    g = jit(f)
+    yield g(X()), held, held.z
+    yield g(X()), held, held.z
+
+
+@case
+def dd(jit: Wrap) -> Iterator[Any]:
+    d = collections.defaultdict(list)
+
+    def f(x):
+        d["a"].append(x * 2)
+        return x
+
+    g = jit(f)
+    yield g(X()), d
+    yield g(X()), d
+
+
+@case
+def counter(jit: Wrap) -> Iterator[Any]:
+    d = collections.Counter()
+
+    def f(x):
+        d["a"] += 1
+        d["b"] += 2
+        return x * d["a"]
+
+    g = jit(f)
+    yield g(X()), d
+    yield g(X()), d
+
+
+@case
+def od(jit: Wrap) -> Iterator[Any]:
+    d = collections.OrderedDict(a=1.0, b=2.0)
+
+    def f(x):
+        d.move_to_end("a")
+        d["c"] = x * 2
+        return x * d["a"]
+
+    g = jit(f)
+    yield g(X()), d
+    yield g(X()), d
+    yield g(X()), d
+
+
+@case
+def gen_result(jit: Wrap) -> Iterator[Any]:
+    def f(x):
+        return (x * i for i in range(3))
+
+    g = jit(f)
+    a = g(X())
+    yield list(a)
+    a = g(X() + 1)
+    yield list(a)
+
+
+@case
+def gen_noten(jit: Wrap) -> Iterator[Any]:
+    def f(x):
+        return x + 1, (i for i in range(3))
+
+    g = jit(f)
+    a, b = g(X())
+    yield a, list(b)
+    a, b = g(X() + 1)
+    yield a, list(b)
+
+
+@case
+def iter_result(jit: Wrap) -> Iterator[Any]:
+    def f(x):
+        return x + 1, iter([1, 2, 3]), iter([x * 2, x])
+
+    g = jit(f)
+    a, b, c = g(X())
+    yield a, list(b), list(c)
+    a, b, c = g(X() + 1)
+    yield a, list(b), list(c)
+
+
+@case
+def zip_result(jit: Wrap) -> Iterator[Any]:
+    def f(x):
+        return x + 1, zip([1, 2], (x, x * 2)), enumerate([x + 1]), reversed([1, 2]), range(3)
+
+    g = jit(f)
+    a, *b = g(X())
+    yield a, [list(k) for k in b]
+    a, *b = g(X() + 1)
+    yield a, [list(k) for k in b]
+
+
+@case
+def map_result(jit: Wrap) -> Iterator[Any]:
+    def f(x):
+        return x + 1, map(lambda v: v + 1, [1, 2]), filter(None, [0, 1])
+
+    g = jit(f)
+    a, *b = g(X())
+    yield a, [list(k) for k in b]
+    a, *b = g(X() + 1)
+    yield a, [list(k) for k in b]
+
+
+@case
+def generator_fn(jit: Wrap) -> Iterator[Any]:
+    def f(x):
+        yield x + 1
+        yield x * 2
+
+    g = jit(f)
+    yield list(g(X()))
+    yield list(g(X() + 1))
+
+
+@case
+def generator_consumed(jit: Wrap) -> Iterator[Any]:
+    def h(x):
+        for i in range(3):
+            yield x * i
+
+    def f(x):
+        return sum(h(x))
+
+    g = jit(f)
+    yield g(X())
+    yield g(X() + 1)
+
+
+@case
+def lock_result(jit: Wrap) -> Iterator[Any]:
+
+    def f(x):
+        return x + 1, threading.Lock()
+
+    g = jit(f)
+    a, b = g(X())
+    yield a, type(b).__name__, b.acquire()
+    a, c = g(X() + 1)
+    yield a, c is b, c.acquire()
+
+
+@case
+def module_result(jit: Wrap) -> Iterator[Any]:
+    def f(x):
+        return x + 1, torch, math_
+
+    import math as math_
+
+    g = jit(f)
+    yield [str(k) for k in g(X())]
+    yield [str(k) for k in g(X())]
+
+
+@case
+def file_result(jit: Wrap) -> Iterator[Any]:
+    def f(x):
+        return x + 1, open("/dev/null")
+
+    g = jit(f)
+    a, b = g(X())
+    yield a, b.closed
+    b.close()
+    a, b = g(X())
+    yield a, b.closed
+    b.close()
+
+
+@case
+def weak_result(jit: Wrap) -> Iterator[Any]:
+
+    o = Box()
+
+    def f(x):
+        return x + 1, weakref.ref(o)
+
+    g = jit(f)
+    a, b = g(X())
+    yield a, b() is o
+    a, b = g(X())
+    yield a, b() is o
+
+
+@case
+def exc_result(jit: Wrap) -> Iterator[Any]:
+    def f(x):
+        try:
+            raise ValueError(3)
+        except ValueError as e:
+            r = e
+        return x + 1, r
+
+    g = jit(f)
+    a, b = g(X())
+    yield a, b.args
+    a, d = g(X())
+    yield a, d is b
+
+
+@case
+def ctx_result(jit: Wrap) -> Iterator[Any]:
+    def f(x):
+        return x + 1, torch.no_grad(), contextvars.copy_context()
+
+    g = jit(f)
+    a, b, c = g(X())
+    yield a, type(b).__name__
+    a, d, e = g(X())
+    yield a, d is b
+
+
+@case
+def stored_gen(jit: Wrap) -> Iterator[Any]:
+    o = Box()
+
+    def f(x):
+        o.n = (i for i in range(3))
+        return x
+
+    g = jit(f)
+    yield g(X()), list(o.n)
+    yield g(X()), list(o.n)
+
+
+@case
+def gen_arg(jit: Wrap) -> Iterator[Any]:
+    def f(x, it):
+        return x * next(it)
+
+    it = iter([1.0, 2.0, 3.0, 4.0])
+    g = jit(f)
+    yield g(X(), it)
+    yield g(X(), it)
+    yield next(it)
+
+
+@case
+def gen_closure(jit: Wrap) -> Iterator[Any]:
+    it = (float(i) for i in range(5))
+
+    def f(x):
+        return x * next(it)
+
+    g = jit(f)
+    yield g(X())
+    yield g(X())
+    yield next(it)
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name: str, jit: Wrap) -> None:
+    """The same as in eager, whatever changes between the calls."""
+    assert outcomes(PROGRAMS[name], jit) == outcomes(PROGRAMS[name], lambda function: function)

@@ -1,0 +1,1056 @@
+"""Each private name of PyTorch that Thunder uses exists, and behaves as Thunder takes for granted."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+import torch.utils.checkpoint
+from torch.autograd import forward_ad
+from torch.distributed._composable import contract, replicate
+from torch.utils.checkpoint import checkpoint
+
+import thunder
+import thunder_core
+from thunder_core import pytorch_internals
+from thunder_core.private_names import EntryPoint
+from thunder_core.testing import private_names_suite
+
+_aten: Any = torch.ops.aten
+
+
+def _fake(*shape: int) -> Any:
+    mode = pytorch_internals.FakeTensorMode()
+    return mode, mode.from_tensor(torch.zeros(shape))
+
+
+def _raised(error: type[BaseException], call: Callable[[], Any]) -> None:
+    try:
+        call()
+    except error:
+        return
+    raise AssertionError(f"{error.__name__} is not raised")
+
+
+def _equal(found: Any, expected: Any) -> None:
+    assert found == expected, f"{found!r}, not {expected!r}"
+
+
+def _parameters(function: Any, *names: str) -> None:
+    _equal(tuple(inspect.signature(function).parameters)[: len(names)], names)
+
+
+# --- fake tensors
+
+
+def fake_tensor_class(cls: Any) -> None:
+    mode, fake = _fake(2, 3)
+    assert type(fake) is cls
+    assert fake.fake_mode is mode
+    with mode:
+        result = fake.t() @ fake
+    assert type(result) is cls
+    assert result.shape == (3, 3)
+    assert fake.t().untyped_storage()._cdata == fake.untyped_storage()._cdata
+
+
+def fake_mode(cls: Any) -> None:
+    with cls(allow_non_fake_inputs=False) as mode:
+        assert mode.from_tensor(torch.ones(2)).shape == (2,)
+        assert torch.empty(3).device.type == "cpu"
+        assert type(torch.empty(3)).__name__ == "FakeTensor"
+
+
+def data_dependent_output(error: Any) -> None:
+    mode, fake = _fake(1)
+    with mode:
+        _raised(error, fake.item)
+
+
+def dynamic_output_shape(error: Any) -> None:
+    mode, fake = _fake(3)
+    with mode:
+        _raised(error, lambda: torch.nonzero(fake))
+
+
+def unsupported_operator(error: Any) -> None:
+    with torch.library._scoped_library("thunder_internals", "DEF") as library:
+        library.define("no_fake(Tensor x) -> Tensor")
+        library.impl("no_fake", lambda x: x.clone(), "CPU")
+        mode, fake = _fake(1)
+        with mode:
+            _raised(error, lambda: torch.ops.thunder_internals.no_fake(fake))
+
+
+def _quantized() -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated, and the last kind of tensor without a fake
+        return torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.quint8)
+
+
+def unsupported_fake(error: Any) -> None:
+    mode = pytorch_internals.FakeTensorMode()
+    assert issubclass(error, RuntimeError)
+    _raised(error, lambda: mode.from_tensor(_quantized()))
+
+
+def fake_tensor_log() -> None:
+    records: list[logging.LogRecord] = []
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    watch = lambda record: bool(records.append(record)) and False  # noqa: E731
+    logger.addFilter(watch)
+    try:
+        mode = pytorch_internals.FakeTensorMode()
+        with mode:
+            _raised(Exception, lambda: torch.empty(2, 3) @ torch.empty(2, 3))
+    finally:
+        logger.removeFilter(watch)
+    assert all(str(record.msg).startswith("failed while attempting to run meta") for record in records)
+
+
+# --- modes
+
+
+class _Functions(torch.overrides.TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def disables_modes(disable: Any) -> None:
+    with _Functions() as mode:
+        with disable():
+            torch.relu(torch.ones(1))
+        assert not mode.seen
+        torch.relu(torch.ones(1))
+    assert torch.relu in mode.seen
+
+
+class _Subclass(torch.Tensor):
+    calls = 0
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.calls += 1
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def disables_subclasses(disable: Any) -> None:
+    value = torch.ones(1).as_subclass(_Subclass)
+    _Subclass.calls = 0
+    with _Functions() as mode, disable():
+        torch.relu(value)
+    assert _Subclass.calls == 0
+    assert torch.relu in mode.seen
+
+
+def makes_subclass(make: Any) -> None:
+    value = torch.ones(2)
+    made = make(_Subclass, value, True)
+    assert type(made) is _Subclass
+    assert made.requires_grad
+    assert made.data_ptr() == value.data_ptr()
+    _equal(torch.Tensor.__torch_dispatch__, _Subclass.__torch_dispatch__)
+
+
+def function_enabled(enabled: Any) -> None:
+    assert enabled()
+    with pytorch_internals.DisableTorchFunctionSubclass():
+        assert not enabled()
+
+
+def functional_tensor(is_functional: Any) -> None:
+    value = torch.ones(2)
+    assert not is_functional(value)
+    assert is_functional(torch._to_functional_tensor(value))
+
+
+def enables_modes(enable: Any) -> None:
+    with _Functions() as mode, pytorch_internals.DisableTorchFunction(), enable():
+        torch.relu(torch.ones(1))
+    assert torch.relu in mode.seen
+
+
+def disabled_implementation(value: Any) -> None:
+    _equal(torch.nn.Parameter.__torch_function__, value)
+
+
+def function_stack(get: Any) -> None:
+    with _Functions() as mode:
+        assert get(pytorch_internals.len_torch_function_stack() - 1) is mode
+
+
+def function_stack_length(length: Any) -> None:
+    before = length()
+    with _Functions():
+        _equal(length(), before + 1)
+    _equal(length(), before)
+
+
+def dispatch_stack_length(length: Any) -> None:
+    with _Operators():
+        _equal(length(), 1)
+    _equal(length(), 0)
+
+
+def function_mode_enabled(enabled: Any) -> None:
+    assert not enabled()
+    with _Functions():
+        assert enabled()
+
+
+def current_function_mode(current: Any) -> None:
+    with _Functions() as mode:
+        assert current() is mode
+
+
+def device_context(cls: Any) -> None:
+    with torch.device("meta"):
+        assert isinstance(pytorch_internals.get_function_stack_at(0), cls)
+
+
+class _Operators(pytorch_internals.TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def dispatch_mode(cls: Any) -> None:
+    assert issubclass(_Operators, cls)
+    with _Operators() as mode:
+        torch.relu(torch.ones(1))
+    assert _aten.relu.default in mode.seen
+
+
+def disables_dispatch(disable: Any) -> None:
+    with _Operators() as mode, disable():
+        torch.relu(torch.ones(1))
+    assert not mode.seen
+
+
+def wrapper_subclass(make: Any) -> None:
+    class Wrapper(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, *args: Any) -> Any:
+            return NotImplemented
+
+    made = make(Wrapper, (2, 3), strides=(1, 2), dtype=torch.float64, device="meta")
+    _equal((type(made), tuple(made.shape), made.stride(), made.dtype), (Wrapper, (2, 3), (1, 2), torch.float64))
+
+
+# --- functorch
+
+
+def wrapped(is_wrapped: Any) -> None:
+    seen = []
+    torch.vmap(lambda x: seen.append(is_wrapped(x)) or x)(torch.ones(2))
+    _equal((seen, is_wrapped(torch.ones(2))), ([True], False))
+
+
+def interpreter_stack(peek: Any) -> None:
+    assert peek() is None
+    levels = []
+    torch.vmap(lambda x: levels.append(peek().level()) or x)(torch.ones(2))
+    _equal(levels, [1])
+
+
+def clears_interpreters(clear: Any) -> None:
+    def inside(x: torch.Tensor) -> torch.Tensor:
+        with clear():
+            assert pytorch_internals.peek_interpreter_stack() is None
+        assert pytorch_internals.peek_interpreter_stack() is not None
+        return x
+
+    torch.vmap(inside)(torch.ones(2))
+
+
+def argument_slices(slices: Any) -> None:
+    _equal(slices((1, 2, 3), (0, 2), as_tuple=False), (1, 3))
+    _equal(slices((1, 2, 3), 1, as_tuple=False), 2)
+
+
+def tensor_outputs(check: Any) -> None:
+    check([torch.ones(1)], "f")
+    _raised(RuntimeError, lambda: check([], "f"))
+    _raised(RuntimeError, lambda: check([1], "f"))
+
+
+# --- settings
+
+
+def autocast_devices(devices: Any) -> None:
+    assert {"cpu", "cuda"} <= set(devices())
+
+
+def any_autocast(enabled: Any) -> None:
+    assert not enabled()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert enabled()
+
+
+def _follows(owner: Any, name: str) -> Callable[[Any], None]:
+    """A check that a getter gives what was assigned to a public attribute."""
+
+    def check(getter: Any) -> None:
+        before = getattr(owner, name)
+        try:
+            for value in (True, False):
+                setattr(owner, name, value)
+                _equal(getter(), value)
+        finally:
+            setattr(owner, name, before)
+
+    return check
+
+
+def _switched(switch: Callable[[bool], Any]) -> Callable[[Any], None]:
+    def check(getter: Any) -> None:
+        before = getter()
+        try:
+            for value in (True, False):
+                switch(value)
+                _equal(getter(), value)
+        finally:
+            switch(before)
+
+    return check
+
+
+def _true_inside(scope: Callable[[], Any], *, inside: bool = True) -> Callable[[Any], None]:
+    def check(getter: Any) -> None:
+        _equal(getter(), not inside)
+        with scope():
+            _equal(getter(), inside)
+
+    return check
+
+
+def matmul_precision(getter: Any) -> None:
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        _equal(getter(), "medium")
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def deterministic(getter: Any) -> None:
+    _switched(torch.use_deterministic_algorithms)(getter)
+
+
+def deterministic_warns(getter: Any) -> None:
+    try:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        assert getter()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert not getter()
+
+
+def overrideable(getter: Any) -> None:
+    with torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]):
+        assert getter() is False
+    assert getter() is True
+
+
+def fast_path() -> None:
+    before = torch.backends.mha.get_fastpath_enabled()
+    try:
+        torch.backends.mha.set_fastpath_enabled(not before)
+        assert vars(torch.backends.mha)["_is_fastpath_enabled"] is not before
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def sets_grad(function: Any) -> None:
+    with _Functions() as mode, torch.no_grad():
+        pass
+    assert function in mode.seen, "torch.no_grad does not call it where modes see it"
+
+
+def sets_cudnn(function: Any) -> None:
+    before = torch.backends.cudnn.enabled
+    function(not before)
+    assert torch.backends.cudnn.enabled is not before
+    function(before)
+
+
+def _global_hooks(name: str, register: Callable[[Any], Any]) -> Callable[[], None]:
+    def check() -> None:
+        hooks = vars(torch.nn.modules.module)[name]
+        handle = register(lambda *args: None)
+        try:
+            assert vars(torch.nn.modules.module)[name] is hooks
+            assert len(hooks) == 1
+        finally:
+            handle.remove()
+        assert not hooks
+
+    return check
+
+
+def dual_level(point: Any) -> None:
+    assert point.value == -1
+    with torch.autograd.forward_ad.dual_level():
+        assert point.value == 0
+
+
+def global_state_guard(cls: Any) -> None:
+    check = cls().check
+    assert check()
+    with torch.no_grad():
+        assert not check()
+
+
+def tensor_guards(cls: Any) -> None:
+    one = torch.ones(2, 3)
+    check = cls(one, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+    assert check(one)
+    assert check(torch.zeros(2, 3))
+    assert not check(torch.ones(3, 2))
+    assert not check(one.double())
+
+
+# --- tensors
+
+
+def base(read: Any) -> None:
+    value = torch.ones(2)
+    assert read(value) is None
+    assert read(value[:1]) is value
+
+
+def base_getter(getter: Any) -> None:
+    value = torch.ones(2)
+    assert getter(value[:1]) is value
+    with _Functions() as mode:
+        getter(value)
+    assert mode.seen == [getter]
+
+
+def version(read: Any) -> None:
+    value = torch.ones(2)
+    before = read(value)
+    value.add_(1)
+    _equal(read(value), before + 1)
+
+
+def tensor_identity(read: Any) -> None:
+    value = torch.ones(2)
+    view = value[:1]
+    assert read(value) == read(view._base) != read(view)
+
+
+def storage_identity(read: Any) -> None:
+    value = torch.ones(2)
+    assert read(value.untyped_storage()) == read(value[:1].untyped_storage()) != read(torch.ones(2).untyped_storage())
+
+
+def is_view(check: Any) -> None:
+    value = torch.ones(2)
+    assert check(value[:1])
+    assert not check(value)
+    assert not check(value.detach().clone())
+
+
+def backward_hooks(read: Any) -> None:
+    value = torch.ones(2, requires_grad=True)
+    assert not read(value)
+    value.register_hook(lambda g: g)
+    assert len(read(value)) == 1
+
+
+def neg_view(function: Any) -> None:
+    value = torch.ones(2)
+    assert function(value).is_neg()
+    assert torch.equal(function(value), -value)
+    assert function(value).data_ptr() == value.data_ptr()
+
+
+def alias(check: Any) -> None:
+    value = torch.ones(4)
+    assert check(value, value[2:])
+    assert not check(value, value.clone())
+
+
+def creation_meta(members: Any) -> None:
+    assert members.DEFAULT != members.NO_GRAD_MODE
+
+
+def reads_creation(read: Any) -> None:
+    value = torch.ones(2, requires_grad=True).clone()
+    with torch.no_grad():
+        hidden = value[:1]
+    _equal(read(value[:1]), pytorch_internals.CreationMeta.DEFAULT)
+    _equal(read(hidden), pytorch_internals.CreationMeta.NO_GRAD_MODE)
+
+
+def sets_creation(write: Any) -> None:
+    view = torch.ones(2, requires_grad=True).clone()[:1]
+    write(view, pytorch_internals.CreationMeta.NO_GRAD_MODE)
+    _raised(RuntimeError, lambda: view.add_(1))
+
+
+def reinterpret(function: Any) -> None:
+    value = torch.arange(6.0)
+    found = function(value, (2, 2), (1, 2), 1)
+    assert found.data_ptr() == value[1:].data_ptr()
+    assert torch.equal(found, value.as_strided((2, 2), (1, 2), 1))
+
+
+def storage_length(function: Any) -> None:
+    _equal(function((2, 3), (4, 1), 5), 5 + 4 + 2 + 1)
+
+
+# --- autograd
+
+
+class _Double(torch.autograd.Function):
+    asked: ClassVar[Any] = None
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        _Double.answers.append(_Double.asked(ctx))
+        return grads[0], grads[0]
+
+    answers: ClassVar[list[Any]] = []
+
+
+def _in_backward(asked: Callable[[Any], Any], run: Callable[[torch.Tensor, torch.Tensor], Any]) -> list[Any]:
+    _Double.asked, _Double.answers = asked, []
+    x, y = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+    run(x * 2, y * 2)
+    return _Double.answers
+
+
+def keeps_graph(asked: Any) -> None:
+    def run(x: torch.Tensor, y: torch.Tensor) -> None:
+        out = _Double.apply(x, y)
+        out.backward(retain_graph=True)
+        out.backward()
+
+    _equal(_in_backward(lambda ctx: asked(), run), [True, False])
+
+
+def executes_node(asked: Any) -> None:
+    def run(x: torch.Tensor, y: torch.Tensor) -> None:
+        torch.autograd.grad(_Double.apply(x, y).sum(), [x.grad_fn.next_functions[0][0].variable])  # type: ignore[union-attr]
+
+    def both(ctx: Any) -> list[bool]:
+        return [asked(edge[0]) for edge in ctx.next_functions]
+
+    _equal(_in_backward(both, run), [[True, False]])
+
+
+def default_hooks(top: Any) -> None:
+    assert top(False) is None
+    assert top(True) is None
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        assert top(True) is not None
+
+
+# --- replaced while a program is recorded
+
+
+def _called_through(point: EntryPoint, run: Callable[[], Any]) -> list[tuple[Any, ...]]:
+    """The arguments of the calls that PyTorch makes of an entry point."""
+    calls: list[tuple[Any, ...]] = []
+    original = point.value
+
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        calls.append((args, kwargs))
+        return original(*args, **kwargs)
+
+    setattr(point.owner, point.name, replacement)
+    try:
+        run()
+    finally:
+        setattr(point.owner, point.name, original)
+    assert calls, f"{point.name} is not called"
+    return calls
+
+
+def checkpoint_generator(point: Any) -> None:
+    _parameters(point.value, "fn", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
+    x = torch.ones(1, requires_grad=True)
+    _called_through(point, lambda: checkpoint(torch.sin, x, use_reentrant=False))
+    assert torch.utils.checkpoint.noop_context_fn() is not None
+
+
+def checkpoint_of_tuples(point: Any) -> None:
+    _parameters(point.value, "fn", "args", "kwargs")
+    x = torch.ones(1, requires_grad=True)
+    calls = _called_through(point, lambda: checkpoint(torch.sin, x, use_reentrant=False))
+    _equal(calls[0][0][1], (x,))
+
+
+def early_stop(point: Any) -> None:
+    assert point.value is None
+    with torch.utils.checkpoint.set_checkpoint_early_stop(False):
+        assert point.value is False
+
+
+def backward_hook_class(point: Any) -> None:
+    layer = torch.nn.Linear(1, 1)
+    layer.register_full_backward_hook(lambda *args: None)
+    ((args, kwargs),) = _called_through(point, lambda: layer(torch.ones(1)))
+    assert args[0] is layer
+    assert len(args[1]) == 1
+    assert not args[2]
+    assert not kwargs
+    assert {"setup_input_hook", "setup_output_hook"} <= set(dir(point.value))
+
+
+def non_full_hooks(point: Any) -> None:
+    layer = torch.nn.Linear(1, 1)
+    layer.register_backward_hook(lambda *args: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _called_through(point, lambda: layer(torch.ones(1)))
+
+
+def applies_on_tensors(function: Any) -> None:
+    _parameters(function, "self", "fn", "args")
+
+
+def compiling_flag(point: Any) -> None:
+    assert not torch.compiler.is_compiling()
+    assert point.value is False
+    setattr(point.owner, point.name, True)
+    try:
+        assert torch.compiler.is_compiling()
+    finally:
+        setattr(point.owner, point.name, False)
+
+
+def compile_stance(point: Any) -> None:
+    before = point.value
+    _equal(before.stance, "default")
+    compiled = torch.compile(lambda x: x + torch.compiler.is_dynamo_compiling(), backend="eager")
+    setattr(point.owner, point.name, type(before)("force_eager"))
+    try:
+        _equal(compiled(torch.zeros(1)).item(), 0)
+    finally:
+        setattr(point.owner, point.name, before)
+    _equal(compiled(torch.zeros(1)).item(), 1)
+
+
+def stance_class(cls: Any) -> None:
+    _equal(cls("force_eager").stance, "force_eager")
+
+
+def _encode(**options: Any) -> None:
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        torch.nn.TransformerEncoder(layer, 1).eval()(torch.ones(1, 3, 4), **options)
+
+
+def nested_tensors(point: Any) -> None:
+    mask = torch.tensor([[False, False, True]])
+    ((args, _), *_rest) = _called_through(point, lambda: _encode(src_key_padding_mask=mask))
+    assert args[0].shape == (1, 3, 4)
+    assert args[1].dtype is torch.bool
+
+
+def causal_mask(point: Any) -> None:
+    _parameters(point.value, "mask", "is_causal", "size")
+    _called_through(point, lambda: _encode(mask=torch.zeros(3, 3)))
+
+
+# --- modules
+
+
+def _module_dictionary(name: str, fill: Callable[[torch.nn.Module], Any]) -> Callable[[], None]:
+    def check() -> None:
+        module = torch.nn.Linear(1, 1)
+        before = len(vars(module)[name])
+        fill(module)
+        _equal(len(vars(module)[name]), before + 1)
+
+    return check
+
+
+def own_hooks() -> None:
+    layer = torch.nn.Linear(1, 1)
+    _equal(layer._get_backward_hooks(), ([], []))
+    layer.register_full_backward_hook(print)
+    _equal(layer._get_backward_hooks(), ([print], []))
+
+
+def own_pre_hooks() -> None:
+    layer = torch.nn.Linear(1, 1)
+    _equal(layer._get_backward_pre_hooks(), [])
+    layer.register_full_backward_pre_hook(print)
+    _equal(layer._get_backward_pre_hooks(), [print])
+
+
+def _calls_module(name: str) -> Callable[[], None]:
+    def check() -> None:
+        names = set()
+
+        class Layer(torch.nn.Module):
+            def forward(self, x: Any) -> Any:
+                frame = inspect.currentframe()
+                while frame is not None:
+                    names.add(frame.f_code.co_name)
+                    frame = frame.f_back
+                return x
+
+        Layer()(1)
+        assert name in names, f"{name} is not among the frames of a module's call"
+
+    return check
+
+
+def metadata() -> None:
+    state = torch.nn.BatchNorm1d(1).state_dict()
+    _equal(state._metadata[""]["version"], 2)  # type: ignore[attr-defined]
+
+
+# --- operators
+
+
+def schema(read: Any) -> None:
+    found = read(_aten.add_.Tensor)
+    _equal((found.name, found.overload_name, found.is_mutable), ("aten::add_", "Tensor", True))
+    assert found.arguments[0].alias_info.is_write
+    assert found.arguments[2].kwarg_only
+    assert found.returns[0].alias_info
+
+
+def custom_operator(cls: Any) -> None:
+    assert isinstance(_custom(), cls)
+
+
+def custom_overload(read: Any) -> None:
+    operator = _custom()
+    assert read(operator) is torch.ops.thunder_internals.twice.default
+
+
+def _custom() -> Any:
+    @torch.library.custom_op("thunder_internals::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    return twice
+
+
+def core_decompositions(table: Any) -> None:
+    assert _aten.addcmul.default in dict(table())
+    assert _aten.mm.default not in dict(table())
+
+
+def operator_list(names: Callable[[], list[str]]) -> None:
+    assert {"aten::relu", "aten::add.Tensor", "aten::threshold_backward"} <= set(names())
+
+
+def kernel_question(asked: Any) -> None:
+    assert asked("aten::mm", "AutocastCUDA")
+    assert not asked("aten::relu", "AutocastCUDA")
+
+
+def variable_functions(owner: Any) -> None:
+    assert owner.relu is torch.relu
+    assert owner.add is torch.add
+
+
+def _namespace(name: str, member: str) -> Callable[[], None]:
+    return lambda: _equal(callable(getattr(getattr(torch._C, name), member)), True)
+
+
+def _operator(schema_start: str) -> Callable[[Any], None]:
+    return lambda operator: _equal(str(operator._schema).startswith(schema_start), True)
+
+
+def _packet(name: str) -> Callable[[], None]:
+    return lambda: _equal(isinstance(getattr(_aten, name), torch._ops.OpOverloadPacket), True)
+
+
+def native_attention(operator: Any) -> None:
+    names = [argument.name for argument in operator._schema.arguments[:10]]
+    expected = "query key value embed_dim num_head qkv_weight qkv_bias proj_weight proj_bias mask"
+    _equal(" ".join(names), expected)
+
+
+def log_softmax(function: Any) -> None:
+    x = torch.randn(2, 3)
+    assert torch.equal(function(x, 1, False), torch.log_softmax(x, 1))
+
+
+def _softmax_backward(forward: Callable[..., torch.Tensor]) -> Callable[[Any], None]:
+    def check(function: Any) -> None:
+        x, g = torch.randn(2, 3, requires_grad=True), torch.randn(2, 3)
+        y = forward(x, 1)
+        assert torch.equal(function(g, y.detach(), 1, x.dtype), torch.autograd.grad(y, x, g)[0])
+
+    return check
+
+
+# --- samples and trees
+
+
+def operators(table: Any) -> None:
+    (relu,) = [info for info in table if info.name == "nn.functional.relu"]
+    sample = next(iter(relu.sample_inputs("cpu", torch.float32, requires_grad=False)))
+    assert isinstance(sample.input, torch.Tensor)
+    assert isinstance(sample.args, tuple)
+    assert isinstance(sample.kwargs, dict)
+    assert torch.float32 in relu.supported_dtypes("cpu")
+
+
+def operator_info(cls: Any) -> None:
+    assert isinstance(pytorch_internals.op_db[0], cls)
+
+
+def common_utilities(module: Any) -> None:
+    assert isinstance(module.SEED, int)
+    assert callable(module.np.random.seed)
+
+
+def flattens(function: Any) -> None:
+    leaves, structure = function({"a": [1, 2], "b": 3})
+    _equal(leaves, [1, 2, 3])
+    _equal(pytorch_internals.tree_unflatten([4, 5, 6], structure), {"a": [4, 5], "b": 6})
+
+
+def prints_structure(function: Any) -> None:
+    assert isinstance(function(pytorch_internals.tree_flatten([1])[1]), str)
+
+
+_register = torch.nn.modules.module
+
+
+def infers_parameters() -> None:
+    module = torch.nn.LazyLinear(3)
+    (hook,) = module._forward_pre_hooks.values()
+    assert hook == module._infer_parameters
+    module._infer_parameters(module, (torch.empty(2, 5, device="meta"),), {})
+    assert type(module) is torch.nn.Linear
+    assert module.weight.shape == (3, 5)
+    assert module.weight.device.type == "cpu"
+    assert not module._forward_pre_hooks
+
+
+def generates_code_lazily(cls: Any) -> None:
+    graph = torch.fx.symbolic_trace(torch.nn.ReLU()).graph
+    module = cls.from_graphmodule(torch.fx.GraphModule(torch.nn.Module(), graph))
+    before = type(module).forward
+    module.real_recompile()
+    generated = type(module).forward
+    assert generated is not before
+    module.real_recompile()
+    assert type(module).forward is generated
+
+
+def replicates_modules() -> None:
+    module = torch.nn.Linear(2, 2)
+    replica: Any = module._replicate_for_data_parallel()
+    assert type(replica) is torch.nn.Linear
+    assert replica is not module
+
+
+def composable_contract() -> None:
+    """``contract`` reads the attributes of a module before it changes anything, in a function of its own file."""
+    callers: list[tuple[Any, Any]] = []
+
+    class Watching(torch.nn.Module):
+        @property
+        def __dict__(self) -> Any:
+            frame = inspect.currentframe()
+            assert frame is not None
+            assert frame.f_back is not None
+            callers.append((frame.f_back.f_globals["__name__"], frame.f_back.f_locals.get("func")))
+            raise LookupError
+
+    def apply(module: Any) -> Any:
+        return module
+
+    wrapper: Any = contract()(apply)
+    _raised(LookupError, lambda: wrapper(Watching.__new__(Watching)))
+    assert callers[0] == ("torch.distributed._composable.contract", apply)
+
+
+def replicated_module() -> None:
+    module = sys.modules["torch.distributed._composable.replicate"]
+    assert module.replicate is replicate
+    assert isinstance(module.DDP, type)
+    assert "DDP" in inspect.getsource(replicate)
+
+
+CHECKS: dict[str, Callable[..., object]] = {
+    "FakeTensor": fake_tensor_class,
+    "FakeTensorMode": fake_mode,
+    "DataDependentOutputException": data_dependent_output,
+    "DynamicOutputShapeException": dynamic_output_shape,
+    "UnsupportedFakeTensorException": unsupported_fake,
+    "UnsupportedOperatorException": unsupported_operator,
+    "fake_tensor": fake_tensor_log,
+    "DisableTorchFunction": disables_modes,
+    "DisableTorchFunctionSubclass": disables_subclasses,
+    "EnableTorchFunction": enables_modes,
+    "disabled_torch_function_impl": disabled_implementation,
+    "get_function_stack_at": function_stack,
+    "len_torch_function_stack": function_stack_length,
+    "len_torch_dispatch_stack": dispatch_stack_length,
+    "is_torch_function_mode_enabled": function_mode_enabled,
+    "get_current_function_mode": current_function_mode,
+    "DeviceContext": device_context,
+    "no_dispatch": disables_dispatch,
+    "TorchDispatchMode": dispatch_mode,
+    "disable_current_modes": disables_dispatch,
+    "make_wrapper_subclass": wrapper_subclass,
+    "make_subclass": makes_subclass,
+    "is_torch_function_enabled": function_enabled,
+    "is_functional_tensor": functional_tensor,
+    "is_functorch_wrapped_tensor": wrapped,
+    "peek_interpreter_stack": interpreter_stack,
+    "temporarily_clear_interpreter_stack": clears_interpreters,
+    "slice_argnums": argument_slices,
+    "assert_non_empty_tensor_output": tensor_outputs,
+    "autocast_supported_devices": autocast_devices,
+    "is_any_autocast_enabled": any_autocast,
+    "get_cublas_allow_tf32": _follows(torch.backends.cuda.matmul, "allow_tf32"),
+    "get_cudnn_allow_tf32": _true_inside(lambda: torch.backends.cudnn.flags(allow_tf32=False), inside=False),
+    "get_deterministic_algorithms": deterministic,
+    "get_deterministic_algorithms_warn_only": deterministic_warns,
+    "get_float32_matmul_precision": matmul_precision,
+    "get_flash_sdp_enabled": _switched(torch.backends.cuda.enable_flash_sdp),
+    "get_mem_efficient_sdp_enabled": _switched(torch.backends.cuda.enable_mem_efficient_sdp),
+    "get_math_sdp_enabled": _switched(torch.backends.cuda.enable_math_sdp),
+    "get_cudnn_sdp_enabled": _switched(torch.backends.cuda.enable_cudnn_sdp),
+    "profiler_enabled": _true_inside(torch.autograd.profiler.profile),
+    "is_multithreading_enabled": _true_inside(lambda: torch.autograd.set_multithreading_enabled(False), inside=False),
+    "is_view_replay_enabled": _true_inside(lambda: torch.autograd._force_original_view_tracking(True)),
+    "is_fwd_grad_enabled": _true_inside(lambda: forward_ad._set_fwd_grad_enabled(False), inside=False),
+    "saved_tensors_hooks_is_enabled": _true_inside(
+        lambda: torch.autograd.graph.disable_saved_tensors_hooks("none"), inside=False
+    ),
+    "get_nnpack_enabled": _true_inside(lambda: torch.backends.nnpack.flags(False), inside=False),
+    "get_overrideable_sdp_enabled": overrideable,
+    "is_fastpath_enabled": fast_path,
+    "set_grad_enabled": sets_grad,
+    "set_cudnn_enabled": sets_cudnn,
+    "global_forward_hooks": _global_hooks("_global_forward_hooks", _register.register_module_forward_hook),
+    "global_forward_pre_hooks": _global_hooks("_global_forward_pre_hooks", _register.register_module_forward_pre_hook),
+    "global_backward_hooks": _global_hooks("_global_backward_hooks", _register.register_module_full_backward_hook),
+    "global_backward_pre_hooks": _global_hooks(
+        "_global_backward_pre_hooks", _register.register_module_full_backward_pre_hook
+    ),
+    "current_level": dual_level,
+    "GlobalStateGuard": global_state_guard,
+    "TensorGuards": tensor_guards,
+    "view_base": base,
+    "view_base_getter": base_getter,
+    "version_of": version,
+    "tensor_identity": tensor_identity,
+    "storage_identity": storage_identity,
+    "is_view": is_view,
+    "backward_hooks_of": backward_hooks,
+    "neg_view": neg_view,
+    "is_alias_of": alias,
+    "CreationMeta": creation_meta,
+    "get_creation_meta": reads_creation,
+    "set_creation_meta": sets_creation,
+    "reinterpret_tensor": reinterpret,
+    "compute_required_storage_length": storage_length,
+    "get_current_graph_task_keep_graph": keeps_graph,
+    "top_saved_tensors_default_hooks": default_hooks,
+    "will_engine_execute_node": executes_node,
+    "checkpoint_without_reentrant_generator": checkpoint_generator,
+    "checkpoint_without_reentrant_generator_impl": checkpoint_of_tuples,
+    "enable_checkpoint_early_stop": early_stop,
+    "module_backward_hook": backward_hook_class,
+    "maybe_warn_non_full_backward_hook": non_full_hooks,
+    "apply_on_tensors": applies_on_tensors,
+    "is_compiling_flag": compiling_flag,
+    "dynamo_stance": compile_stance,
+    "DynamoStance": stance_class,
+    "nested_tensor_from_mask_left_aligned": nested_tensors,
+    "nested_tensor_from_mask": nested_tensors,
+    "detect_is_causal_mask": causal_mask,
+    "parameters": _module_dictionary("_parameters", lambda module: module.register_parameter("new", None)),
+    "buffers": _module_dictionary("_buffers", lambda module: module.register_buffer("new", None)),
+    "modules": _module_dictionary("_modules", lambda module: module.add_module("new", None)),
+    "forward_hooks": _module_dictionary("_forward_hooks", lambda module: module.register_forward_hook(print)),
+    "forward_pre_hooks": _module_dictionary(
+        "_forward_pre_hooks", lambda module: module.register_forward_pre_hook(print)
+    ),
+    "backward_hooks": _module_dictionary("_backward_hooks", lambda module: module.register_full_backward_hook(print)),
+    "backward_pre_hooks": _module_dictionary(
+        "_backward_pre_hooks", lambda module: module.register_full_backward_pre_hook(print)
+    ),
+    "get_backward_hooks": own_hooks,
+    "get_backward_pre_hooks": own_pre_hooks,
+    "call_impl": _calls_module("_call_impl"),
+    "wrapped_call_impl": _calls_module("_wrapped_call_impl"),
+    "infer_parameters": infers_parameters,
+    "LazyGraphModule": generates_code_lazily,
+    "replicate_for_data_parallel": replicates_modules,
+    "contract": composable_contract,
+    "replicate": replicated_module,
+    "metadata": metadata,
+    "OpOverload": lambda cls: _equal(type(_aten.relu.default), cls),
+    "OpOverloadPacket": lambda cls: _equal(type(_aten.relu), cls),
+    "schema_of": schema,
+    "overload_name": lambda read: _equal(read(_aten.add.Tensor), "Tensor"),
+    "qualified_op_name": lambda read: _equal(read(_aten.add), "aten::add"),
+    "CustomOpDef": custom_operator,
+    "overload_of": custom_overload,
+    "start_coalescing": lambda: vars(torch.distributed.ProcessGroup)["_start_coalescing"],
+    "core_aten_decompositions": core_decompositions,
+    "dispatch_has_kernel_for_dispatch_key": kernel_question,
+    "dispatch_get_all_op_names": operator_list,
+    "VariableFunctions": variable_functions,
+    "namespace_nn": _namespace("_nn", "gelu"),
+    "namespace_linalg": _namespace("_linalg", "linalg_det"),
+    "namespace_fft": _namespace("_fft", "fft_fft"),
+    "namespace_special": _namespace("_special", "special_i0"),
+    "namespace_sparse": _namespace("_sparse", "sparse_sampled_addmm"),
+    "namespace_nested": _namespace("_nested", "nested_to_padded_tensor"),
+    "trilinear": lambda: _equal(callable(torch._trilinear), True),
+    "aten_unsafe_view": _operator("aten::_unsafe_view(Tensor self, SymInt[] size)"),
+    "aten_to_copy": _operator("aten::_to_copy(Tensor self, *, ScalarType? dtype=None"),
+    "aten_native_batch_norm_legit": _operator(
+        "aten::_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias"
+    ),
+    "aten_native_multi_head_attention": native_attention,
+    "aten_transformer_encoder_layer": _operator("aten::_transformer_encoder_layer_fwd(Tensor src"),
+    "aten_fused_rms_norm": _packet("_fused_rms_norm"),
+    "aten_log_softmax": _packet("_log_softmax"),
+    "aten_safe_softmax": _packet("_safe_softmax"),
+    "aten_softmax": _packet("_softmax"),
+    "native_log_softmax": log_softmax,
+    "log_softmax_backward_data": _softmax_backward(torch.log_softmax),
+    "softmax_backward_data": _softmax_backward(torch.softmax),
+    "op_db": operators,
+    "common_test_utilities": common_utilities,
+    "OpInfo": operator_info,
+    "tree_flatten": flattens,
+    "tree_leaves": lambda function: _equal(function({"a": [1, None], "b": 3}), [1, None, 3]),
+    "tree_map": lambda function: _equal(function(lambda leaf: leaf + 1, {"a": [1, 2]}), {"a": [2, 3]}),
+    "tree_unflatten": lambda function: _equal(function([2], pytorch_internals.tree_flatten([1])[1]), [2]),
+    "treespec_pprint": prints_structure,
+}
+
+_FOLDERS = [Path(package.__file__).parent for package in (thunder_core, thunder)]
+
+test_names = private_names_suite(pytorch_internals.NAMES, CHECKS, folders=_FOLDERS)

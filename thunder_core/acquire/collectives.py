@@ -1,0 +1,171 @@
+"""Communication between processes: recorded where the program starts it, and where it waits for it.
+
+The functions of `torch.distributed` end in operators of ``torch.ops.c10d``, which return a handle. While a program is
+recorded nothing is sent: the handle is a `RecordedWork`, and waiting for it is a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import torch
+
+from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.user_frames import user_location
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.proxy import OpaqueProxy
+from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.pytorch_internals import DisableTorchFunction, OpOverload, peek_interpreter_stack, schema_of
+from thunder_core.symbols.collectives import RECEIVE, START, WAIT
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.recorder import Recorder
+
+
+def _copies(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    return tuple([tensor.detach().clone() for tensor in tensors])
+
+
+_COPIES: Final = Symbol("copies", _copies)
+
+
+def record(recorder: Recorder, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record a call of an operator of ``torch.ops.c10d``, and return what its schema says.
+
+    Raises:
+        UnsupportedError: it is called under a transformation of ``torch.func``.
+    """
+    if peek_interpreter_stack() is not None:
+        raise UnsupportedError(
+            f"{operator} is called under a transformation of torch.func",
+            location=user_location(3),
+            advice=("communicate outside of the transformation",),
+        )
+    names = [argument.name for argument in schema_of(operator).arguments]
+    args = (*args, *[kwargs[name] for name in names[len(args) :] if name in kwargs])
+    tensors = [leaf for leaf in iterate_leaves(args) if isinstance(leaf, torch.Tensor)]
+    places = _written(operator, args, names)
+    handle_proxy = OpaqueProxy(recorder.names.intermediate(), "Work")
+    written = [tensors[place] for place in places]
+    buffers = _record(recorder, START, (operator, places, *args), written, handle_proxy)
+    read = [tensor for place, tensor in enumerate(tensors) if place not in places]
+    work = _recorded_work()(recorder, list(zip(written, buffers, strict=True)), read)
+    recorder.inputs.made(work, handle_proxy)
+    if recorder.outer_lines:  # of a checkpoint region, say, that handles must not leave
+        work.wait()
+    else:
+        recorder.works.append(work)
+    returns = len(schema_of(operator).returns)
+    if returns == 0:
+        return None
+    return work.boxed() if returns == 1 else (args[0], work.boxed())
+
+
+def finish(recorder: Recorder) -> None:
+    """Wait for what the program started and never waited for."""
+    for work in recorder.works:
+        work.wait()
+
+
+def _written(operator: OpOverload, args: tuple[Any, ...], names: list[str]) -> tuple[int, ...]:
+    """Which of the tensors of a call are written. Schemas of these operators do not say it; names of arguments do."""
+    outputs = {name for name in names if name.startswith("output")}
+    if not outputs and schema_of(operator).name.endswith("_"):
+        outputs = {"tensors"}
+    places: list[int] = []
+    count = 0
+    for name, value in zip(names, args, strict=False):
+        size = sum(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(value))
+        if name in outputs:
+            places += range(count, count + size)
+        count += size
+    return tuple(places)
+
+
+def _record(
+    recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], like: Sequence[Any], first: OpaqueProxy | None
+) -> tuple[Any, ...]:
+    """Record a line that returns new tensors like those in ``like``, after ``first`` if that is given."""
+    outer, recorder.busy = recorder.busy, True
+    try:
+        with DisableTorchFunction(), torch.no_grad():
+            call = Call(recorder)
+            recorded = convert(args, call)
+            outcome, fakes = recorder.infer(_COPIES, (list(like),), {}, call.variables)
+            made: tuple[Any, ...] = recorder.record_effect(symbol, recorded, call, outcome, fakes, first)
+            return made
+    finally:
+        recorder.busy = outer
+
+
+@cache
+def _recorded_work() -> Any:
+    """The class of handles. PyTorch may be built without the class that it is derived from."""
+
+    class RecordedWork(torch.distributed.Work):
+        """The handle of a communication that is recorded and not made."""
+
+        def __init__(
+            self, recorder: Recorder, written: list[tuple[torch.Tensor, TracedTensor]], read: list[torch.Tensor]
+        ) -> None:
+            super().__init__()
+            self._recorder = recorder
+            self._written = written
+            self._read = read
+            self._waiting = True
+
+        def wait(self, timeout: Any = None) -> bool:
+            """Record that the program waits: from here on, tensors have what was received."""
+            if not self._waiting:
+                return True
+            recorder, written, read = self._recorder, self._written, self._read
+            # the collector does not see what objects of this class hold, and traced tensors must not stay alive
+            self._waiting, self._written, self._read = False, [], []
+            if not written:
+                _record(recorder, WAIT, (self, *read), (), None)
+            for tensor, buffer in written:
+                (value,) = _record(recorder, RECEIVE, (self, buffer, *read), (buffer,), None)
+                with DisableTorchFunction(), torch.no_grad():
+                    recorder.call(torch.Tensor.copy_, (tensor, value), {})
+            return True
+
+        def synchronize(self) -> None:
+            self.wait()
+
+        def is_completed(self) -> bool:
+            _refuse("is_completed")
+
+        def is_success(self) -> bool:
+            _refuse("is_success")
+
+        def exception(self) -> Any:
+            _refuse("exception")
+
+        def result(self) -> Any:
+            _refuse("result")
+
+        def source_rank(self) -> int:
+            _refuse("source_rank")
+
+        def get_future(self) -> Any:
+            _refuse("get_future")
+
+        def get_future_result(self) -> Any:
+            _refuse("get_future_result")
+
+        def block_current_stream(self) -> None:
+            _refuse("block_current_stream")
+
+    return RecordedWork
+
+
+def _refuse(method: str) -> NoReturn:
+    raise UnsupportedError(
+        f"{method}() of the handle of a communication: nothing is sent while the program is recorded",
+        location=user_location(3),
+        advice=("use wait()", "communicate outside of the compiled function"),
+    )

@@ -1,0 +1,95 @@
+"""Modules that change themselves in their first call: they do so before a program with them is recorded.
+
+Lazy modules (``torch.nn.LazyLinear``) make their parameters when they see their first input, and draw their values.
+Graph modules of `torch.compile` generate their ``forward`` when it is called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.pytorch_internals import LazyGraphModule, tree_map
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.recorder import Recorder
+
+REASON = "lazy modules of the program are initialized by its first call"
+
+
+class Uninitialized(BaseException):
+    """A lazy module is called that has no parameters yet. No `Exception`: the program is not to handle it.
+
+    Attributes:
+        module: that module.
+        args, kwargs: what it is called with; placeholders instead of tensors of the program.
+        in_order: initializing it now draws the random numbers that eager would draw for it.
+    """
+
+    def __init__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, in_order: bool) -> None:
+        super().__init__(REASON)
+        self.module = module
+        self.args = args
+        self.kwargs = kwargs
+        self.in_order = in_order
+
+
+class EagerCallNeeded(Exception):
+    """The program has to run once by eager PyTorch before it can be recorded; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Placeholder:
+    """The metadata of a tensor of a program that is given up."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def tensor(self) -> torch.Tensor:
+        return torch.empty(self.shape, dtype=self.dtype, device="meta")
+
+
+def before_call(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Called before each call of a module of the program.
+
+    Raises:
+        Uninitialized: it is a lazy module that is to be initialized first.
+    """
+    generate_code(module)
+    if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+        lines = [line for part in (recorder.lines, *recorder.outer_lines) for line in part]
+        in_order = not any(line.effects.random or line.effects.external for line in lines)
+        given = tree_map(_without_program, (args, kwargs))
+        raise Uninitialized(module, *given, in_order=in_order)
+
+
+def generate_code(module: Any) -> None:
+    """Have a graph module that generates its ``forward`` at the first call do so."""
+    if isinstance(module, LazyGraphModule):
+        module.real_recompile()  # does nothing where it is done
+
+
+def initialize(needed: Uninitialized) -> None:
+    """Initialize a lazy module as its first call does.
+
+    Raises:
+        EagerCallNeeded: only the call itself can: the module's class is the user's and may read values, or random
+            numbers are drawn before.
+    """
+    module = needed.module
+    if not (needed.in_order and type(module).initialize_parameters.__module__.startswith("torch.")):
+        raise EagerCallNeeded(REASON)
+    args, kwargs = tree_map(_tensor, (needed.args, needed.kwargs))
+    module._infer_parameters(module, args, kwargs)
+
+
+def _without_program(value: Any) -> Any:
+    return _Placeholder(tuple(value.shape), value.dtype) if isinstance(value, TracedTensor) else value
+
+
+def _tensor(value: Any) -> Any:
+    return value.tensor() if isinstance(value, _Placeholder) else value

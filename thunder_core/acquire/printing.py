@@ -1,0 +1,103 @@
+"""What the program prints and logs: lines of its trace, since tensors have values only when it runs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.subclasses import is_computed, refuse_classes
+from thunder_core.acquire.user_frames import user_location
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import current_context
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.symbols.printing import LOG_VALUES, PRINT_VALUES
+
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+"""Methods of loggers, with the level that they log at."""
+
+_SET_PRINTOPTIONS: Final = Symbol("torch.set_printoptions", torch.set_printoptions)
+_LITERAL: Final = (type(None), bool, int, float, complex, str)
+
+
+def print_values(recorder: Recorder, original: Callable[..., None], values: tuple[Any, ...], options: Any) -> None:
+    """Record a call of ``print``: it prints at each call of the compiled program, in its place among other effects.
+
+    A call that writes to another file than the standard streams is a line only if it prints tensors.
+
+    Raises:
+        UnsupportedError: it prints tensors to another file, or one of a subclass that the program computes.
+    """
+    options = dict(options)
+    file = options.pop("file", None)
+    standard = file is None or file is sys.stdout or file is sys.stderr
+    tensors = any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(values))
+    if not standard:
+        if not tensors:
+            original(*values, file=file, **options)
+            return
+        raise UnsupportedError(
+            "print of a tensor of the program to a file",
+            location=user_location(3),
+            advice=("print it to sys.stdout or sys.stderr", "return the tensor and write it outside"),
+        )
+    if file is sys.stderr and file is not None:
+        options["to_stderr"] = True
+    _record(recorder, PRINT_VALUES, tuple(map(_printable, values)), options)
+
+
+def log_values(
+    recorder: Recorder, logger: logging.Logger, level: int, message: Any, args: tuple[Any, ...], options: Any
+) -> None:
+    """Record a call of a logger's method with tensors: it logs at each call of the compiled program.
+
+    Raises:
+        UnsupportedError: the logger has no name, the call has further options, or a tensor that the program computes is
+            of a subclass.
+    """
+    if options or logging.getLogger(logger.name) is not logger:
+        raise UnsupportedError(
+            "logging of a tensor of the program with " + (", ".join(options) or "a logger that has no name"),
+            location=user_location(3),
+            advice=("log it by logging.getLogger(name).info('%s', tensor)", "return the tensor and log it outside"),
+        )
+    location = user_location(3)
+    place = (
+        ("", 0, "") if location is None else (location.filename, location.line, location.function.rpartition(".")[2])
+    )
+    _record(recorder, LOG_VALUES, (logger.name, level, place, message, *args), {})
+
+
+def set_printoptions(recorder: Recorder, options: dict[str, Any]) -> None:
+    """Record a change of how tensors are printed, in its place among what is printed."""
+    _record(recorder, _SET_PRINTOPTIONS, (), options)
+
+
+def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    refuse_classes((args, kwargs), "a tensor to be printed", is_computed)
+    call = Call(recorder)
+    recorded = convert(args, call), convert(kwargs, call)
+    shown = recorder.own_context(current_context())
+    recorder.lines.append(BoundSymbol(symbol, *recorded, None, Effects(external=True), shown, user_location(4)))
+
+
+def _printable(value: Any) -> Any:
+    """A value as the argument of a line: objects without tensors are their texts of now, which guards are about."""
+    leaves = list(iterate_leaves(value))
+    if any(isinstance(leaf, torch.Tensor) for leaf in leaves) or all(type(leaf) in _LITERAL for leaf in leaves):
+        return value
+    return str(value)

@@ -1,0 +1,52 @@
+"""Exceptions with which a program ends: each run makes the program's writes first, then it raises the exception."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from thunder_core.acquire.first_calls import EagerCallNeeded
+from thunder_core.acquire.rebuild_iterators import holds_traced_tensor
+from thunder_core.acquire.tracebacks import is_defect
+from thunder_core.errors import ThunderError
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.rebuild import Recipe
+    from thunder_core.acquire.recorder import Recorder
+
+
+def ends_program(error: Exception, recorder: Recorder) -> bool:
+    """Whether an exception is the program's end, as opposed to that of recording it.
+
+    It gets a note where the lines before it are not all known, so that they cannot run.
+    """
+    if isinstance(error, ThunderError | EagerCallNeeded) or is_defect(error):
+        return False
+    if recorder.is_region_cut or recorder.outer_lines:
+        note(error, "it was raised inside of a checkpoint region, an autograd.Function or the like")
+        return False
+    return True
+
+
+def note(error: Exception, reason: str) -> None:
+    """Say at an exception that the program's writes before it are lost."""
+    error.add_note(f"Thunder: what the program wrote before this exception is not written, as {reason}.")
+
+
+def contents(error: Exception) -> Any:
+    """What has to be rebuilt of an exception: its arguments and attributes, if they hold tensors of the program."""
+    held = (error.args, vars(error))
+    return held if holds_traced_tensor(held) else None
+
+
+def raising(recipe: Recipe, error: Exception) -> Recipe:
+    """The recipe with an exception in place of a result, which is `contents` of the exception."""
+    namespace = {**recipe.namespace, "raise_error": _raise, "error": error}
+    return replace(recipe, result=f"raise_error(error, {recipe.result})", namespace=namespace)
+
+
+def _raise(error: Exception, rebuilt: tuple[tuple[Any, ...], dict[str, Any]] | None) -> None:
+    if rebuilt is not None:
+        error.args, attributes = rebuilt
+        vars(error).update(attributes)
+    raise error

@@ -1,0 +1,183 @@
+"""Tensor subclasses: what their ``__torch_function__`` makes of a call is recorded; what acts below that is refused."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.user_frames import raising_location, user_location
+from thunder_core.acquire.variable import Variable
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.pytorch_internals import (
+    DisableTorchFunction,
+    disabled_torch_function_impl,
+    is_functional_tensor,
+)
+from thunder_core.pytorch_internals import (
+    make_subclass as make_tensor_of,
+)
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.recorder import Recorder
+
+AS_SUBCLASS: Final = torch.Tensor.as_subclass
+MAKE_SUBCLASS: Final = make_tensor_of
+_DISABLED: Final = disabled_torch_function_impl
+_BELOW: Final = torch.Tensor.__torch_dispatch__
+
+
+def has_torch_function(kind: type) -> bool:
+    """Whether PyTorch hands calls with tensors of this class to the class: it inherits or defines that."""
+    return kind is not torch.Tensor and kind.__torch_function__ is not _DISABLED  # type: ignore[attr-defined]
+
+
+def has_torch_dispatch(kind: type) -> bool:
+    """Whether the class changes operations below autograd, as `DTensor` and quantized weights do.
+
+    Classes that define ``__torch_function__`` and are no tensors have no ``__torch_dispatch__``.
+    """
+    return getattr(kind, "__torch_dispatch__", _BELOW) is not _BELOW
+
+
+@cache
+def is_handed_calls(kind: type) -> bool:
+    """Whether calls with tensors of this class, or traced tensors that stand for them, are the class's to record."""
+    kind = user_class(kind)
+    return has_torch_function(kind) and not has_torch_dispatch(kind)
+
+
+def is_computed(kind: type) -> bool:
+    """Whether traced tensors of this class stand for those of a class of the user's, whose name lines do not show."""
+    return issubclass(kind, TracedTensor) and kind.user_class is not torch.Tensor
+
+
+def refuse_classes(values: Any, described: str, refused: Callable[[type], bool]) -> None:
+    """Refuse tensors in ``values`` of which ``refused`` is true of the class.
+
+    Raises:
+        UnsupportedError: there is one.
+    """
+    for leaf in iterate_leaves(values):
+        if isinstance(leaf, torch.Tensor) and refused(type(leaf)):
+            kind = user_class(type(leaf))
+            raise UnsupportedError(
+                f"{described} is of the class {kind.__module__}.{kind.__qualname__}, which cannot be recorded",
+                location=user_location(3),
+                advice=(
+                    "give it a plain tensor: tensor.as_subclass(torch.Tensor)",
+                    "or do this outside of the compiled function",
+                ),
+            )
+
+
+def check_supported(tensor: torch.Tensor, described: str) -> None:
+    """Refuse to compute with a tensor of a class that changes what operations are below ``__torch_function__``.
+
+    Raises:
+        UnsupportedError: the class has a ``__torch_dispatch__``, or the tensor is a functional wrapper of C++.
+    """
+    if has_torch_dispatch(type(tensor)):
+        _refuse_dispatch(type(tensor), described)
+    if is_functional_tensor(tensor):
+        raise UnsupportedError(
+            f"{described} is a functional tensor, a wrapper that PyTorch's own tracers make",
+            location=user_location(4),
+            advice=("call the compiled function outside of such a tracer",),
+        )
+
+
+def dispatch(func: Any, kinds: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the classes of the arguments make of a call: the first of ``kinds`` that does not decline.
+
+    Runs under the mode that records: what ``__torch_function__`` calls becomes lines.
+    """
+    known = tuple(dict.fromkeys([user_class(kind) for kind in kinds]))
+    for kind in known:
+        result = kind.__torch_function__(func, known, args, kwargs)  # type: ignore[attr-defined]
+        if result is not NotImplemented:
+            return result
+    name = getattr(func, "__name__", func)
+    raise TypeError(f"no implementation found for {name} on types that implement __torch_function__: {list(known)}")
+
+
+def as_subclass(recorder: Recorder, tensor: torch.Tensor, kind: type) -> torch.Tensor:
+    """``tensor.as_subclass(kind)``: another tensor in the memory of ``tensor``."""
+    with DisableTorchFunction():
+        alias = recorder.call(torch.ops.aten.alias.default, (tensor,), {})
+    return classed(recorder, alias, kind)
+
+
+def make_subclass(recorder: Recorder, kind: type, tensor: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+    """``torch.Tensor._make_subclass``, which constructors of parameters and of subclasses call."""
+    with DisableTorchFunction():
+        detached = recorder.call(torch.Tensor.detach, (tensor,), {})
+        if requires_grad:
+            recorder.call(torch.Tensor.requires_grad_, (detached,), {})
+    return classed(recorder, detached, kind)
+
+
+def classed(recorder: Recorder, tensor: TracedTensor, kind: type) -> torch.Tensor:
+    """A new traced tensor as one of a class of the user's. Raises UnsupportedError where that cannot be recorded."""
+    if has_torch_dispatch(kind):
+        _refuse_dispatch(kind, "a tensor of the program")
+    if kind is torch.Tensor:
+        return tensor
+    return recorder.traced(tensor.variable, traced_class(kind))
+
+
+def explain(error: Exception) -> None:
+    """Say in Thunder's words why a constructor of a subclass fails, that of `torch.Tensor`, which is written in C.
+
+    Raises:
+        UnsupportedError: ``error`` comes from there.
+    """
+    if (
+        not isinstance(error, RuntimeError)
+        or "Creating a new Tensor subclass" not in str(error)
+        or TracedTensor.__name__ not in str(error)
+    ):
+        return
+    raise UnsupportedError(
+        f"a constructor that calls that of torch.Tensor with a tensor of the program cannot be recorded ({error})",
+        location=raising_location(error),
+        advice=("write tensor.as_subclass(Class) instead of Class(tensor)",),
+    ) from error
+
+
+@cache
+def traced_class(kind: type) -> type[TracedTensor]:
+    """The class of traced tensors that stand for those of a class of the user's, with its methods and attributes."""
+
+    def initialize(self: TracedTensor, *args: Any, **kwargs: Any) -> None:
+        if not (args and isinstance(args[0], Variable)):  # the constructor of the user's class runs, which has one
+            kind.__init__(self, *args, **kwargs)  # type: ignore[misc]
+
+    def body(namespace: dict[str, Any]) -> None:
+        namespace.update(user_class=kind, __class__=property(lambda self: kind), __module__=kind.__module__)
+        if kind.__init__ is not torch.Tensor.__init__:  # type: ignore[misc]
+            namespace["__init__"] = initialize
+
+    return types.new_class(kind.__name__, (TracedTensor, kind), {}, body)
+
+
+def user_class(kind: type) -> type:
+    """The class that the user knows."""
+    return kind.user_class if issubclass(kind, TracedTensor) else kind
+
+
+def _refuse_dispatch(kind: type, described: str) -> None:
+    raise UnsupportedError(
+        f"{described} is of the class {kind.__module__}.{kind.__qualname__}, whose __torch_dispatch__ changes what "
+        "operations do; such tensors cannot be compiled",
+        location=user_location(5),
+        advice=(
+            "give the compiled function plain tensors, as DTensor.to_local() and dequantize() return them",
+            "or run the code that computes with such tensors outside of the compiled function",
+        ),
+    )

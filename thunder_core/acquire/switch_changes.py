@@ -1,0 +1,71 @@
+"""PyTorch's switches that the program changes: for its own lines, and for what comes after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from thunder_core.acquire.user_frames import user_location
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.switches import (
+    Values,
+    changes_between_lines,
+    read_between_lines,
+    read_switches,
+    set_switch,
+    set_switches,
+)
+from thunder_core.ir.symbol import Symbol, Tag
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.line_writer import LineWriter
+
+_SET_SWITCH: Final = Symbol("thunder_core.ir.switches.set_switch", set_switch, tags=frozenset({Tag.AS_RECORDED}))
+
+
+class SwitchChanges:
+    """Follows the switches while a program is recorded.
+
+    A change of a switch that lines do not tell is a line of its own, before the next call.
+    """
+
+    def __init__(self) -> None:
+        self._first = read_switches()
+        self._inference = torch.is_inference_mode_enabled()
+        self._latest = read_between_lines()
+        self._set_by_lines: set[str] = set()
+
+    def follow(self, recorder: LineWriter) -> None:
+        """Write down what changed since the last call."""
+        found = read_between_lines()
+        if found == self._latest:
+            return
+        for name, value in changes_between_lines(self._latest, found).items():
+            self._set_by_lines.add(name)
+            effects = Effects(external=True)
+            line = BoundSymbol(_SET_SWITCH, (name, value), {}, None, effects, location=user_location(4))
+            recorder.lines.append(line)
+        self._latest = found
+
+    def left_changed(self) -> Values:
+        """What each run has to set at its end.
+
+        Raises:
+            UnsupportedError: the program leaves inference mode entered, or left, which an object of Python's holds.
+        """
+        if torch.is_inference_mode_enabled() != self._inference:
+            raise UnsupportedError(
+                "the program leaves inference mode changed",
+                advice=("use torch.inference_mode() in `with`",),
+            )
+        found = read_switches()
+        return {
+            name: value for name, value in found.items() if value != self._first[name] or name in self._set_by_lines
+        }
+
+    def undo(self) -> None:
+        """Set all as they were at first."""
+        set_switches(self._first)

@@ -1,0 +1,113 @@
+"""Calls of builtin functions that read or change what lies outside of the program: clocks, files, the process."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import time
+from types import FrameType, MethodDescriptorType
+from typing import Any, Final
+
+import torch
+
+from thunder_core.guards.code_kinds import CodeKind, kind_of
+
+_MODULES: Final = frozenset(
+    {
+        "_io",
+        "io",
+        "_posixsubprocess",
+        "_signal",
+        "_socket",
+        "_sqlite3",
+        "fcntl",
+        "gc",
+        "mmap",
+        "nt",
+        "posix",
+        "resource",
+    }
+    | {"select", "sys", "time"}
+)
+"""Modules of C functions that read or change something outside of Python's objects, or of all of them."""
+_INSIDE: Final = {
+    "posix": frozenset({"fspath", "getpid", "cpu_count", "putenv", "unsetenv"}),
+    "nt": frozenset({"fspath", "getpid", "cpu_count", "putenv", "unsetenv"}),
+    "gc": frozenset({"collect", "disable", "enable", "freeze", "is_tracked", "isenabled", "unfreeze"}),
+    "sys": frozenset(
+        {"_getframe", "_getframemodulename", "exc_info", "exception", "getprofile", "getrefcount", "getsizeof"}
+        | {"gettrace", "intern", "is_finalizing", "setprofile", "settrace"}
+    ),
+}
+"""Functions of these modules whose results are the same in each run, or that programs are right to ignore."""
+_DATES: Final = frozenset({"now", "utcnow", "today"})
+_SUBCLASSES: Final = "__subclasses__"
+# What the standard library reads for itself while it logs, warns or imports is no part of the program.
+_UNRELATED: Final = ("importlib", "inspect", "linecache", "logging", "threading", "tokenize", "traceback", "warnings")
+
+
+_GENERATOR_STATE: Final = frozenset(
+    {"clone_state", "get_state", "graphsafe_get_state", "graphsafe_set_state", "manual_seed", "seed", "set_state"}
+)
+"""Methods of PyTorch's generators that read or change their states, at once and without an operator."""
+
+
+def _names() -> frozenset[str]:
+    named = {_SUBCLASSES, *_DATES, *_GENERATOR_STATE}
+    for name in _MODULES & sys.modules.keys():
+        for member in vars(sys.modules[name]).values():
+            named |= set(vars(member)) if isinstance(member, type) else {getattr(member, "__name__", "")}
+    return frozenset(named)
+
+
+NAMES: Final = _names()
+"""Names of builtin functions that are worth a closer look."""
+
+
+def outside_read(function: Any, frame: FrameType) -> str | None:
+    """The name of a builtin function that ``frame`` calls for the user's code, if a run cannot be repeated without it.
+
+    None for functions of Python's objects alone, and for calls that are none of the program's business.
+    """
+    name = _outside_name(function)
+    if name is None:
+        return None
+    caller: FrameType | None = frame
+    while caller is not None and kind_of(caller.f_code) is CodeKind.LIBRARY:
+        library = str(caller.f_globals.get("__name__", "")).partition(".")[0]
+        if library in _UNRELATED:
+            return None
+        caller = caller.f_back
+    if caller is None or kind_of(caller.f_code) is not CodeKind.USER:
+        return None
+    # the standard library may look at clocks to wait or to stamp; what it reads else it reads for the program
+    return name if caller is frame or not name.startswith(("time.", "sys.", "gc.")) else None
+
+
+def generator_method(function: Any, frame: FrameType) -> str | None:
+    """The name of a method on the state of one of PyTorch's generators that the user's code calls; None for others."""
+    name = str(function.__name__)
+    if name not in _GENERATOR_STATE or kind_of(frame.f_code) is not CodeKind.USER:
+        return None
+    owner = getattr(function, "__objclass__", None) or type(getattr(function, "__self__", None))
+    return f"torch.Generator.{name}" if owner is torch.Generator else None
+
+
+def _outside_name(function: Any) -> str | None:
+    name, owner = str(function.__name__), getattr(function, "__self__", None)
+    if function is os.urandom:
+        return "os.urandom"
+    if owner is time:
+        return f"time.{name}"
+    if name in _DATES and isinstance(owner, type) and issubclass(owner, datetime.date):
+        return f"{owner.__name__}.{name}"
+    if name == _SUBCLASSES:
+        return name
+    if isinstance(function, MethodDescriptorType):
+        module = str(function.__objclass__.__module__)
+    else:
+        module = str(function.__module__ or type(owner).__module__)
+    if module not in _MODULES or name.startswith("__") or name in _INSIDE.get(module, ()):
+        return None
+    return "open" if name == "open" and module.lstrip("_") == "io" else f"{module.lstrip('_')}.{name}"

@@ -1,0 +1,93 @@
+"""What containers hold, whatever their own classes make of it: by the methods of the builtin class under them."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+_BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque)
+_METHODS = (
+    "__getitem__",
+    "__setitem__",
+    "__delitem__",
+    "__iter__",
+    "__len__",
+    "__contains__",
+    "__missing__",
+    "__bool__",
+)
+_LIBRARY = ("builtins", "collections")
+_MISSING = object()
+_overridden: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
+
+
+def base_of(container: Any) -> Any:
+    """The builtin class under a container."""
+    return next(base for base in _BASES if isinstance(container, base))
+
+
+def _find_overridden(kind: type) -> bool:
+    defining = [base for base in kind.__mro__ if any(name in base.__dict__ for name in _METHODS)]
+    return defining[0].__module__ not in _LIBRARY or hasattr(kind, "__missing__") if defining else False
+
+
+def is_overridden(container: Any) -> bool:
+    """True when ``container[key]``, its length or its iteration may be other than what the builtin class would give."""
+    kind = type(container)
+    known = _overridden.get(kind)
+    if known is None:
+        known = _overridden[kind] = _find_overridden(kind)
+    return known
+
+
+def entries(container: dict[Any, Any]) -> Iterable[tuple[Any, Any]]:
+    """Keys and values of a dictionary."""
+    return (
+        collections.OrderedDict.items(container)
+        if isinstance(container, collections.OrderedDict)
+        else dict.items(container)
+    )
+
+
+def stored_items(container: Any) -> tuple[Any, ...]:
+    """The items of a sequence or a set, or the keys of a dictionary."""
+    return tuple(base_of(container).__iter__(container))
+
+
+def stored_item(container: Any, key: Any) -> Any:
+    """``container[key]``. Raises KeyError or IndexError; makes no new entry."""
+    if not isinstance(container, dict):
+        return base_of(container).__getitem__(container, key)
+    value = dict.get(container, key, _MISSING)
+    if value is _MISSING:
+        raise KeyError(key)
+    return value
+
+
+def store_item(container: Any, key: Any, value: Any) -> None:
+    """``container[key] = value``."""
+    base_of(container).__setitem__(container, key, value)
+
+
+def delete_item(container: Any, key: Any) -> None:
+    """``del container[key]``."""
+    base_of(container).__delitem__(container, key)
+
+
+def replace_content(container: Any, content: Any) -> None:
+    """Make ``container`` hold ``content``."""
+    base = base_of(container)
+    if base is list:
+        list.__setitem__(container, slice(None), content)
+    elif isinstance(container, dict):
+        base.clear(container)
+        for key, item in content.items():
+            base.__setitem__(container, key, item)
+    elif base is set:
+        set.clear(container)
+        set.update(container, content)
+    else:
+        collections.deque.clear(container)
+        collections.deque.extend(container, content)

@@ -1,0 +1,145 @@
+"""Compare what executors' functions return with what the lines of the trace say, in the first run of a program."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from thunder_core.errors import WrongResultError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.function_printer import FunctionPrinter
+from thunder_core.ir.literals import Speller
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.verifier import verification_requested
+
+_RULES = frozenset({"dtype", "shape", "layout", "device", "strides"})
+
+
+@dataclass(slots=True)
+class ResultChecks:
+    """What the checks of one compiled program cost.
+
+    Attributes:
+        lines: number of checked lines, in all programs that were made: forward, each variant of backward.
+        seconds: wall time of making these programs check, and of the checks that ran.
+    """
+
+    lines: int = 0
+    seconds: float = 0.0
+
+
+class FirstRun:
+    """Has a generated function check what claimed lines return until one run is through.
+
+    Then its code is replaced, not the function: a call costs what it costs without checks. Under ``THUNDER_VERIFY=1``
+    the checks stay.
+
+    Args:
+        lines: the claimed lines, by the number that the generated code gives to `check`.
+        costs: where the time is added.
+    """
+
+    def __init__(self, lines: Mapping[int, BoundSymbol], costs: ResultChecks) -> None:
+        self._lines = lines
+        self._costs = costs
+        self._always = verification_requested()
+        self._function: weakref.ref[FunctionType] | None = None
+
+    def of(self, plain: FunctionType, checked: FunctionType) -> None:
+        """Let ``plain`` run as ``checked`` does, until that calls `passed`."""
+        self._function, self._code = weakref.ref(plain), plain.__code__
+        plain.__code__ = checked.__code__
+        plain.__dict__["checked"] = checked  # with it goes the source that tracebacks show
+
+    def check(self, number: int, value: Any) -> Any:
+        """``value``, which line ``number`` returned. Raises WrongResultError when it is not what the line says."""
+        start = time.perf_counter()
+        check_results(self._lines[number], value)
+        self._costs.seconds += time.perf_counter() - start
+        return value
+
+    def passed(self) -> None:
+        """A run is through: the function runs without checks from now on."""
+        function = self._function() if self._function is not None else None
+        if function is not None and not self._always:
+            function.__code__ = self._code
+            function.__dict__.pop("checked", None)
+
+
+def check_results(bound: BoundSymbol, value: Any) -> None:
+    """Compare what a line returned with its outputs: classes, shapes, strides, dtypes, devices and layouts.
+
+    Strides count in dimensions of more than one element, and where there are elements at all. A tensor of integers
+    without dimensions may be on the CPU where the trace has it on another device: PyTorch computes with either, and its
+    attention kernels return the seeds of dropout so, unless they are captured.
+
+    Raises:
+        WrongResultError: they differ; the message names the executor, the line and the user's line.
+    """
+    for proxy, problem in _differences(bound.output, value):
+        raise _error(bound, proxy, problem)
+
+
+def _differences(expected: Any, value: Any) -> Sequence[tuple[TensorProxy | None, str]]:
+    if isinstance(expected, TensorProxy):
+        problem = _difference(expected, value)
+        return [(expected, problem)] if problem else ()
+    if isinstance(expected, dict):
+        expected, value = tuple(expected.values()), tuple(value.values()) if isinstance(value, dict) else value
+    if not isinstance(expected, tuple | list):
+        return ()
+    if not isinstance(value, tuple | list):
+        return [(None, f"{type(value).__qualname__} instead of {len(expected)} results")]
+    if len(value) != len(expected):
+        return [(None, f"{len(value)} results instead of {len(expected)}")]
+    return [found for one, item in zip(expected, value, strict=True) for found in _differences(one, item)]
+
+
+def _difference(expected: TensorProxy, value: Any) -> str:
+    """What differs, as ``dtype torch.float64 instead of torch.float32``; empty if nothing does."""
+    if not isinstance(value, torch.Tensor):
+        return f"{type(value).__qualname__} instead of a tensor"
+    if value.dtype is not expected.dtype:
+        return f"dtype {value.dtype} instead of {expected.dtype}"
+    if value.shape != expected.shape:
+        return f"shape {tuple(value.shape)} instead of {tuple(expected.shape)}"
+    if value.layout is not expected.layout:
+        return f"layout {value.layout} instead of {expected.layout}"
+    if value.device != expected.device and not _is_seed(value):
+        return f"device {value.device} instead of {expected.device}"
+    if expected.layout is torch.strided and value.stride() != expected.stride:
+        pairs = zip(value.stride(), expected.stride, expected.shape, strict=True)
+        if 0 not in expected.shape and any(one != other and size > 1 for one, other, size in pairs):
+            return f"strides {value.stride()} instead of {tuple(expected.stride)}"
+    return ""
+
+
+def _is_seed(value: torch.Tensor) -> bool:
+    return value.ndim == 0 and value.device.type == "cpu" and not value.dtype.is_floating_point
+
+
+def _error(bound: BoundSymbol, proxy: TensorProxy | None, problem: str) -> WrongResultError:
+    executor = bound.symbol.executor
+    line, inside = bound, ""
+    for part in bound.parts:
+        if proxy is not None and any(proxy.name == own.name for own in part.outputs()):
+            line, inside = part, f", in {bound.symbol.name}"
+    printer = FunctionPrinter(Speller(lambda body: body.name), lowered=False, comments=False)
+    name = f" for {proxy.name}" if proxy is not None else ""
+    word = problem.split(" ", 1)[0]
+    return WrongResultError(
+        word if word in _RULES else "structure",
+        f"the executor {executor!r} returned {problem}{name}, the result of `{printer.line(line)}`{inside}; the "
+        "rest of the program is compiled for what this line says",
+        location=line.location,
+        advice=(
+            f"report this to the authors of {executor!r}: its function must return what the operation does",
+            f"leave {executor!r} out of the executors, or exclude this operation from it, to go on without it",
+        ),
+    )

@@ -1,0 +1,173 @@
+"""PyTorch's switches that a program may leave changed: how each is read and set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from thunder_core.pytorch_internals import (
+    get_cublas_allow_tf32,
+    get_cudnn_allow_tf32,
+    get_cudnn_sdp_enabled,
+    get_deterministic_algorithms,
+    get_deterministic_algorithms_warn_only,
+    get_flash_sdp_enabled,
+    get_float32_matmul_precision,
+    get_math_sdp_enabled,
+    get_mem_efficient_sdp_enabled,
+    set_grad_enabled,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A mode, flag or number of PyTorch's.
+
+    Attributes:
+        name: for lines of traces.
+        get, set: read it, and set it to what was read.
+        of_lines: the lines of a trace say by themselves what it was (`Context`).
+    """
+
+    name: str
+    get: Callable[[], Any]
+    set: Callable[[Any], Any]
+    of_lines: bool = False
+
+
+def set_switch(name: str, value: Any) -> None:
+    """Set the switch of that name, as a line of a trace."""
+    _BY_NAME[name].set(value)
+
+
+def _autocast(kind: str) -> tuple[Switch, Switch]:
+    return (
+        Switch(
+            f"autocast of {kind}",
+            lambda: torch.is_autocast_enabled(kind),
+            lambda value: torch.set_autocast_enabled(kind, value),
+            of_lines=True,
+        ),
+        Switch(
+            f"autocast dtype of {kind}",
+            lambda: torch.get_autocast_dtype(kind),
+            lambda value: torch.set_autocast_dtype(kind, value),
+            of_lines=True,
+        ),
+    )
+
+
+def _autocast_nesting() -> int:
+    torch.autocast_increment_nesting()
+    return int(torch.autocast_decrement_nesting())
+
+
+def _set_autocast_nesting(level: int) -> None:
+    while _autocast_nesting() < level:
+        torch.autocast_increment_nesting()
+    while _autocast_nesting() > level:
+        torch.autocast_decrement_nesting()
+
+
+def _cudnn(option: str) -> Switch:
+    """One of the options of `torch.backends.cudnn.set_flags`, which sets them also where they are frozen."""
+    cudnn = torch.backends.cudnn
+    return Switch(
+        f"cuDNN {option}", lambda: getattr(cudnn, option), lambda value: cudnn.set_flags(**{f"_{option}": value})
+    )
+
+
+def _set_fill_uninitialized_memory(value: bool) -> None:
+    torch.utils.deterministic.fill_uninitialized_memory = value  # type: ignore[attr-defined]
+
+
+def _set_cublas_tf32(value: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = value
+
+
+SWITCHES: Final = (
+    Switch("grad mode", torch.is_grad_enabled, set_grad_enabled, of_lines=True),
+    *_autocast("cpu"),
+    *_autocast("cuda"),
+    Switch("autocast cache", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, of_lines=True),
+    Switch("autocast nesting", _autocast_nesting, _set_autocast_nesting, of_lines=True),
+    Switch("flash attention", get_flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp, of_lines=True),
+    Switch(
+        "efficient attention",
+        get_mem_efficient_sdp_enabled,
+        torch.backends.cuda.enable_mem_efficient_sdp,
+        of_lines=True,
+    ),
+    Switch("math attention", get_math_sdp_enabled, torch.backends.cuda.enable_math_sdp, of_lines=True),
+    Switch("cuDNN attention", get_cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp, of_lines=True),
+    Switch("default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    Switch(
+        "deterministic algorithms",
+        get_deterministic_algorithms,
+        lambda value: torch.use_deterministic_algorithms(value, warn_only=get_deterministic_algorithms_warn_only()),
+    ),
+    Switch(
+        "deterministic algorithms, warnings only",
+        get_deterministic_algorithms_warn_only,
+        lambda value: torch.use_deterministic_algorithms(get_deterministic_algorithms(), warn_only=value),
+    ),
+    Switch(
+        "filling of uninitialized memory",
+        lambda: torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]
+        _set_fill_uninitialized_memory,
+    ),
+    Switch("float32 matmul precision", get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    Switch(
+        "anomaly mode",
+        torch.is_anomaly_enabled,
+        lambda value: torch.set_anomaly_enabled(value, torch.is_anomaly_check_nan_enabled()),
+    ),
+    Switch(
+        "anomaly mode's check for NaN",
+        torch.is_anomaly_check_nan_enabled,
+        lambda value: torch.set_anomaly_enabled(torch.is_anomaly_enabled(), value),
+    ),
+    Switch("attention fast path", torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    Switch("threads", torch.get_num_threads, torch.set_num_threads),
+    Switch("cuBLAS TF32", get_cublas_allow_tf32, _set_cublas_tf32),
+    Switch("cuDNN allow_tf32", get_cudnn_allow_tf32, lambda value: torch.backends.cudnn.set_flags(_allow_tf32=value)),
+    _cudnn("enabled"),
+    _cudnn("benchmark"),
+    _cudnn("deterministic"),
+    Switch(
+        "oneDNN", lambda: torch.backends.mkldnn.enabled, lambda value: torch.backends.mkldnn.set_flags(_enabled=value)
+    ),
+    Switch("threads of backward", torch.autograd.is_multithreading_enabled, torch.autograd.set_multithreading_enabled),
+)
+_BY_NAME: Final = {switch.name: switch for switch in SWITCHES}
+_BETWEEN_LINES: Final = tuple([switch for switch in SWITCHES if not switch.of_lines])
+
+_READERS_BETWEEN_LINES: Final = tuple([switch.get for switch in _BETWEEN_LINES])
+
+Values = dict[str, Any]
+
+
+def read_switches() -> Values:
+    """All of them, by name."""
+    return {switch.name: switch.get() for switch in SWITCHES}
+
+
+def set_switches(values: Values) -> None:
+    """Set those that differ from what `read_switches` gave."""
+    for switch in SWITCHES:
+        if switch.get() != values[switch.name]:
+            switch.set(values[switch.name])
+
+
+def read_between_lines() -> list[Any]:
+    """The values of those that lines do not tell, in order; asked before each call that is recorded."""
+    return [read() for read in _READERS_BETWEEN_LINES]
+
+
+def changes_between_lines(before: list[Any], after: list[Any]) -> Values:
+    """Those of them that differ, with their new values."""
+    values = zip(_BETWEEN_LINES, before, after, strict=True)
+    return {switch.name: new for switch, old, new in values if old != new}

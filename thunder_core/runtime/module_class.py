@@ -1,0 +1,227 @@
+"""The classes of compiled modules: subclasses of the classes of their originals."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import inspect
+import sys
+import threading
+from types import FunctionType, MemberDescriptorType
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import torch
+
+from thunder_core.acquire.user_frames import calls_program
+from thunder_core.errors import UnsupportedError
+from thunder_core.guards.compiled_modules import ORIGINAL
+from thunder_core.runtime.module_forward import COMPILED, COMPILED_FORWARD, ForwardAttribute
+
+REPLACED: Final = "_thunder_replaced"
+"""The attribute of the class that names the class of the original."""
+
+_HEAP_TYPE: Final = 1 << 9  # the flag of classes that are made in Python
+_ATTRIBUTES: Final = torch.nn.Module.__dict__["__dict__"]
+_CLASS: Final = object.__dict__["__class__"]
+_COMPOSABLE: Final = "torch.distributed._composable.contract"
+
+_classes: WeakValueDictionary[int, type] = WeakValueDictionary()
+_lock: Final = threading.Lock()
+
+
+class ReplacingClass(type):
+    """The metaclass of compiled modules' classes.
+
+    Such a class equals the class that it replaces, has the same instances, and makes these when it is called. What is
+    assigned to it is assigned to the class that it replaces, since that one's ``forward`` is what runs.
+    """
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return replaced(cls)(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, replaced(cls))
+
+    def __eq__(cls, other: object) -> bool:
+        return replaced(cls) is (replaced(other) if isinstance(other, ReplacingClass) else other)
+
+    def __hash__(cls) -> int:
+        return hash(replaced(cls))
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        if REPLACED in cls.__dict__:
+            setattr(replaced(cls), name, value)
+        else:
+            super().__setattr__(name, value)  # by the metaclass of the original's class, while it makes this one
+
+    def __delattr__(cls, name: str) -> None:
+        delattr(replaced(cls), name)
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        return inspect.signature(replaced(cls))
+
+
+def replaced(kind: Any) -> type[torch.nn.Module]:
+    """The class of the originals of a class of compiled modules."""
+    original: type[torch.nn.Module] = kind.__dict__[REPLACED]
+    return original
+
+
+def class_for(base: type, original: type[torch.nn.Module]) -> type:
+    """The class of compiled modules whose originals are of the class ``original``; equal calls return the same.
+
+    Args:
+        base: `ThunderModule`, whose methods precede those of ``original``.
+        original: a class of modules.
+
+    Raises:
+        UnsupportedError: the instances of ``original`` hold state that another object cannot share.
+    """
+    with _lock:
+        known = _classes.get(id(original))
+        if known is None or replaced(known) is not original:
+            known = _classes[id(original)] = _make(base, original)
+        return known
+
+
+def new_instance(kind: type, original: torch.nn.Module) -> Any:
+    """An instance that shares the ``__dict__`` of ``original``. Its other slots are left unset."""
+    instance: Any = object.__new__(kind)
+    _ATTRIBUTES.__set__(instance, original.__dict__)
+    object.__setattr__(instance, ORIGINAL, original)
+    return instance
+
+
+def _make(base: type, original: type[torch.nn.Module]) -> type:
+    builtin = next(kind for kind in original.__mro__ if not kind.__flags__ & _HEAP_TYPE)
+    if builtin is not object:
+        raise UnsupportedError(
+            f"thunder.jit cannot replace a {original.__qualname__}: it is a module and a {builtin.__name__} at "
+            "once, and what the latter holds cannot be shared",
+            advice=("make it an attribute of the module instead of a base class",),
+        )
+    namespace: dict[str, Any] = {
+        "__slots__": (ORIGINAL, COMPILED, COMPILED_FORWARD),
+        "__module__": original.__module__,
+        "__qualname__": original.__qualname__,
+        "__doc__": original.__doc__,
+        "__class__": property(_get_class, _set_class),
+        "__dict__": property(_get_attributes),
+        "forward": ForwardAttribute(original),
+    }
+    for kind in original.__mro__:
+        for name, member in kind.__dict__.items():
+            if type(member) is MemberDescriptorType and name not in namespace:
+                namespace[name] = _slot_of_original(member)
+    if original.__call__ is not torch.nn.Module.__call__:
+        namespace["__call__"] = _call_like(original.__call__, base.__call__)
+    if original.__eq__ is object.__eq__:
+        namespace |= {"__eq__": _equals, "__hash__": _hash}
+    if issubclass(original, torch.fx.GraphModule):
+        namespace |= {name: value for name, value in _graph_members(original).items() if name not in namespace}
+    kind_of_class: Any = type(original)
+    metaclass = _metaclass(kind_of_class)
+    maker: Any = abc.ABCMeta if issubclass(metaclass, abc.ABCMeta) else type
+    # Not by the metaclass itself: the user's may register its classes, or demand arguments.
+    made: type = maker.__new__(metaclass, original.__name__, (base, original), namespace)
+    type.__setattr__(made, REPLACED, original)
+    return made
+
+
+def _call_like(function: Any, call: Any) -> Any:
+    """A method that calls ``call`` and looks like ``function``."""
+
+    @calls_program
+    @functools.wraps(function)
+    def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+        return call(module, *args, **kwargs)
+
+    return __call__
+
+
+@functools.cache
+def _metaclass(of_original: Any) -> type:
+    if of_original is type:
+        return ReplacingClass
+    return type(of_original.__name__, (ReplacingClass, of_original), {})
+
+
+def _get_class(module: Any) -> type:
+    follow_class(module)
+    return type(getattr(module, ORIGINAL))
+
+
+def _set_class(module: Any, kind: type) -> None:
+    """The original gets the class, as parametrizations give it one."""
+    getattr(module, ORIGINAL).__class__ = kind
+    follow_class(module)
+
+
+def follow_class(module: Any) -> bool:
+    """Replace the class of the original as it is now; False where it is replaced already."""
+    now = type(module)
+    original = type(getattr(module, ORIGINAL))
+    if replaced(now) is original:
+        return False
+    _CLASS.__set__(module, class_for(now.__mro__[1], original))
+    return True
+
+
+def _get_attributes(module: Any) -> dict[str, Any]:
+    if sys._getframe(1).f_globals.get("__name__") == _COMPOSABLE:
+        name = sys._getframe(1).f_locals.get("func")
+        name = getattr(name, "__name__", "a composable API of torch.distributed")
+        raise UnsupportedError(
+            f"{name} cannot be applied to a module that thunder.jit returned",
+            advice=(
+                "apply it to thunder.original(module), and use that one",
+                "torch.nn.parallel.DistributedDataParallel can be put around a compiled module",
+            ),
+        )
+    attributes: dict[str, Any] = _ATTRIBUTES.__get__(module)
+    return attributes
+
+
+def _slot_of_original(member: MemberDescriptorType) -> property:
+    return property(
+        lambda module: member.__get__(getattr(module, ORIGINAL)),
+        lambda module, value: member.__set__(getattr(module, ORIGINAL), value),
+        lambda module: member.__delete__(getattr(module, ORIGINAL)),
+    )
+
+
+def _equals(module: Any, other: object) -> Any:
+    return True if other is module or other is getattr(module, ORIGINAL) else NotImplemented
+
+
+def _hash(module: Any) -> int:
+    return hash(getattr(module, ORIGINAL))
+
+
+def _graph_members(original: type) -> dict[str, Any]:
+    """Methods and properties of graph modules, on the original: they generate the methods of ``type(self)``."""
+    members: dict[str, Any] = {}
+    for kind in reversed(original.__mro__):
+        if not kind.__module__.startswith("torch.fx."):
+            continue
+        for name, member in kind.__dict__.items():
+            if name.startswith("__"):
+                continue
+            if isinstance(member, FunctionType):
+                members[name] = _method_of_original(name)
+            elif isinstance(member, property):
+                members[name] = property(*_accessors_of_original(name))
+    return members
+
+
+def _method_of_original(name: str) -> Any:
+    return lambda module, *args, **kwargs: getattr(getattr(module, ORIGINAL), name)(*args, **kwargs)
+
+
+def _accessors_of_original(name: str) -> tuple[Any, Any]:
+    return (
+        lambda module: getattr(getattr(module, ORIGINAL), name),
+        lambda module, value: setattr(getattr(module, ORIGINAL), name, value),
+    )
