@@ -38,7 +38,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> Sources:
         return derivative
 
     monkeypatch.setattr(derive, "_find", recorded)
-    monkeypatch.setattr(derive, "_cache", type(derive._cache)())
+    derive._cache.clear()
     return found
 
 

@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Know what a process knows that has just started."""
     monkeypatch.setattr(kept_tables, "_tables", {})
-    monkeypatch.setattr(lowering, "_cache", type(lowering._cache)())
+    lowering._cache.clear()
 
 
 def table(key: str = "key") -> KeptTable:

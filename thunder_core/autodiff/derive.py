@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -19,12 +17,11 @@ from thunder_core.errors import LoweringError
 from thunder_core.executors.ask import ask
 from thunder_core.executors.decision import Declined
 from thunder_core.executors.executor import Executor
+from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.symbol import Tag
 from thunder_core.symbols.lowering import call_key
 
-_CACHE_SIZE: Final = 2048
-_cache: OrderedDict[Any, Derivative] = OrderedDict()
-_lock = threading.Lock()
+_cache: Final = BoundedCache[Derivative](2048)
 
 
 def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
@@ -36,15 +33,7 @@ def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
         return derive_by_hook(query)
     own = _key(query)
     key = None if own is None else (own, *executors)
-    known = _cache.get(key) if key is not None else None
-    if known is None:
-        known = _find(query, executors, own)
-        if key is not None:
-            with _lock:
-                _cache[key] = known
-                while len(_cache) > _CACHE_SIZE:
-                    _cache.popitem(last=False)
-    return known
+    return _cache.get(key, lambda: _find(query, executors, own))
 
 
 def _find(query: Query, executors: Sequence[Executor], key: Any) -> Derivative:

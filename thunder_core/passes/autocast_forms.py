@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from thunder_core.errors import LoweringError, ThunderError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
@@ -21,8 +21,7 @@ from thunder_core.passes.functionalize import FromComputation, Functionalize
 from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.symbols.lowering import call_key
 
-_CACHE_SIZE: Final = 1024
-_cache: OrderedDict[Any, Form] = OrderedDict()
+_cache: Final = BoundedCache["Form"](1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +43,7 @@ Form = Rewrite | Parts | None
 
 def explicit_form(bound: BoundSymbol, context: Context) -> Form:
     """What to write for a line under ``context``. Lines with equal symbols and metadata are looked at once."""
-    key = call_key(bound, context)
-    if key is None:
-        return _decide(bound, context)
-    if key not in _cache:
-        _cache[key] = _decide(bound, context)
-        while len(_cache) > _CACHE_SIZE:
-            _cache.popitem(last=False)
-    return _cache[key]
+    return _cache.get(call_key(bound, context), lambda: _decide(bound, context))
 
 
 def _decide(bound: BoundSymbol, context: Context) -> Form:

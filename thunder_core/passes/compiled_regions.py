@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +11,7 @@ import torch
 from thunder_core.errors import ThunderError
 from thunder_core.executors.defects import declined_by_failing
 from thunder_core.executors.executor import FusionExecutor
+from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.region_artifacts import RegionArtifacts
 from thunder_core.passes.region_key import region_key
@@ -21,9 +20,7 @@ Compiled = Callable[..., Sequence[Any]]
 Request = tuple[FusionExecutor, Trace]
 """A region to be compiled, and by whom."""
 
-_CACHE_SIZE: Final = 1024
-_cache: OrderedDict[Hashable, Compiled | str] = OrderedDict()
-_lock = threading.Lock()
+_cache: Final = BoundedCache[Compiled | str](1024)
 
 
 @dataclass(slots=True)
@@ -67,7 +64,7 @@ def compiled_once(requests: Sequence[Request], counts: RegionCounts) -> list[Com
         for index, (key, (executor, _)) in enumerate(zip(own, requests, strict=True))
     ]
     different = {key: index for index, key in reversed([*enumerate(keys)])}
-    answers = _known(different)
+    answers = _cache.lookup(different)
     counts.regions += len(requests)
     counts.known += len(answers)
     for executor in dict.fromkeys([requests[index][0] for key, index in different.items() if key not in answers]):
@@ -76,7 +73,9 @@ def compiled_once(requests: Sequence[Request], counts: RegionCounts) -> list[Com
         }
         found = _made(executor, [requests[i][1] for i in wanted.values()], [own[i] for i in wanted.values()], counts)
         answers.update(zip(wanted, found, strict=True))
-        _remember([(key, answer) for (key, index), answer in zip(wanted.items(), found) if own[index] is not None])
+        for (key, index), answer in zip(wanted.items(), found, strict=True):
+            if own[index] is not None:
+                _cache.add(key, answer)
     return [answers[key] for key in keys]
 
 
@@ -116,21 +115,6 @@ def _fused(executor: FusionExecutor, regions: Sequence[Trace]) -> Sequence[Compi
     first, count = regions[0].symbols[0], len(regions[0].symbols)
     what = f"a region of {count} lines that begins with {first.symbol.name}"
     return [declined_by_failing(executor.name, what, "fuse", first.location, problem)]
-
-
-def _known(keys: Iterable[Hashable]) -> dict[Hashable, Compiled | str]:
-    with _lock:
-        found = {key: _cache[key] for key in keys if key in _cache}
-        for key in found:
-            _cache.move_to_end(key)
-    return found
-
-
-def _remember(found: Iterable[tuple[Hashable, Compiled | str]]) -> None:
-    with _lock:
-        _cache.update(found)
-        while len(_cache) > _CACHE_SIZE:
-            _cache.popitem(last=False)
 
 
 def _second(item: tuple[Hashable, int]) -> int:

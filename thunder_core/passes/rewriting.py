@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -14,6 +13,7 @@ from thunder_core.acquire.fake_tensors import make_fake
 from thunder_core.acquire.function_log import FunctionLog
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.context import Context
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
@@ -22,8 +22,7 @@ from thunder_core.passes.proxies import metadata_of, tensor_inputs_of, tensor_ou
 from thunder_core.pytorch_internals import EnableTorchFunction
 from thunder_core.symbols.lowering import call_key
 
-_CACHE_SIZE: Final = 1024
-_cache: OrderedDict[Any, tuple[BoundSymbol, tuple[BoundSymbol, ...]]] = OrderedDict()
+_cache: Final = BoundedCache[tuple[BoundSymbol, tuple[BoundSymbol, ...]]](1024)
 
 
 def rewritten_form(
@@ -41,14 +40,7 @@ def rewritten_form(
     """
     context = bound.context or ambient
     key = call_key(bound, context)
-    known = _cache.get((key, function)) if key is not None else None
-    if known is None:
-        known = _Recording(bound, context).of(function)
-        if key is not None:
-            _cache[(key, function)] = known
-            while len(_cache) > _CACHE_SIZE:
-                _cache.popitem(last=False)
-    return known
+    return _cache.get(None if key is None else (key, function), lambda: _Recording(bound, context).of(function))
 
 
 class _Recording:

@@ -10,6 +10,7 @@ from thunder_core.acquire.fake import AcquisitionFakeMode
 from thunder_core.acquire.fake_tensors import make_fake
 from thunder_core.autodiff.derivative import PLAIN
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.symbol import Tag
@@ -18,8 +19,7 @@ from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.symbols.lowering import call_key
 
 _COUNTED: Final = frozenset({Tag.MATMUL, Tag.ATTENTION, Tag.OPAQUE})
-_CACHE_SIZE: Final = 4096
-_cache: dict[Any, int | None] = {}
+_cache: Final = BoundedCache[int | None](4096)
 
 
 def count_operations(bound: BoundSymbol) -> int | None:
@@ -32,13 +32,7 @@ def count_operations(bound: BoundSymbol) -> int | None:
     if Tag.BACKWARD in bound.symbol.tags or Tag.LOCAL in symbol.tags or not (symbol.tags & _COUNTED):
         return None
     key = call_key(bound, PLAIN)
-    if key is None:
-        return None
-    if key not in _cache:
-        if len(_cache) >= _CACHE_SIZE:
-            _cache.clear()
-        _cache[key] = _count(bound)
-    return _cache[key]
+    return None if key is None else _cache.get(key, lambda: _count(bound))
 
 
 def _count(bound: BoundSymbol) -> int | None:

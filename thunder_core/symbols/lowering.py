@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -10,6 +9,7 @@ import torch
 
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
@@ -37,8 +37,7 @@ class Store(Protocol):
         """Keep a form, if that can be done."""
 
 
-_CACHE_SIZE: Final = 1024
-_cache: OrderedDict[Any, Form] = OrderedDict()
+_cache: Final = BoundedCache["Form"](1024)
 
 
 def lower(
@@ -70,19 +69,16 @@ def lowered_form(bound: BoundSymbol, ambient: Context, store: Store | None = Non
     """
     context = bound.context or ambient
     key = call_key(bound, context)
-    if key is None:
-        return _lowered(bound, context)
-    known = _cache.get(key)
-    if known is None:
-        known = store.read(key, bound) if store is not None else None
-        if known is None:
-            known = _lowered(bound, context)
-            if store is not None:
-                store.write(key, known)
-        _cache[key] = known
-        while len(_cache) > _CACHE_SIZE:
-            _cache.popitem(last=False)
-    return known
+
+    def find() -> Form:
+        form = store.read(key, bound) if store is not None and key is not None else None
+        if form is None:
+            form = _lowered(bound, context)
+            if store is not None and key is not None:
+                store.write(key, form)
+        return form
+
+    return _cache.get(key, find)
 
 
 def _lowered(bound: BoundSymbol, context: Context) -> Form:

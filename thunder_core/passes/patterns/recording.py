@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from thunder_core.acquire.line_log import LineLog
 from thunder_core.errors import LoweringError
 from thunder_core.ir.annotation_syntax import Storages, read_input
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.context import Context
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
@@ -28,8 +28,7 @@ from thunder_core.symbols.lowering import call_key
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.symbols.registry import registry
 
-_CACHE_SIZE: Final = 1024
-_cache: OrderedDict[Any, Template | LoweringError] = OrderedDict()
+_cache: Final = BoundedCache["Template | LoweringError"](1024)
 _SAMPLED_UNDER: Final = Context(grad_enabled=False, inference=False)
 
 
@@ -87,19 +86,17 @@ def recorded(pattern: Pattern, values: Mapping[str, Any], composite: BoundSymbol
     """
     context = composite.context or ambient
     key = call_key(composite, context)
-    known = _cache.get((pattern, key)) if key is not None else None
-    if known is None:
+
+    def record() -> Template | LoweringError:
         try:
-            known = _recorded(pattern, values, context)
+            return _recorded(pattern, values, context)
         except LoweringError as error:
-            known = error
-        if key is not None:
-            _cache[pattern, key] = known
-            while len(_cache) > _CACHE_SIZE:
-                _cache.popitem(last=False)
-    if isinstance(known, LoweringError):
-        raise known
-    return known
+            return error
+
+    template = _cache.get(None if key is None else (pattern, key), record)
+    if isinstance(template, LoweringError):
+        raise template
+    return template
 
 
 def _recorded(pattern: Pattern, values: Mapping[str, Any], context: Context, real: bool = False) -> Template:

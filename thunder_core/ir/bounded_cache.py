@@ -1,0 +1,71 @@
+"""A cache of a bounded number of results, which threads share."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from typing import Final, Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class _Absent:
+    """There is no result, which may itself be None."""
+
+
+_ABSENT: Final = _Absent()
+
+
+class BoundedCache(Generic[Value]):
+    """Results by key; at ``size`` results the least recently used one leaves for a new one.
+
+    Lines of equal operators and metadata have equal keys (`call_key`), so that each layer of a model takes the results
+    of the first. A key of None is one that no other call equals: its result is computed and not cached.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._results: OrderedDict[Hashable, Value] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable | None, compute: Callable[[], Value]) -> Value:
+        """The result for ``key``, from ``compute`` if it is not cached; what that raises is not cached.
+
+        Threads that compute a result at the same time all get the one that was stored first.
+        """
+        if key is None:
+            return compute()
+        cached = self._lookup(key)
+        return self.add(key, compute()) if isinstance(cached, _Absent) else cached
+
+    def lookup(self, keys: Iterable[Hashable]) -> dict[Hashable, Value]:
+        """The cached results among those of ``keys``, by key."""
+        cached = [(key, self._lookup(key)) for key in keys]
+        return {key: result for key, result in cached if not isinstance(result, _Absent)}
+
+    def add(self, key: Hashable, result: Value) -> Value:
+        """Store ``result`` unless there is one, and return the one that is stored."""
+        with self._lock:
+            result = self._results.setdefault(key, result)
+            self._results.move_to_end(key)
+            while len(self._results) > self._size:
+                self._results.popitem(last=False)
+        return result
+
+    def clear(self) -> None:
+        """Remove all results."""
+        with self._lock:
+            self._results.clear()
+
+    def results(self) -> list[Value]:
+        """All results, the least recently used first."""
+        with self._lock:
+            return list(self._results.values())
+
+    def _lookup(self, key: Hashable) -> Value | _Absent:
+        with self._lock:
+            result = self._results.get(key, _ABSENT)
+            if result is not _ABSENT:
+                self._results.move_to_end(key)
+        return result
