@@ -7,7 +7,9 @@ A block of text under ``<!-- output: EXPRESSION -->`` is the value of the expres
 import linecache
 import os
 import re
+import subprocess
 import sys
+import tomllib
 import types
 from pathlib import Path
 
@@ -85,12 +87,16 @@ def test_mentioned_paths_exist(document):
 
 
 def test_scripts_run_the_versions_that_are_tested() -> None:
-    """`scripts/test` runs the version that `scripts/environment` installs, `scripts/check` the others as well."""
+    """`scripts/test` runs the version that `scripts/environment` installs, `scripts/check` those of the groups."""
     check, environment = ((ROOT / "scripts" / name).read_text() for name in ("check", "environment"))
-    (default,) = re.findall(r"^versions=\$\{THUNDER_CHECK_VERSIONS-(.*)\}$", check, re.MULTILINE)
-    assert f"(default: {default})" in check
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    others = [groups[f"pytorch-{name}"][0].removeprefix("torch==") for name in ("oldest", "newest")]
+    reading = re.findall(r"^(pytorch\(\) .*|versions=.*)$", check, re.MULTILINE)
+    done = subprocess.run(
+        ["bash", "-c", "\n".join([*reading, 'echo "$versions"'])], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert [version.partition(":")[0] for version in done.stdout.split()] == others
     (installed,) = re.findall(r"^torch=\$\{THUNDER_TORCH:-(.*)\}$", environment, re.MULTILINE)
-    others = [version.partition(":")[0] for version in default.split()]
     assert sorted([installed, *others]) == sorted(pytorch_versions.SUITES)
 
 
