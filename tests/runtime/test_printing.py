@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from tests.subjects import SUBJECT, eager
 from thunder_core.errors import DataDependentError, UnsupportedError
 
 logger = logging.getLogger("thunder_tests.printing")
+log_info = logger.info
+say = print
 
 
 class Layer(torch.nn.Module):
@@ -195,3 +198,27 @@ def test_debuggers_may_look(jit: Callable[..., Any], capsys: pytest.CaptureFixtu
     seen = []
     jit(lambda x: (seen.append(namespace["show"](x * 2)), x)[1])(torch.ones(2))
     assert seen == ["TracedTensor(t0: float32[2], cpu)"]
+
+
+@pytest.mark.skipif(SUBJECT is eager, reason="about compiled programs")
+@pytest.mark.parametrize("values", [lambda x: "text", lambda x: x * 2], ids=["text", "tensor"])
+def test_print_by_another_name_is_refused(values: Callable[..., Any], jit: Callable[..., Any]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        say(values(x))
+        return x
+
+    with pytest.raises(UnsupportedError, match="print is called by another name"):
+        jit(program)(torch.ones(3))
+
+
+def test_method_of_a_logger_by_another_name(jit: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        log_info("value %s", x * 2)
+        return x
+
+    compiled = jit(program)
+    with caplog.at_level(logging.INFO, logger.name):
+        for value in (1.0, 2.0):
+            compiled(torch.tensor([value]))
+    assert [record.getMessage() for record in caplog.records] == ["value tensor([2.])", "value tensor([4.])"]
+    assert {record.funcName for record in caplog.records} == {"program"}

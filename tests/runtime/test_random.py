@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import get_rng_state, manual_seed, nn, set_rng_state
 from torch.nn import functional as F
+from torch.random import fork_rng
 
 from tests.subjects import SUBJECT, eager
 from thunder_core.errors import UnsupportedError
@@ -66,6 +68,46 @@ def test_program(program: Callable[..., Any], check: Callable[..., None]) -> Non
 
 def test_seeding_inside(check: Callable[..., None]) -> None:
     check(seeds, lambda: (torch.randn(3, 4),), cache_hits=None)
+
+
+def seeds_by_name(x: torch.Tensor) -> Any:
+    manual_seed(7)
+    return x + torch.rand(4)
+
+
+def seeds_from_a_map(x: torch.Tensor) -> Any:
+    list(map(manual_seed, [7]))
+    return x + torch.rand(4)
+
+
+def restores_by_name(x: torch.Tensor) -> Any:
+    state = get_rng_state()
+    first = torch.rand(4)
+    set_rng_state(state)
+    return x + torch.rand(4), first
+
+
+def forks_by_name(x: torch.Tensor) -> Any:
+    with fork_rng(devices=[]):
+        y = F.dropout(x)
+    return y + torch.rand(4)
+
+
+_seed_by_partial = functools.partial(torch.manual_seed, 7)
+
+
+def seeds_by_partial(x: torch.Tensor) -> Any:
+    _seed_by_partial()
+    return x + torch.rand(4)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [seeds_by_name, seeds_from_a_map, restores_by_name, forks_by_name, seeds_by_partial],
+    ids=lambda program: program.__name__,
+)
+def test_functions_by_another_name(program: Callable[..., Any], check: Callable[..., None]) -> None:
+    check(program, lambda: (torch.randn(3, 4),), rounds=3)
 
 
 def test_generator_argument(check: Callable[..., None]) -> None:

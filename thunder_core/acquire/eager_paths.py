@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -20,10 +21,10 @@ from thunder_core.acquire import data_dependence, values
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.optimizer_updates import OPTIMIZERS
+from thunder_core.acquire.replaced_code import copy_of
 from thunder_core.acquire.traced_tensor import TracedTensor
-from thunder_core.acquire.user_frames import user_location
+from thunder_core.acquire.user_frames import is_of_thunder, user_location
 from thunder_core.errors import DataDependentError
-from thunder_core.guards.class_reads import stands_for
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.private_names import original
 from thunder_core.pytorch_internals import (
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
 _MODULES: Final = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
 _NOT_COMPILING: Final = _MODULES | OPTIMIZERS
 _has_torch_function: Callable[..., bool] = torch.overrides.has_torch_function
-_is_compiling: Callable[[], bool] = torch.compiler.is_compiling
+_is_compiling: Callable[[], bool] = copy_of(torch.compiler.is_compiling)
 _is_left_aligned: Callable[..., bool] = original(nested_tensor_from_mask_left_aligned)
 _without_padding: Callable[..., torch.Tensor] = original(nested_tensor_from_mask)
-_encoder: Callable[..., Any] = torch.nn.TransformerEncoder.forward
-_is_causal_mask: Callable[..., bool] = original(detect_is_causal_mask)
+_encoder: Callable[..., Any] = copy_of(torch.nn.TransformerEncoder.forward)
+_is_causal_mask: Callable[..., bool] = copy_of(original(detect_is_causal_mask))
 _NAME: Final = "torch.nn.TransformerEncoder.forward"
 _ENCODER: Final = Symbol(_NAME, _encoder)
 _RECORDED_ENCODER: Final = Symbol(_NAME, _encoder, tags=frozenset({Tag.AUTOGRAD}))
@@ -114,15 +115,15 @@ def encoder(module: torch.nn.TransformerEncoder, src: Any, *args: Any, **kwargs:
         recorder.busy = outer
 
 
-stands_for(encoder, _encoder)
-
-
 def _asked_by_module(modules: Collection[str] = _MODULES) -> bool:
-    """Whether the caller of the calling function is of these modules, in the program that is recorded."""
+    """Whether what calls Thunder here is of these modules, in the program that is recorded."""
     recorder = active_recorder()
     if recorder is None or recorder.busy or peek_interpreter_stack() is not None:
         return False
-    return sys._getframe(2).f_globals.get("__name__") in modules
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_of_thunder(frame.f_code):
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__") in modules
 
 
 def _record(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -15,6 +15,7 @@ from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.region_views import Results, ViewHistory, make_views_inside
+from thunder_core.acquire.replaced_code import copy_of
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -29,9 +30,10 @@ CHECKPOINT = Symbol(
     "torch.utils.checkpoint.checkpoint", torch.utils.checkpoint.checkpoint, tags=frozenset({Tag.HIGHER_ORDER})
 )
 
-# The descriptor of `torch.autograd.Function.apply`, whatever replaces it while a program is recorded: a class method of
-# Python up to PyTorch 2.13, one of C since 2.14.
-_APPLY = vars(torch.autograd.Function)["apply"]
+# The descriptor of `torch.autograd.Function.apply`: a class method of Python up to PyTorch 2.13, whose code is replaced
+# while a program is recorded, one of C since 2.14.
+_HELD = vars(torch.autograd.Function)["apply"]
+_APPLY = copy_of(_HELD)
 
 
 def apply_of(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
@@ -45,7 +47,7 @@ def is_apply(function: Any) -> bool:
     cls = getattr(function, "__self__", None)
     if not isinstance(cls, type) or not issubclass(cls, torch.autograd.Function):
         return False
-    return bool(function == apply_of(cls))
+    return bool(function == _HELD.__get__(None, cls))
 
 
 def autograd_function(

@@ -11,6 +11,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.replaced_code import copy_of
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -22,8 +23,7 @@ from thunder_core.symbols.functions import remove_hook
 
 _REMOVE_HOOK = Symbol("thunder_core.symbols.functions.remove_hook", remove_hook, tags=frozenset({Tag.AS_RECORDED}))
 
-
-_remove = RemovableHandle.remove
+_remove = copy_of(RemovableHandle.remove)
 
 
 class TracedHandle(RemovableHandle):

@@ -3,7 +3,8 @@
 `torch.autograd.Function.apply`, `torch.utils.checkpoint`, `torch.cond`, backward hooks of modules and the seeding
 functions are plain Python to PyTorch, as are `print` and loggers. While at least one thread acquires a program their
 entry points are replaced by versions that ask whether the calling thread is the one; every other thread gets the
-original.
+original. Of Python functions the code is replaced, so that it does not matter through which name the program has them;
+a function of C that the program holds by a name of its own is refused when it is called.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType, MethodType
 from typing import Any, Final
 
@@ -40,6 +42,7 @@ from thunder_core.acquire import (
 )
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.replaced_code import ReplacedCode, copy_of, has_code, is_replaced
 from thunder_core.acquire.user_frames import calls_program, user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of
@@ -61,9 +64,10 @@ from thunder_core.pytorch_internals import (
 
 _lock = threading.Lock()
 _depth = 0
+_CALLER: Final = 2  # the frame of who calls a function, seen from what replaces its code
 _distributed: tuple[type, ...] = ()
-_originals: list[tuple[Any, str, Any]] = []
-_INHERITED: Final = object()
+_originals: dict[tuple[Any, str], Any] = {}
+_undo: list[Callable[[], None]] = []
 
 
 @contextmanager
@@ -98,26 +102,22 @@ def _install() -> None:
     _replace(torch.autograd.Function, "apply", classmethod(_function_apply))
     _replace_private(*_CHECKPOINT)
     _replace(torch, "cond", _cond)
-    _replace(torch, "manual_seed", _manual_seed)
     _replace(torch.random, "manual_seed", _manual_seed)
-    for module in (torch, torch.random):
-        _replace(module, "get_rng_state", _get_rng_state)
-        _replace(module, "set_rng_state", _set_rng_state)
-    refuse = _refuse(torch.random.seed, "torch.seed")
+    _replace(torch.random, "get_rng_state", _get_rng_state)
+    _replace(torch.random, "set_rng_state", _set_rng_state)
+    _replace(torch.random, "seed", _refuse(torch.random, "seed"))
     _replace(torch, "set_default_device", _set_default_device)
-    _replace(torch, "seed", refuse)
-    _replace(torch.random, "seed", refuse)
     _replace_collectives()
     _replace(builtins, "print", _print)
     _replace(torch, "set_printoptions", _set_printoptions)
     for name, level in printing.LEVELS.items():
-        _replace(logging.Logger, name, _log_at(getattr(logging.Logger, name), level))
+        _replace(logging.Logger, name, _log_at(name, level))
     _replace(logging.Logger, "log", _log)
     _shadow(torch.Tensor, "as_subclass", _as_subclass)
     _shadow(torch.Tensor, "_make_subclass", staticmethod(_make_subclass))
     _replace(torch.nn.Module, "__call__", _module_call)
     for module, name, update in optimizer_updates.UPDATES:
-        _replace(module, name, _update(update))
+        _replace(module, name, _update(module, name, update))
     _replace(DistributedDataParallel, "forward", _data_parallel)
     _distributed = distributed_modules.loaded_classes()
     dtensor = distributed_modules.loaded_dtensor()
@@ -139,7 +139,16 @@ def _install() -> None:
 
 
 def _replace(owner: Any, name: str, replacement: Any) -> None:
-    _originals.append((owner, name, vars(owner)[name]))
+    held = vars(owner)[name]
+    if is_replaced(held):  # another owner has it, too
+        return
+    if has_code(held):
+        replaced = ReplacedCode(held, getattr(replacement, "__func__", replacement))
+        _originals[owner, name] = replaced.original
+        _undo.append(replaced.restore)
+        return
+    _originals[owner, name] = held
+    _undo.append(partial(setattr, owner, name, held))
     setattr(owner, name, replacement)
 
 
@@ -151,25 +160,18 @@ def _replace_private(entry_point: Any, replacement: Any) -> None:
 
 def _shadow(owner: Any, name: str, replacement: Any) -> None:
     """Like `_replace` for what ``owner`` inherits."""
-    _originals.append((owner, name, _INHERITED))
+    _undo.append(partial(delattr, owner, name))
     setattr(owner, name, replacement)
 
 
 def _uninstall() -> None:
-    while _originals:
-        owner, name, original = _originals.pop()
-        if original is _INHERITED:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, original)
+    while _undo:
+        _undo.pop()()
+    _originals.clear()
 
 
 def _original(owner: Any, name: str) -> Any:
-    # the first entry: `torch.random` functions are replaced under two names
-    for candidate, attribute, value in _originals:
-        if candidate is owner and attribute == name:
-            return value
-    return vars(owner)[name]
+    return _originals.get((owner, name)) or vars(owner)[name]
 
 
 def _recording() -> Recorder | None:
@@ -191,7 +193,7 @@ def _function_apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: An
     return higher_order.autograd_function(recorder, cls, args, kwargs)
 
 
-_original_module_call = torch.nn.Module.__call__
+_original_module_call = copy_of(torch.nn.Module.__call__)
 # Entry points through which backward hooks of modules are recorded, and which the installed PyTorch lacks.
 _HOOKS_UNSEEN = [point for point in (module_backward_hook, maybe_warn_non_full_backward_hook) if is_missing(point)]
 
@@ -211,7 +213,7 @@ def _module_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     return eager_modules.call_eagerly(recorder, module, args, kwargs)
 
 
-def _update(update: Callable[..., None]) -> Callable[..., None]:
+def _update(module: Any, name: str, update: Callable[..., None]) -> Callable[..., None]:
     def updated(*args: Any, **kwargs: Any) -> None:
         recorder = _recording()
         if (
@@ -219,7 +221,7 @@ def _update(update: Callable[..., None]) -> Callable[..., None]:
             or update not in recorder.eager_updates
             or not optimizer_updates.is_one_line(update, args, kwargs)
         ):
-            update(*args, **kwargs)
+            _original(module, name)(*args, **kwargs)
         else:
             optimizer_updates.record_update(recorder, update, args, kwargs)
 
@@ -381,7 +383,7 @@ def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], 
 def _manual_seed(seed: int) -> Any:
     recorder = _recording()
     if recorder is None:
-        return _original(torch, "manual_seed")(seed)
+        return _original(torch.random, "manual_seed")(seed)
     generator_state.manual_seed(recorder, int(seed))
     return torch.default_generator
 
@@ -389,17 +391,17 @@ def _manual_seed(seed: int) -> Any:
 def _get_rng_state() -> torch.Tensor:
     recorder = _recording()
     if recorder is None:
-        state: torch.Tensor = _original(torch, "get_rng_state")()
+        state: torch.Tensor = _original(torch.random, "get_rng_state")()
         return state
-    return generator_state.get_rng_state(recorder, _original(torch, "get_rng_state"))
+    return generator_state.get_rng_state(recorder, _original(torch.random, "get_rng_state"))
 
 
 def _set_rng_state(new_state: torch.Tensor) -> None:
     recorder = _recording()
     if recorder is None:
-        _original(torch, "set_rng_state")(new_state)
+        _original(torch.random, "set_rng_state")(new_state)
     else:
-        generator_state.set_rng_state(recorder, _original(torch, "set_rng_state"), new_state)
+        generator_state.set_rng_state(recorder, _original(torch.random, "set_rng_state"), new_state)
 
 
 def _replace_stance() -> None:
@@ -425,11 +427,10 @@ def _replace_collectives() -> None:
 def _refuse_communication(owner: Any, name: str) -> None:
     if name not in vars(owner):
         return
-    original = vars(owner)[name]
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         if _recording() is None:
-            return original(*args, **kwargs)
+            return _original(owner, name)(*args, **kwargs)
         raise UnsupportedError(
             f"{name} inside a compiled function would run once, at compile time",
             location=user_location(2),
@@ -458,18 +459,18 @@ def _set_printoptions(**options: Any) -> None:
         printing.set_printoptions(recorder, options)
 
 
-def _log_at(original: Callable[..., None], level: int) -> Callable[..., None]:
+def _log_at(name: str, level: int) -> Callable[..., None]:
     def log(logger: logging.Logger, message: Any, *args: Any, **options: Any) -> None:
-        if not _logged(sys._getframe(1), logger, level, message, args, options):
-            options["stacklevel"] = options.get("stacklevel", 1) + 1
-            original(logger, message, *args, **options)
+        if not _logged(sys._getframe(_CALLER), logger, level, message, args, options):
+            options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
+            _original(logging.Logger, name)(logger, message, *args, **options)
 
     return log
 
 
 def _log(logger: logging.Logger, level: int, message: Any, *args: Any, **options: Any) -> None:
-    if not _logged(sys._getframe(1), logger, level, message, args, options):
-        options["stacklevel"] = options.get("stacklevel", 1) + 1
+    if not _logged(sys._getframe(_CALLER), logger, level, message, args, options):
+        options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
         _original(logging.Logger, "log")(logger, level, message, *args, **options)
 
 
@@ -497,14 +498,16 @@ def _set_default_device(device: Any) -> None:
     )
 
 
-def _refuse(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _refuse(owner: Any, name: str) -> Callable[..., Any]:
+    called = f"torch.{name}"
+
     def refuse(*args: Any, **kwargs: Any) -> Any:
         if _recording() is None:
-            return original(*args, **kwargs)
+            return _original(owner, name)(*args, **kwargs)
         raise UnsupportedError(
-            f"{name} inside a compiled function would run once, at compile time",
+            f"{called} inside a compiled function would run once, at compile time",
             location=user_location(2),
-            advice=(f"call {name} outside the compiled function", "torch.manual_seed is supported inside"),
+            advice=(f"call {called} outside the compiled function", "torch.manual_seed is supported inside"),
         )
 
     return refuse

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -113,19 +112,10 @@ class ClassReads:
         if behind is None:
             return
         suffix, function = behind
-        function = _stand_ins.get(function, function)
         if kind_of(function.__code__) is not CodeKind.USER and name != "forward":
             return
         source: Source = AttributeSource(ConstantSource(kind, kind.__name__), name)
         self._heap.meet(function, AttributeSource(source, suffix) if suffix else source)
-
-
-def stands_for(stand_in: Callable[..., Any], original: Callable[..., Any]) -> None:
-    """Guards are about ``original``, although ``stand_in`` has its place while a program is recorded."""
-    _stand_ins[stand_in] = original
-
-
-_stand_ins: dict[Any, Any] = {}
 
 
 def _is_user_descriptor(attribute: Any) -> bool:

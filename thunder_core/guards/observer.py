@@ -20,7 +20,7 @@ from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.heap import Heap, is_wrapper
 from thunder_core.guards.node import NodeKind
-from thunder_core.guards.outside_reads import generator_method, outside_read
+from thunder_core.guards.outside_reads import generator_method, held_by_name, outside_read
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.steps import ClosureSource
@@ -240,13 +240,23 @@ class Observer:
         """A builtin function is called, which may read or change something outside of the program.
 
         Raises:
-            UnsupportedError: it reads or changes the state of a generator, which would happen once, at compile time.
+            UnsupportedError: it would run once, at compile time: it reads or changes the state of a generator, or it is
+                replaced while a program is recorded, and the program has the original.
         """
+        location = SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
+        held = held_by_name(function, frame)
+        if held is not None:
+            raise UnsupportedError(
+                f"{held} is called by another name, which it got before the program was recorded, and would run once, "
+                "at compile time",
+                location=location,
+                advice=("call print, or apply of your autograd.Function, by its own name",),
+            )
         method = generator_method(function, frame)
         if method is not None:
             raise UnsupportedError(
                 f"{method} inside a compiled function would run once, at compile time",
-                location=SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname),
+                location=location,
                 advice=(
                     "call torch.manual_seed, torch.get_rng_state and torch.set_rng_state, which act on the default "
                     "generator at each call",

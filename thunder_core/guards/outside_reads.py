@@ -53,8 +53,15 @@ _GENERATOR_STATE: Final = frozenset(
 """Methods of PyTorch's generators that read or change their states, at once and without an operator."""
 
 
+_REPLACED: Final = {"print": print, "apply": None}
+"""Functions of C that are replaced by name while a program is recorded.
+
+`torch.autograd.Function.apply`, which each class binds anew, is one of Python up to PyTorch 2.13.
+"""
+
+
 def _names() -> frozenset[str]:
-    named = {_SUBCLASSES, *_DATES, *_GENERATOR_STATE}
+    named = {_SUBCLASSES, *_DATES, *_GENERATOR_STATE, *_REPLACED}
     for name in _MODULES & sys.modules.keys():
         for member in vars(sys.modules[name]).values():
             named |= set(vars(member)) if isinstance(member, type) else {getattr(member, "__name__", "")}
@@ -92,6 +99,17 @@ def generator_method(function: Any, frame: FrameType) -> str | None:
         return None
     owner = getattr(function, "__objclass__", None) or type(getattr(function, "__self__", None))
     return f"torch.Generator.{name}" if owner is torch.Generator else None
+
+
+def held_by_name(function: Any, frame: FrameType) -> str | None:
+    """The name of a function that the user's code calls, though another one has its place; None for all others."""
+    name = str(function.__name__)
+    if name not in _REPLACED or kind_of(frame.f_code) is not CodeKind.USER:
+        return None
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+        return "torch.autograd.Function.apply"
+    return name if function is _REPLACED[name] else None
 
 
 def _outside_name(function: Any) -> str | None:
