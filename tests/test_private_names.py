@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -116,14 +118,14 @@ sys.exit(main(["doctor", "--json"]))
 """
 
 
-def _checks(paths: list[str]) -> dict[str, dict[str, str]]:
-    start = "import os; os.environ['THUNDER_PLUGINS'] = 'core'\n"
+def _checks(paths: list[str], *, plugins: str = "core", by: str = "core") -> dict[str, dict[str, str]]:
+    start = f"import os; os.environ['THUNDER_PLUGINS'] = {plugins!r}\n"
     ended = subprocess.run(
         [sys.executable, "-c", start + OTHER.format(paths=paths) + DOCTOR], capture_output=True, text=True, check=False
     )
-    found = {item["check"]: item for item in json.loads(ended.stdout)["checks"]}
-    assert ended.returncode == (0 if all(item["ok"] for item in found.values()) else 1)
-    return found
+    checks = json.loads(ended.stdout)["checks"]
+    assert ended.returncode == (0 if all(item["ok"] for item in checks) else 1)
+    return {item["check"]: item for item in checks if item["plugin"] == by}
 
 
 def test_doctor_works_with_an_unknown_version():
@@ -145,6 +147,24 @@ def test_doctor_lists_missing_names_with_what_they_cost():
     assert "refused: thunder.grad and thunder.value_and_grad" in said["text"]
     assert "refused: backward hooks of modules in compiled programs" in said["text"]
     assert found["compile on cpu"]["ok"]
+
+
+TABLES = sorted(Path(__file__).parents[1].glob("plugins/*/src/*/pytorch_internals.py"))
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.parent.name)
+def test_each_plugin_asks_doctor_for_its_table(table):
+    plugin = importlib.import_module(f"{table.parent.name}.plugin")
+    assert f"{table.parent.name}.pytorch_internals:NAMES" in [check.load for check in plugin.thunder_doctor()]
+
+
+def test_doctor_lists_what_plugins_miss():
+    paths = ["torch._foreach_copy_", "torch._C._construct_storage_from_data_pointer"]
+    found = _checks(paths, plugins="core,cudagraphs", by="cudagraphs")["private names of PyTorch"]
+    assert not found["ok"]
+    assert "refused: copies of many inputs at once" in found["text"]
+    assert "torch._C._construct_storage_from_data_pointer (torch._C has no attribute" in found["text"]
+    assert _checks([], plugins="core,cudagraphs", by="cudagraphs")["private names of PyTorch"]["ok"]
 
 
 # --- tables

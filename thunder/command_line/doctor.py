@@ -81,7 +81,11 @@ def _findings(torch: Any, plugins: Host) -> list[Finding]:
 
 
 def _call(plugins: Host, offered: Any) -> CheckResult:
-    result: CheckResult = plugins.import_object(offered)()
+    from thunder_core.plugins.specs import private_names_result
+    from thunder_core.private_names import PrivateNames
+
+    check = plugins.import_object(offered)
+    result: CheckResult = private_names_result(check) if isinstance(check, PrivateNames) else check()
     return result
 
 

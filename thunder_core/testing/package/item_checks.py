@@ -10,6 +10,7 @@ from thunder_core.errors import PluginError
 from thunder_core.plugins.host import host
 from thunder_core.plugins.options_table import own_options
 from thunder_core.plugins.specs import Preset, SymbolsSpec
+from thunder_core.private_names import PrivateNames
 from thunder_core.testing.conformance.failure import Breach
 from thunder_core.testing.package.plugin import Item
 
@@ -29,7 +30,7 @@ def check_load(item: Item) -> None:
         found = host().import_object(spec)
     except PluginError as error:
         raise Breach("load", error.problem) from error
-    if not isinstance(item.spec, SymbolsSpec) and not callable(found):
+    if not isinstance(item.spec, SymbolsSpec) and not callable(found) and not isinstance(found, PrivateNames):
         raise Breach("load", f"{item.spec.load}, for the {item.title}, is {type(found).__name__}, and cannot be called")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core.plugins import TransformSpec, hookimpl
+from thunder_core.plugins import Check, TransformSpec, hookimpl
 from thunder_plugin_cudagraphs.options import CUDAGraphsOptions
 
 
@@ -17,3 +17,9 @@ def thunder_transforms() -> list[TransformSpec]:
             "captures programs as CUDA graphs, and replays them",
         )
     ]
+
+
+@hookimpl
+def thunder_doctor() -> list[Check]:
+    """Whether PyTorch has the private names that are used."""
+    return [Check("private names of PyTorch", "thunder_plugin_cudagraphs.pytorch_internals:NAMES")]

@@ -21,5 +21,8 @@ def thunder_executors() -> list[ExecutorSpec]:
 
 @hookimpl
 def thunder_doctor() -> list[Check]:
-    """Whether the library loads, and which cuDNN it finds."""
-    return [Check("library", "thunder_plugin_cudnn.library:check")]
+    """Whether the library loads, which cuDNN it finds, and whether PyTorch has the private names that are used."""
+    return [
+        Check("library", "thunder_plugin_cudnn.library:check"),
+        Check("private names of PyTorch", "thunder_plugin_cudnn.pytorch_internals:NAMES"),
+    ]

@@ -21,5 +21,8 @@ def thunder_executors() -> list[ExecutorSpec]:
 
 @hookimpl
 def thunder_doctor() -> list[Check]:
-    """Whether there is a compiler for each device."""
-    return [Check("compilers", "thunder_plugin_inductor.compilers:check")]
+    """Whether there is a compiler for each device, and whether PyTorch has the private names that are used."""
+    return [
+        Check("compilers", "thunder_plugin_inductor.compilers:check"),
+        Check("private names of PyTorch", "thunder_plugin_inductor.pytorch_internals:NAMES"),
+    ]

@@ -21,5 +21,8 @@ def thunder_executors() -> list[ExecutorSpec]:
 
 @hookimpl
 def thunder_doctor() -> list[Check]:
-    """Whether nvFuser can be imported, and there is a device for it."""
-    return [Check("nvFuser", "thunder_plugin_nvfuser.library:check")]
+    """Whether nvFuser can be imported and has a device, and PyTorch has the private names that are used."""
+    return [
+        Check("nvFuser", "thunder_plugin_nvfuser.library:check"),
+        Check("private names of PyTorch", "thunder_plugin_nvfuser.pytorch_internals:NAMES"),
+    ]

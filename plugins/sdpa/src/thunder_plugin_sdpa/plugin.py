@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core.plugins import ExecutorSpec, hookimpl
+from thunder_core.plugins import Check, ExecutorSpec, hookimpl
 from thunder_plugin_sdpa.options import SdpaOptions
 
 
@@ -17,3 +17,9 @@ def thunder_executors() -> list[ExecutorSpec]:
             "scaled_dot_product_attention by PyTorch's kernels: cuDNN, flash, memory-efficient",
         )
     ]
+
+
+@hookimpl
+def thunder_doctor() -> list[Check]:
+    """Whether PyTorch has the private names that are used."""
+    return [Check("private names of PyTorch", "thunder_plugin_sdpa.pytorch_internals:NAMES")]

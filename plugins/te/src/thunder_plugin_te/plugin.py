@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core.plugins import ExecutorSpec, hookimpl
+from thunder_core.plugins import Check, ExecutorSpec, hookimpl
 from thunder_plugin_te.options import TeOptions
 
 
@@ -17,3 +17,9 @@ def thunder_executors() -> list[ExecutorSpec]:
             "linear layers in eight-bit floats (FP8), forward and backward, by Transformer Engine",
         )
     ]
+
+
+@hookimpl
+def thunder_doctor() -> list[Check]:
+    """Whether PyTorch has the private names that are used."""
+    return [Check("private names of PyTorch", "thunder_plugin_te.pytorch_internals:NAMES")]
