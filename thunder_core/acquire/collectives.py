@@ -53,6 +53,8 @@ def record(recorder: Recorder, operator: OpOverload, args: tuple[Any, ...], kwar
     written = [tensors[place] for place in places]
     buffers = _record(recorder, START, (operator, places, *args), written, handle_proxy)
     read = [tensor for place, tensor in enumerate(tensors) if place not in places]
+    if schema_of(operator).name == "c10d::barrier":
+        recorder.kept_by_pytorch(tensors[0])  # of 2.11, in a static variable of ProcessGroup.barrier
     work = _recorded_work()(recorder, list(zip(written, buffers, strict=True)), read)
     recorder.inputs.made(work, handle_proxy)
     if recorder.outer_lines:  # of a checkpoint region, say, that handles must not leave

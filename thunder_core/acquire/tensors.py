@@ -59,6 +59,10 @@ class Tensors:
         self.made.append(weakref.ref(tensor))
         return tensor
 
+    def kept_by_pytorch(self, tensor: torch.Tensor) -> None:
+        """PyTorch itself keeps ``tensor`` and shows it to nobody: that it is still there in the end is no leak."""
+        self.made = [reference for reference in self.made if reference() is not tensor]
+
     def is_constant(self, variable: Variable) -> bool:
         """Whether a tensor's value is the same in every run."""
         return variable.constant and variable.proxy.storage in self.constant_storages
