@@ -149,13 +149,20 @@ def test_doctor_lists_missing_names_with_what_they_cost():
     assert found["compile on cpu"]["ok"]
 
 
-TABLES = sorted(Path(__file__).parents[1].glob("plugins/*/src/*/pytorch_internals.py"))
+PACKAGES = sorted(Path(__file__).parents[1].glob("plugins/*/src/thunder_plugin_*"))
+TABLES = [package / "pytorch_internals.py" for package in PACKAGES if (package / "pytorch_internals.py").exists()]
+WITHOUT_TABLE = [package for package in PACKAGES if package / "pytorch_internals.py" not in TABLES]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.parent.name)
 def test_each_plugin_asks_doctor_for_its_table(table):
     plugin = importlib.import_module(f"{table.parent.name}.plugin")
     assert f"{table.parent.name}.pytorch_internals:NAMES" in [check.load for check in plugin.thunder_doctor()]
+
+
+@pytest.mark.parametrize("package", WITHOUT_TABLE, ids=lambda package: package.name)
+def test_plugins_without_a_table_use_no_private_names(package):
+    assert list(private_uses(PrivateNames(f"{package.name}.pytorch_internals", ()), package)) == []
 
 
 def test_doctor_lists_what_plugins_miss():
@@ -293,6 +300,7 @@ def test_suite_leaves_out_rows_for_other_versions(table, tmp_path):
 
 USES = """
 import json
+import sys
 import json._private
 import json as encoding
 from json import decoder, _inner
@@ -308,6 +316,12 @@ g = "json.listed._text"
 h = json.public
 i = "sentences about json._text"
 j = thing._spelled
+k = getattr(thing, "_asked_for", None)
+inner: object = decoder.scanner
+l = inner._of_a_variable.m
+n = thing._own, thing._asdict(), sys._getframe()
+o = self.part._of_a_part
+_own = 3
 """
 
 
@@ -321,14 +335,17 @@ def test_suite_finds_private_names_elsewhere(table, tmp_path):
     (tmp_path / "uses.py").write_text(USES)
     found = [line.rpartition("uses.py:")[2] for line in private_uses(names, tmp_path)]
     assert found == [
-        "3: json._private",
-        "5: json._inner",
-        "13: json._text(...)",
-        "8: json._default",
-        "9: json.decoder._x.y",
-        "10: json.decoder._z",
-        "11: _attribute",
+        "4: json._private",
+        "6: json._inner",
+        "14: json._text(...)",
+        "9: json._default",
+        "10: json.decoder._x.y",
+        "11: json.decoder._z",
+        "12: _attribute",
+        "19: _asked_for",
+        "21: json.decoder.scanner._of_a_variable.m",
+        "23: _of_a_part",
     ]
-    assert "uses.py:8: json._default" in _fails(
+    assert "uses.py:9: json._default" in _fails(
         names, {"attribute": print, "text": print, "spelled": print}, tmp_path, "spelled nowhere else"
     )

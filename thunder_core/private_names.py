@@ -9,9 +9,9 @@
         return NAMES.bind(name)
 
 and its other files import from there: ``from my_plugin.pytorch_internals import foreach_copy_``. A name is looked up
-once, when it is first imported. ``thunder doctor`` lists those that are missing if the plugin asks it to, by
-``Check("private names of PyTorch", "my_plugin.pytorch_internals:NAMES")``. An import never fails: what the installed version lacks is a placeholder, which raises
-`PrivateNameError` where it is used.
+once, when it is first imported. An import never fails: what the installed version lacks is a placeholder, which raises
+`PrivateNameError` where it is used. ``thunder doctor`` lists what is missing, of the tables that plugins give it:
+``Check("private names of PyTorch", "my_plugin.pytorch_internals:NAMES")``.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from thunder_core.acquire.line_log import LineLog
 from thunder_core.acquire.native_attention import NATIVE_ATTENTION
 from thunder_core.errors import LoweringError
 from thunder_core.ir.tree import iterate_leaves
-from thunder_core.pytorch_internals import TorchDispatchMode
+from thunder_core.pytorch_internals import TorchDispatchMode, aten_to_copy
 
 # Calls that make another object of the same tensor: no line, since traces run without recording gradients.
 _SAME_VALUE = frozenset(
@@ -60,7 +60,7 @@ class OperatorLog(LineLog, TorchDispatchMode):
         aten = torch.ops.aten
         shape = list(tensor.shape)
         empty = self._logged(aten.empty.memory_format, shape, dtype=torch.bool, device=tensor.device)
-        value = self._logged(aten._to_copy.default, self._logged(aten.bernoulli.p, empty, p), dtype=tensor.dtype)
+        value = self._logged(aten_to_copy, self._logged(aten.bernoulli.p, empty, p), dtype=tensor.dtype)
         self.define(tensor, self.proxy(value))
         self._storages[storage_address(tensor)] = self.proxy(value).storage
         return True

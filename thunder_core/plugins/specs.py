@@ -106,8 +106,8 @@ class Check:
 
     Attributes:
         name: what is checked.
-        load: of a callable without arguments that returns a `CheckResult`, where an exception counts as a failure; or of
-            a table of private names, `thunder_core.private_names.PrivateNames`: then those that are missing are a failure.
+        load: of a callable without arguments that returns a `CheckResult`, where an exception counts as a failure; or
+            of a table of private names, `thunder_core.private_names.PrivateNames`, where one that is missing does.
     """
 
     name: str

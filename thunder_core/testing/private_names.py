@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from thunder_core.private_names import Kind, Missing, PrivateNames, Row, resolve, version_of
 from thunder_core.testing.conformance.case import Case, as_test
 from thunder_core.testing.conformance.failure import ConformanceError, ConformanceFailure, NotApplicable
 
 Checks = Mapping[str, Callable[..., object]]
+
+_OF_NAMED_TUPLES: Final = frozenset({"_asdict", "_field_defaults", "_fields", "_make", "_replace"})
 
 
 def private_names_suite(
@@ -22,7 +26,7 @@ def private_names_suite(
 
     A test for each row fails, with the row's path, where the installed version has no such name although the row says
     so, and where the row's check raises. One more test fails, with file and line, where another file of the package
-    imports or spells a private name of these libraries.
+    imports or spells a private name of another package.
 
     Args:
         names: the table.
@@ -72,34 +76,45 @@ def _check_files(names: PrivateNames, folders: Sequence[str | os.PathLike[str]])
 
 
 def private_uses(names: PrivateNames, folder: str | os.PathLike[str]) -> Iterator[str]:
-    """``file:line: name`` for each private name of the table's libraries that a file below ``folder`` spells.
+    """``file:line: name`` for each private name of another package that a file below ``folder`` spells.
 
-    That is an import, a chain of attributes of an imported module, an attribute of an object that is a row's, or a text
-    that reads like a path; texts and attributes may be those of rows of `Kind.SPELLED`.
+    That is an import, a chain of attributes of an imported module or of a variable that holds one, an attribute of any
+    other object that no file of the folder defines, or is a row's, and a text that reads like a path of one of the
+    table's libraries; texts and attributes may be those of rows of `Kind.SPELLED`. The standard library's are no
+    matter of this.
     """
-    own = names.module.rpartition(".")[2] + ".py"
-    for file in sorted(Path(folder).rglob("*.py")):
-        if file.name != own:
-            for line, name in _Uses(names, ast.parse(file.read_text(encoding="utf-8"))).found():
+    table = names.module.rpartition(".")[2] + ".py"
+    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(Path(folder).rglob("*.py"))}
+    own = {name for file, tree in trees.items() if file.name != table for name in _defined(tree)}
+    for file, tree in trees.items():
+        if file.name != table:
+            for line, name in _Uses(names, tree, Path(folder).name, own).found():
                 yield f"{file}:{line}: {name}"
 
 
 class _Uses:
-    """The uses of private names in one file."""
+    """The uses of private names in one file.
 
-    def __init__(self, names: PrivateNames, tree: ast.Module) -> None:
+    Args:
+        names: the table.
+        tree: the file.
+        package: the folder's name, which files import each other by.
+        own: what the folder's files define.
+    """
+
+    def __init__(self, names: PrivateNames, tree: ast.Module, package: str, own: set[str]) -> None:
         self._tree = tree
         rows = names.rows.values()
         self._libraries = {row.library for row in rows}
-        spelled = [row.path for row in rows if row.kind is Kind.SPELLED]
-        self._spelled = {path.rpartition(".")[2] for path in spelled}
+        self._exempt = {*sys.stdlib_module_names, package, "thunder", "thunder_core"} - self._libraries
+        spelled = {row.path.rpartition(".")[2] for row in rows if row.kind is Kind.SPELLED}
         self._texts = {".".join(path.split(".")[:end]) for path in (row.path for row in rows) for end in range(1, 9)}
-        self._attributes = {row.path.rpartition(".")[2] for row in rows if row.kind is Kind.ATTRIBUTE}
-        self._modules: dict[str, str] = {}
+        self._refused = {row.path.rpartition(".")[2] for row in rows if row.kind is Kind.ATTRIBUTE} - spelled
+        self._allowed = own | spelled | _OF_NAMED_TUPLES
+        self._modules: dict[str, str] = {}  # dotted paths by the names that stand for them; empty for the exempt
 
     def found(self) -> Iterator[tuple[int, str]]:
         """Line and name of each."""
-        inner: set[int] = set()
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Import):
                 yield from self._import(node, [(alias.name, alias) for alias in node.names])
@@ -107,40 +122,86 @@ class _Uses:
                 yield from self._import(node, [(f"{node.module}.{alias.name}", alias) for alias in node.names])
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and self._is_path(node.value):
                 yield node.lineno, node.value
+        self._name_modules()
+        inner: set[int] = set()
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Attribute) and id(node) not in inner:
                 yield from self._attribute(node, inner)
+            elif isinstance(node, ast.Call) and self._is_refused(name := _asked_for(node)):
+                yield node.lineno, name
 
     def _import(self, node: ast.stmt, imported: list[tuple[str, ast.alias]]) -> Iterator[tuple[int, str]]:
         for path, alias in imported:
-            if path.partition(".")[0] not in self._libraries:
+            top = path.partition(".")[0]
+            name = alias.asname or (alias.name if isinstance(node, ast.ImportFrom) else top)
+            if top in self._exempt:
+                self._modules[name] = ""
                 continue
-            name = alias.asname or (alias.name if isinstance(node, ast.ImportFrom) else path.partition(".")[0])
             self._modules[name] = path if alias.asname or isinstance(node, ast.ImportFrom) else name
             if _is_private(path):
                 yield node.lineno, path
 
+    def _name_modules(self) -> None:
+        """Variables that hold a part of a module: ``aten = torch.ops.aten``."""
+        for node in ast.walk(self._tree):
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+                continue
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            owner, *parts = _chain(node.value)
+            if parts and isinstance(target, ast.Name) and self._modules.get(owner):
+                self._modules[target.id] = ".".join([self._modules[owner], *parts])
+
     def _attribute(self, node: ast.Attribute, inner: set[int]) -> Iterator[tuple[int, str]]:
-        parts, value = [node.attr], node.value
-        while isinstance(value, ast.Attribute):
-            inner.add(id(value))
-            parts.append(value.attr)
-            value = value.value
-        owner = value.id if isinstance(value, ast.Name) else ""
+        below: ast.expr = node
+        while isinstance(below, ast.Attribute):
+            inner.add(id(below))
+            below = below.value
+        owner, *parts = _chain(node)
         if owner in self._modules:
-            path = ".".join([self._modules[owner], *reversed(parts)])
-            if _is_private(path):
+            path = ".".join([self._modules[owner], *parts])
+            if self._modules[owner] and _is_private(path):
                 yield node.lineno, path
-        elif owner not in ("self", "cls"):
-            for part in parts:
-                if part in self._attributes and part not in self._spelled:
-                    yield node.lineno, part
+            return
+        for part in parts[1:] if owner in ("self", "cls") else parts:
+            if self._is_refused(part):
+                yield node.lineno, part
+
+    def _is_refused(self, name: str) -> bool:
+        return name in self._refused or (_is_private(name) and name not in self._allowed)
 
     def _is_path(self, text: str) -> bool:
         path = text.partition("(")[0].rstrip(".")
         if path.partition(".")[0] not in self._libraries or not path.replace(".", "").isidentifier():
             return False
         return _is_private(path) and path not in self._texts
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    """Names of functions, classes and variables, and attributes that ``self`` gets."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _chain(node)[0] == "self":
+            yield node.attr
+
+
+def _chain(node: ast.expr) -> list[str]:
+    """``["a", "b", "c"]`` for ``a.b.c``; the first is empty where that is no name."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return [node.id if isinstance(node, ast.Name) else "", *reversed(parts)]
+
+
+def _asked_for(call: ast.Call) -> str:
+    """The name of the attribute that a call of ``getattr`` and the like spells; empty for other calls."""
+    if not isinstance(call.func, ast.Name) or call.func.id not in ("getattr", "hasattr", "setattr", "delattr"):
+        return ""
+    name = call.args[1] if len(call.args) > 1 else None
+    return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ""
 
 
 def _is_private(path: str) -> bool:

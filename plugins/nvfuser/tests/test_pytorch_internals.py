@@ -38,11 +38,39 @@ def dtypes(function: Any) -> None:
     assert function(half, type_promotion_kind=kinds.DEFAULT) == (torch.float32, torch.float16)
 
 
+def _is(value: Any, kind: Any) -> None:
+    assert isinstance(value, kind)
+
+
+def schema(read: Any) -> None:
+    found = read(torch.ops.aten.add_.Tensor)
+    assert (found.name, found.overload_name, found.is_mutable) == ("aten::add_", "Tensor", True)
+
+
+def operator(start: str) -> Callable[[Any], None]:
+    def check(found: Any) -> None:
+        assert str(found._schema).startswith(start), found._schema
+
+    return check
+
+
 CHECKS: dict[str, Callable[..., object]] = {
     "PROMOTION": promotion,
     "elementwise_dtypes": dtypes,
     "prims_definitions": lambda module: torch.ops.prims.convert_element_type.default,
     "disable_current_modes": disables,
+    "OpOverload": lambda kind: _is(torch.ops.aten.relu.default, kind),
+    "schema_of": schema,
+    "aten_log_softmax": operator("aten::_log_softmax(Tensor self, int dim, bool half_to_float)"),
+    "aten_log_softmax_backward_data": operator(
+        "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype)"
+    ),
+    "aten_softmax": operator("aten::_softmax(Tensor self, int dim, bool half_to_float)"),
+    "aten_softmax_backward_data": operator(
+        "aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype)"
+    ),
+    "aten_to_copy": operator("aten::_to_copy(Tensor self, *, ScalarType? dtype=None"),
+    "aten_unsafe_view": operator("aten::_unsafe_view(Tensor self, SymInt[] size)"),
 }
 
 test_names = private_names_suite(NAMES, CHECKS, folders=[Path(thunder_plugin_nvfuser.__file__).parent])

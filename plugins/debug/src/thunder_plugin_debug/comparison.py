@@ -15,6 +15,7 @@ from thunder_plugin_debug.difference import Difference, Tolerance, difference
 from thunder_plugin_debug.journal import Journal
 from thunder_plugin_debug.line import Line
 from thunder_plugin_debug.line_call import LineCall
+from thunder_plugin_debug.pytorch_internals import version_of
 from thunder_plugin_debug.random_state import RandomState, generators_of
 from thunder_plugin_debug.reference_gradients import reference_gradients
 from thunder_plugin_debug.values import named_values
@@ -115,7 +116,7 @@ class ComparedBackward(Comparison):
 def _versions(arguments: Any) -> list[int]:
     """How often PyTorch has seen each tensor written to; it does not count for tensors of inference mode."""
     tensors = [leaf for leaf in iterate_leaves(arguments) if isinstance(leaf, torch.Tensor)]
-    return [tensor._version for tensor in tensors if not tensor.is_inference()]
+    return [version_of(tensor) for tensor in tensors if not tensor.is_inference()]
 
 
 def _is_pair(value: Any) -> bool:

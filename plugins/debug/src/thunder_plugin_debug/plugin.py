@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core.plugins import TransformSpec, hookimpl
+from thunder_core.plugins import Check, TransformSpec, hookimpl
 from thunder_plugin_debug.options import (
     BisectOptions,
     LineCallbacksOptions,
@@ -47,3 +47,9 @@ def thunder_transforms() -> list[TransformSpec]:
             "compares each executor's line with the reference and names the first that differs",
         ),
     ]
+
+
+@hookimpl
+def thunder_doctor() -> list[Check]:
+    """Whether PyTorch has the private names that are used."""
+    return [Check("private names of PyTorch", "thunder_plugin_debug.pytorch_internals:NAMES")]

@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_plugin_nvfuser.pytorch_internals import OpOverload, schema_of
 from thunder_plugin_nvfuser.row import Row
 from thunder_plugin_nvfuser.table import TABLE
 
@@ -17,7 +18,7 @@ from thunder_plugin_nvfuser.table import TABLE
 @cache
 def row_of(operator: Callable[..., Any]) -> Row | None:
     """The row of an operator; for an in-place one that of its functional twin."""
-    schema = getattr(operator, "_schema", None)
+    schema = _schema(operator)
     if operator in TABLE or schema is None or not schema.name.endswith("_"):
         return TABLE.get(operator)
     packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::")[:-1], None)
@@ -25,9 +26,13 @@ def row_of(operator: Callable[..., Any]) -> Row | None:
     return None if twin is None else TABLE.get(twin)
 
 
+def _schema(function: Callable[..., Any]) -> Any:
+    return schema_of(function) if isinstance(function, OpOverload) else None
+
+
 def written(part: BoundSymbol) -> TensorProxy | None:
     """The value that an in-place operator writes."""
-    schema = getattr(part.symbol.target, "_schema", None)
+    schema = _schema(part.symbol.target)
     if schema is None or not schema.is_mutable:
         return None
     first = part.args[0]

@@ -21,5 +21,5 @@ def thunder_executors() -> list[ExecutorSpec]:
 
 @hookimpl
 def thunder_doctor() -> list[Check]:
-    """Whether PyTorch has the private names that are used."""
-    return [Check("private names of PyTorch", "thunder_plugin_te.pytorch_internals:NAMES")]
+    """Whether PyTorch and Transformer Engine have the private names that are used."""
+    return [Check("private names", "thunder_plugin_te.pytorch_internals:NAMES")]

@@ -8,7 +8,10 @@ from typing import Any, Final
 import torch
 
 from thunder_plugin_nvfuser.definition import Definition, Number, Value
-from thunder_plugin_nvfuser.pytorch_internals import prims_definitions  # noqa: F401 - defines torch.ops.prims
+from thunder_plugin_nvfuser.pytorch_internals import (
+    aten_to_copy,
+    prims_definitions,  # noqa: F401 - defines torch.ops.prims
+)
 from thunder_plugin_nvfuser.row import Kind, Row
 
 aten: Final = torch.ops.aten
@@ -67,7 +70,7 @@ def _integers(*args: Any, dtype: Any = None, **options: Any) -> str | None:
 
 
 ROWS: Final = (
-    Row(aten._to_copy.default, _same, _same_device),
+    Row(aten_to_copy, _same, _same_device),
     Row(prims.convert_element_type.default, _same),
     Row(aten.clone.default, _same, kind=Kind.MOVES),
     Row(aten.alias.default, _same, kind=Kind.MOVES),

@@ -12,6 +12,12 @@ from thunder_plugin_nvfuser.definition import Definition, Value
 from thunder_plugin_nvfuser.operators.reductions import moments, reduce
 from thunder_plugin_nvfuser.operators.shape import reshape
 from thunder_plugin_nvfuser.promotion import FLOAT, computation_dtype
+from thunder_plugin_nvfuser.pytorch_internals import (
+    aten_log_softmax,
+    aten_log_softmax_backward_data,
+    aten_softmax,
+    aten_softmax_backward_data,
+)
 from thunder_plugin_nvfuser.row import Row
 
 aten: Final = torch.ops.aten
@@ -103,10 +109,10 @@ def _normalized(x: Any, args: tuple[Any, ...]) -> int:
 
 
 ROWS: Final = (
-    Row(aten._softmax.default, _softmax),
-    Row(aten._log_softmax.default, _log_softmax),
-    Row(aten._softmax_backward_data.default, _softmax_backward),
-    Row(aten._log_softmax_backward_data.default, _log_softmax_backward),
+    Row(aten_softmax, _softmax),
+    Row(aten_log_softmax, _log_softmax),
+    Row(aten_softmax_backward_data, _softmax_backward),
+    Row(aten_log_softmax_backward_data, _log_softmax_backward),
     Row(aten.native_layer_norm.default, _layer_norm, _more_than_one),
     Row(aten.native_group_norm.default, _group_norm, _more_than_one),
 )

@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 
 from thunder_plugin_nvfuser.definition import Definition, Value
+from thunder_plugin_nvfuser.pytorch_internals import aten_unsafe_view
 from thunder_plugin_nvfuser.row import Kind, Row
 
 aten: Final = torch.ops.aten
@@ -121,7 +122,7 @@ def _moves(operator: Any, build: Any, check: Any = None) -> Row:
 ROWS: Final = (
     *[
         _moves(operator, _reshape)
-        for operator in (aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.view_copy.default)
+        for operator in (aten.view.default, aten_unsafe_view, aten.reshape.default, aten.view_copy.default)
     ],
     _moves(aten.expand.default, _expand),
     _moves(aten.permute.default, _permute),
