@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import threading
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 
 from thunder_plugin_inductor import fusible, preparation
 from thunder_plugin_inductor.options import InductorOptions
+from thunder_plugin_inductor.pytorch_internals import inductor_config
 from thunder_plugin_inductor.templates import parsed_when_used
 
 KERNEL = '#include <torch/csrc/inductor/cpp_prefix.h>\nextern "C" void kernel(float* out) { out[0] = 5; }\n'
@@ -50,3 +53,19 @@ def test_templates_are_parsed_when_they_are_used() -> None:
     assert good.render(one=1) == good.render(one=1) == "1 is set"
     with pytest.raises(jinja2.TemplateSyntaxError):
         bad.render()
+
+
+def test_other_threads_never_see_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def copy_context() -> contextvars.Context:
+        thread = threading.Thread(target=lambda: seen.append(inductor_config.max_autotune))
+        thread.start()
+        thread.join()
+        return contextvars.Context()
+
+    monkeypatch.setattr(preparation.contextvars, "copy_context", copy_context)
+    monkeypatch.setattr(preparation, "find_vector_instructions", lambda: True)
+    monkeypatch.setattr(preparation, "_precompile_headers", lambda: None)
+    preparation.preparation.__wrapped__(InductorOptions(max_autotune=True))
+    assert seen == [False]

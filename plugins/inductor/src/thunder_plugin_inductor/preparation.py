@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from thunder_core.private_names import release
 from thunder_plugin_inductor.options import InductorOptions
 from thunder_plugin_inductor.vector_instructions import find_vector_instructions
 
@@ -41,12 +42,15 @@ def preparation(options: InductorOptions) -> Preparation:
     """
     # Imported here, although the thread needs it: an import there takes 1.2 s instead of 0.06, because after each
     # file that it reads it waits for this thread to let go of Python.
-    import torch.utils.cpp_extension  # noqa: F401
+    import torch.utils.cpp_extension
 
     from thunder_plugin_inductor.pytorch_internals import inductor_config
 
     pool = ThreadPoolExecutor(1, "thunder-inductor-preparation")
-    with inductor_config.patch(options.settings()):  # of this thread alone: the other one takes them along
+    # Of this thread alone, and the other one takes them along. Those of PyTorch 2.11 are the process's: a program that
+    # somebody else compiles meanwhile would be compiled with them, and the other thread would have them no longer.
+    settings = options.settings() if release(torch.__version__) >= (2, 12) else {}
+    with inductor_config.patch(settings):
         context = contextvars.copy_context()
     vectors = pool.submit(context.run, find_vector_instructions)
     headers = pool.submit(context.run, _precompile_headers)
