@@ -88,6 +88,7 @@ def test_of_one_channel_either_format_is_the_other() -> None:
         (lambda x, w, v: F.conv2d(F.conv2d(F.conv2d(x, v[:, :1], groups=4), v[:, :1], groups=4), v[:, :1], groups=4),
          (torch.randn(2, 4, 9, 9), W, V)),
         (lambda x, w, v: F.conv2d(F.conv2d(F.conv2d(x, w, padding=1).flip(2), v, padding=1).flip(2), v), (X, W, V)),
+        (lambda x, w, v: F.conv2d(F.conv2d(F.conv2d(x, w[..., :1, :1]), v[..., :1, :1]), v[..., :1, :1]), (X, W, V)),
     ],
 )  # fmt: skip
 def test_what_stays(program: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> None:
@@ -128,9 +129,9 @@ class Residual(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
-        self.third = nn.Conv2d(4, 6, 1, stride=2)
-        self.norms = nn.ModuleList([nn.BatchNorm2d(4), nn.BatchNorm2d(4)])
+        self.first, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.third = nn.Conv2d(16, 6, 1, stride=2)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(16), nn.BatchNorm2d(16)])
         self.head = nn.Linear(6, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -37,7 +37,7 @@ class _Mover:
         self.functional = functional
         trace = functional.computation
         self.inputs = {proxy.name: index for index, proxy in enumerate(trace.inputs)}
-        self.makers = {proxy.name: bound for bound in trace.symbols for proxy in bound.outputs()}
+        self.producers = trace.producers
         self.values: dict[str, Proxy] = {}
         self.lines: list[BoundSymbol] = []
         self.made: dict[str, Proxy] = {}
@@ -89,7 +89,7 @@ class _Mover:
 
     def is_view(self, proxy: Proxy) -> bool:
         """Whether ``proxy`` is made as a view of one other tensor."""
-        line = self.makers.get(proxy.name)
+        line = self.producers.get(proxy.name)
         return line is not None and line.is_view() and len({item.name for item in line.inputs()}) == 1
 
     def _made_again(self, proxy: Proxy) -> Proxy:
@@ -102,7 +102,7 @@ class _Mover:
         if not self.is_view(proxy):
             self.arguments.setdefault(proxy.name, (proxy, self._returned(proxy)))
             return self.arguments[proxy.name][0]
-        line = self.makers[proxy.name]
+        line = self.producers[proxy.name]
 
         def renamed(leaf: Any) -> Any:
             if isinstance(leaf, TensorProxy):

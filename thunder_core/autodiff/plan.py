@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -43,7 +43,7 @@ class Plan:
     cotangents: tuple[tuple[TensorProxy, tuple[int, ...]], ...]
     gradients: dict[str, str]
     constant: frozenset[str]
-    originals: dict[str, BoundSymbol]
+    originals: Mapping[str, BoundSymbol]
 
     @classmethod
     def of(cls, trace: Trace, outputs: Sequence[str], *, again: bool) -> Plan:
@@ -78,7 +78,7 @@ class Plan:
                 if gradient is not None
             },
             _constant(computation),
-            {proxy.name: line for line in computation.symbols for proxy in line.outputs()},
+            computation.producers,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ class ReplayWithGraphs(Replay):
         values: dict[str, Any],
         names: dict[str, str],
         location: SourceLocation | None,
-        originals: dict[str, BoundSymbol],
+        originals: Mapping[str, BoundSymbol],
     ) -> None:
         super().__init__(recorder, values, names, location)
         self.originals = originals

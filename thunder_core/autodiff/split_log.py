@@ -9,6 +9,7 @@ from typing import Any
 from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.definitions import producers_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
@@ -65,15 +66,15 @@ class _Split:
         self.needed = uses - tainted
 
     def derivative(self, source: str) -> Derivative:
-        made = {proxy.name for line in self.forward for proxy in line.outputs()}
+        made = producers_of(self.forward).keys()
         names = [proxy.name for proxy in self.log.outputs]
-        if len(set(names)) == len(names) and made.issuperset(names):
+        if len(set(names)) == len(names) and made >= set(names):
             forward = self._forward()
         elif self.needed <= {proxy.name for proxy in self.log.inputs.values()}:  # an output is an input, say
             forward = [self.bound]
         else:
             raise LoweringError("an output of it is an input, or another output")
-        rename = _Renaming(self.log, self.bound, self.own_outputs if made.issuperset(names) else [])
+        rename = _Renaming(self.log, self.bound, self.own_outputs if made >= set(names) else [])
         return Derivative(
             self.bound,
             tuple(map(rename.line, forward)),
@@ -90,14 +91,14 @@ class _Split:
         from these by backward's own formula. Higher-level lines are clearer, and executors know more of them.
         """
         known = {proxy.name for proxy in (*self.log.inputs.values(), *self.log.outputs)}
-        makers = {proxy.name: line for line in self.forward for proxy in line.outputs()}
+        producers = producers_of(self.forward)
         formula = {id(line) for line in self.log.lines[self.log.forward_lines :]}
         kept: set[int] = set()
 
         def reachable(name: str) -> bool:
             if name in known:
                 return True
-            line = makers[name]
+            line = producers[name]
             simple = line.is_view() or (id(line) in formula and line.effects.pure)
             if not simple or not all(reachable(proxy.name) for proxy in line.inputs()):
                 return False

@@ -23,9 +23,8 @@ def place_tensor_hooks(trace: Trace) -> Trace:
     come after that line. Hooks on inputs of the program stay as they are: PyTorch's autograd calls them.
     """
     hooks: defaultdict[str, list[BoundSymbol]] = defaultdict(list)
-    made = {proxy.name for bound in trace.symbols for proxy in bound.outputs()}
     for bound in trace.symbols:
-        if sets_hook(bound) and bound.args[0].name in made:
+        if sets_hook(bound) and trace.producer(bound.args[0].name) is not None:
             hooks[bound.args[0].name].append(bound)
     if not hooks:
         return trace

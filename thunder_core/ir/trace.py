@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
+from thunder_core.ir.definitions import Uses, producers_of
 from thunder_core.ir.proxy import Proxy
 
 
@@ -44,16 +45,46 @@ class Trace:
     context: Context
     deletions: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
+    # derived from the lines when they are first needed
+    _producers: dict[str, BoundSymbol] | None = field(default=None, init=False, repr=False, compare=False)
+    _uses: Uses | None = field(default=None, init=False, repr=False, compare=False)
+
     def with_symbols(self, symbols: Iterable[BoundSymbol], provenance: str) -> Trace:
         """The same program with other lines, made by the pass ``provenance``."""
         return replace(self, symbols=tuple(symbols), provenance=provenance, deletions={})
 
     def names(self) -> set[str]:
         """Every name defined in the trace."""
-        names = {proxy.name for proxy in self.inputs}
-        for bound in self.symbols:
-            names.update(proxy.name for proxy in bound.outputs())
-        return names
+        return {proxy.name for proxy in self.inputs} | self.producers.keys()
+
+    @property
+    def producers(self) -> Mapping[str, BoundSymbol]:
+        """The line that defines each value, by name; inputs are not among them."""
+        if self._producers is None:
+            object.__setattr__(self, "_producers", producers_of(self.symbols))
+        return self._producers or {}
+
+    def producer(self, name: str) -> BoundSymbol | None:
+        """The line that defines the value ``name``; None for an input."""
+        return self.producers.get(name)
+
+    def users(self, name: str) -> Sequence[BoundSymbol]:
+        """The lines that read the value ``name``, in order; a line that reads it twice is there twice."""
+        return self._all_uses().users.get(name, ())
+
+    def is_returned(self, name: str) -> bool:
+        """Whether the value ``name`` is in the output."""
+        return name in self._all_uses().returned
+
+    def use_count(self, name: str) -> int:
+        """How often the value ``name`` is read: by lines, and in the output."""
+        return len(self.users(name)) + self._all_uses().returned.get(name, 0)
+
+    def _all_uses(self) -> Uses:
+        if self._uses is None:
+            object.__setattr__(self, "_uses", Uses.of(self.symbols, self.output))
+        assert self._uses is not None
+        return self._uses
 
     def python(self, *, lowered: bool = False) -> str:
         """The trace as a Python module that defines one function; ``lowered`` adds parts as comments."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_proxies, map_leaves
+from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.fresh_values import FreshValues
 from thunder_core.passes.pass_manager import TracePass
 from thunder_core.passes.proxies import tensor_inputs_of
@@ -42,12 +41,11 @@ class AttentionLayout(TracePass):
         """The trace with other layouts inside; inputs and output stay as they are."""
         if not any(Tag.ATTENTION in bound.symbol.tags for bound in trace.symbols):
             return trace
-        makers = {proxy.name: bound for bound in trace.symbols for proxy in bound.outputs()}
         fresh = FreshValues.of(trace)
         new: dict[int, tuple[BoundSymbol, ...]] = {}
         gone: set[int] = set()
         for attention, steps in _copied(trace):
-            moved = tuple([_worth_moving(argument, makers) for argument in attention.args[:3]])
+            moved = tuple([_worth_moving(argument, trace) for argument in attention.args[:3]])
             if moved[0]:
                 lines = _rewritten(attention, steps, moved, trace, fresh)
                 if lines:
@@ -93,9 +91,6 @@ def _heads_inside(tensor: torch.Tensor) -> torch.Tensor:
 
 def _copied(trace: Trace) -> Iterator[tuple[BoundSymbol, list[BoundSymbol]]]:
     """Attention whose result views lead to a copy, with the lines up to the copy; nothing else reads any of them."""
-    reads = Counter(proxy.name for bound in trace.symbols for proxy in bound.inputs())
-    reads.update(proxy.name for proxy in iterate_proxies(trace.output))
-    reader = {proxy.name: bound for bound in trace.symbols for proxy in bound.inputs()}
     for bound in trace.symbols:
         value = bound.output
         if Tag.ATTENTION not in bound.symbol.tags or not isinstance(value, TensorProxy):
@@ -105,8 +100,8 @@ def _copied(trace: Trace) -> Iterator[tuple[BoundSymbol, list[BoundSymbol]]]:
         if any(not isinstance(argument, TensorProxy) or argument.ndim != 4 for argument in bound.args[:3]):
             continue
         steps: list[BoundSymbol] = []
-        while isinstance(value, TensorProxy) and reads[value.name] == 1 and value.name in reader:
-            step = reader[value.name]
+        while isinstance(value, TensorProxy) and trace.use_count(value.name) == 1 and not trace.is_returned(value.name):
+            (step,) = trace.users(value.name)
             if not step.symbol.tags & _MOVES or not step.effects.pure or len(tensor_inputs_of(step)) != 1:
                 break
             steps.append(step)
@@ -116,13 +111,13 @@ def _copied(trace: Trace) -> Iterator[tuple[BoundSymbol, list[BoundSymbol]]]:
             value = step.output
 
 
-def _worth_moving(argument: TensorProxy, makers: Mapping[str, BoundSymbol]) -> bool:
+def _worth_moving(argument: TensorProxy, trace: Trace) -> bool:
     """Whether a cheap line made the argument, in memory where positions of a head are neighbours."""
-    maker = makers.get(argument.name)
-    while maker is not None and maker.is_view():
-        (source, *_) = tensor_inputs_of(maker)
-        maker = makers.get(source.name)
-    if maker is None or not maker.symbol.tags & _CHEAP:
+    producer = trace.producer(argument.name)
+    while producer is not None and producer.is_view():
+        (source, *_) = tensor_inputs_of(producer)
+        producer = trace.producer(source.name)
+    if producer is None or not producer.symbol.tags & _CHEAP:
         return False
     return bool(argument.stride[1] > argument.stride[2])
 

@@ -9,6 +9,7 @@ from thunder_core.errors import LoweringError, ThunderError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.context import Context
+from thunder_core.ir.definitions import producers_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
@@ -98,9 +99,8 @@ def _parts(bound: BoundSymbol, plain: Context, log: CallLog) -> Parts:
     inputs = tuple(log.inputs.values())
     trace = Trace("call", inputs, log.lines, log.outputs, Stage.ACQUIRED, "log", plain)
     trace = DeadCode().run(_without_writes(trace))
-    made = {proxy.name for line in trace.symbols for proxy in line.outputs()}
     names = [proxy.name for proxy in trace.output]
-    if len(set(names)) < len(names) or not made.issuperset(names):
+    if len(set(names)) < len(names) or any(trace.producer(name) is None for name in names):
         raise LoweringError("an output of it is an input, or another output")
     rename = _Renaming(bound, log, trace)
     return Parts(bound, tuple(map(rename.line, trace.symbols)))
@@ -128,7 +128,7 @@ class _Renaming:
         self.values: dict[str, TensorProxy] = {}
         self.storages: dict[int, int] = {}
         self.recording = set(log.recording)
-        self.logged = {proxy.name for line in log.lines for proxy in line.outputs()}
+        self.logged = producers_of(log.lines).keys()
         arguments = {proxy.name: proxy for proxy in tensor_inputs_of(bound)}
         pairs = [(proxy, arguments[name]) for name, proxy in log.inputs.items()]
         for proxy, own in (*pairs, *zip(trace.output, tensor_outputs_of(bound), strict=True)):

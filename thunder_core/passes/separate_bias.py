@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,9 +13,8 @@ from thunder_core.executors.decision import Claimed
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.pass_manager import TracePass
 from thunder_core.passes.substitution import Substitution
 
@@ -42,17 +40,13 @@ class SeparateBias(TracePass):
         candidates = [line for line in trace.symbols if _has_bias(line)]
         if not candidates:
             return trace
-        readers: dict[str, list[Symbol]] = defaultdict(list)
-        for line in trace.symbols:
-            for proxy in line.inputs():
-                readers[proxy.name].append(line.symbol)
-        returned = {proxy.name for proxy in iterate_proxies(trace.output)}
         substitution = Substitution(trace)
         new: dict[int, tuple[BoundSymbol, ...]] = {}
         for line in candidates:
             name = line.output.name
-            elementwise = name in readers and all(Tag.ELEMENTWISE in symbol.tags for symbol in readers[name])
-            if elementwise and name not in returned and not self._is_claimed(line):
+            users = trace.users(name)
+            elementwise = bool(users) and all(Tag.ELEMENTWISE in user.symbol.tags for user in users)
+            if elementwise and not trace.is_returned(name) and not self._is_claimed(line):
                 lines = substitution.lines(_product_and_bias, line.args, line.output, line)
                 new |= {id(line): lines} if lines is not None else {}
         return trace.with_symbols([part for line in trace.symbols for part in new.get(id(line), (line,))], self.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -12,7 +11,6 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.autocast_policies import is_conversion
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
@@ -34,12 +32,10 @@ class WidenProducts(Transform):
     after: ClassVar[tuple[str, ...]] = ("accumulate_products",)
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        reads = Counter(proxy.name for line in trace.symbols for proxy in line.inputs())
-        reads.update(proxy.name for proxy in iterate_proxies(trace.output))
         products = {
             line.output.name: index
             for index, line in enumerate(trace.symbols)
-            if _may_be_wide(line) and reads[line.output.name] == 1
+            if _may_be_wide(line) and trace.use_count(line.output.name) == 1
         }
         lines: list[BoundSymbol | None] = list(trace.symbols)
         for index, line in enumerate(trace.symbols):

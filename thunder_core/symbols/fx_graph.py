@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Node
 
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.definitions import producers_of
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
@@ -124,7 +125,7 @@ class GraphReader:
         """Let the lines define the outputs of the call under their own names."""
         if len(results) != len(self.outputs):
             raise LoweringError(f"{self.bound.symbol.name} returns {len(results)} tensors when lowered")
-        made = {proxy.name for line in self.lines for proxy in line.outputs()}
+        made = producers_of(self.lines)
         renamed: dict[str, TensorProxy] = {}
         storages: dict[int, int] = {}
         for node, output in zip(results, self.outputs, strict=True):

@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
+from thunder_core.ir.definitions import producers_of
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
@@ -92,7 +93,7 @@ class EpilogueBuilder:
 
     def build(self) -> Trace:
         """The epilogue. Its inputs are called like the values that it is to be given."""
-        made = {proxy.name for line in self.lines for proxy in line.outputs()}
+        made = producers_of(self.lines)
         used = {proxy.name: proxy for line in self.lines for proxy in line.inputs() if proxy.name not in made}
         used.update((proxy.name, proxy) for proxy in self.output if proxy.name not in made)
         return Trace(

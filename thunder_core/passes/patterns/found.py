@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.definitions import producers_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import list_proxies
 from thunder_core.passes.patterns.matching import Match, Matching, end_of
 from thunder_core.passes.patterns.pattern import Pattern
 from thunder_core.passes.patterns.recording import recorded, sampled
@@ -38,7 +37,6 @@ class Program:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.makers = {proxy.name: line for line in trace.symbols for proxy in line.outputs()}
 
     def find(self, pattern: Pattern, line: BoundSymbol) -> Found | None:
         """The pattern, if ``line`` is its end.
@@ -50,7 +48,7 @@ class Program:
         end = end_of(sample, line)
         if end is None:
             return None
-        for candidate in Matching(sample, self.makers, defaults, exact=False).matches(end, Match()):
+        for candidate in Matching(sample, self.trace.producers, defaults, exact=False).matches(end, Match()):
             values = {**defaults, **candidate.values}
             if values.keys() != pattern.sample.keys():
                 continue
@@ -61,7 +59,7 @@ class Program:
                 continue
             if template.meant != metadata_of(end):  # the program rounds less, or more
                 continue
-            exact = Matching(template, self.makers, defaults, exact=True)
+            exact = Matching(template, self.trace.producers, defaults, exact=True)
             for match in exact.matches(end, Match(values)):
                 return Found(composite, match.lines)
         return None
@@ -76,18 +74,11 @@ class Program:
         if (found.composite.context or self.trace.context).autocast:
             return "its lines run under autocast"
         result = found.composite.output.name
-        inside = {proxy.name for line in lines for proxy in line.outputs()} - {result}
+        inside = producers_of(lines).keys() - {result}
         read = Counter([proxy.name for line in lines for proxy in line.inputs()])
-        outside = [name for name in inside if self._readers[name] != read[name]]
+        outside = [name for name in inside if self.trace.use_count(name) != read[name]]
         outside += [proxy.name for proxy in found.composite.inputs() if proxy.name in inside]
         return f"{min(outside)}, a value inside of it, is read by others too" if outside else None
-
-    @cached_property
-    def _readers(self) -> Counter[str]:
-        """How often each value is read, by lines and as a result of the program."""
-        trace = self.trace
-        names = [proxy.name for line in trace.symbols for proxy in line.inputs()]
-        return Counter([*names, *[proxy.name for proxy in list_proxies((trace.output,))]])
 
 
 def _call(pattern: Pattern, values: Mapping[str, Any], line: BoundSymbol, end: TensorProxy) -> BoundSymbol:

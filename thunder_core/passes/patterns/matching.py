@@ -46,13 +46,13 @@ class Matching:
 
     Attributes:
         template: what is looked for.
-        makers: the lines of the program, by the names of their results.
+        producers: the lines of the program, by the names of their results.
         defaults: values of parameters that need not be there.
         exact: False for a template of a sample: constants of it may then be anything, and conversions absent.
     """
 
     template: Template
-    makers: Mapping[str, BoundSymbol]
+    producers: Mapping[str, BoundSymbol]
     defaults: Mapping[str, Any]
     exact: bool
 
@@ -88,12 +88,12 @@ class Matching:
             yield found
 
     def _made(self, own: TensorProxy, given: Any, match: Match) -> Iterator[Match]:
-        line = self.template.makers[own.name]
-        maker = self.makers.get(given.name) if isinstance(given, TensorProxy) else None
-        if maker is not None and maker.symbol is line.symbol and _place(own, line) == _place(given, maker):
-            for pairs in _arguments(line, maker):
+        line = self.template.producers[own.name]
+        producer = self.producers.get(given.name) if isinstance(given, TensorProxy) else None
+        if producer is not None and producer.symbol is line.symbol and _place(own, line) == _place(given, producer):
+            for pairs in _arguments(line, producer):
                 for found in self._all(pairs, match):
-                    yield found.with_line(maker)
+                    yield found.with_line(producer)
         if not self.exact and _converts(line):
             yield from self._value(line.args[0], given, match)
 
@@ -107,15 +107,15 @@ class Matching:
             yield from self._all(pairs, found, start + 1)
 
 
-def _arguments(line: BoundSymbol, maker: BoundSymbol) -> Iterator[_Pairs]:
+def _arguments(line: BoundSymbol, producer: BoundSymbol) -> Iterator[_Pairs]:
     """The arguments of a line of the template beside those of one of the program, in each order that they may have."""
     keywords: _Pairs = ()
-    if line.kwargs or maker.kwargs:
-        names = dict.fromkeys((*line.kwargs, *maker.kwargs))
-        keywords = tuple([(line.kwargs.get(name, _ABSENT), maker.kwargs.get(name, _ABSENT)) for name in names])
-    yield (*zip_longest(line.args, maker.args, fillvalue=_ABSENT), *keywords)
-    if Tag.COMMUTATIVE in line.symbol.tags and len(line.args) == len(maker.args) == 2:
-        yield (*zip(line.args, reversed(maker.args), strict=True), *keywords)
+    if line.kwargs or producer.kwargs:
+        names = dict.fromkeys((*line.kwargs, *producer.kwargs))
+        keywords = tuple([(line.kwargs.get(name, _ABSENT), producer.kwargs.get(name, _ABSENT)) for name in names])
+    yield (*zip_longest(line.args, producer.args, fillvalue=_ABSENT), *keywords)
+    if Tag.COMMUTATIVE in line.symbol.tags and len(line.args) == len(producer.args) == 2:
+        yield (*zip(line.args, reversed(producer.args), strict=True), *keywords)
 
 
 def same_constant(one: Any, other: Any) -> bool:
@@ -145,14 +145,14 @@ def ends(template: Template) -> Iterator[tuple[Symbol, frozenset[Symbol]]]:
     That tells most lines apart from patterns at once.
     """
     for line in _alternatives(template.result, template):
-        made = [value for value in line.args if isinstance(value, TensorProxy) and value.name in template.makers]
+        made = [value for value in line.args if isinstance(value, TensorProxy) and value.name in template.producers]
         yield line.symbol, frozenset([before.symbol for value in made[:1] for before in _alternatives(value, template)])
 
 
 def end_of(template: Template, line: BoundSymbol) -> TensorProxy | None:
     """Which result of a program's line may be that of the template; None if the line has none in its place."""
-    maker = template.makers.get(template.result.name)
-    place = 0 if maker is None else _place(template.result, maker)
+    producer = template.producers.get(template.result.name)
+    place = 0 if producer is None else _place(template.result, producer)
     results = line.outputs()
     end = results[place] if place < len(results) else None
     return end if isinstance(end, TensorProxy) else None
@@ -160,8 +160,8 @@ def end_of(template: Template, line: BoundSymbol) -> TensorProxy | None:
 
 def _alternatives(value: Any, template: Template) -> Iterator[BoundSymbol]:
     """The line that makes a value, and those that may stand for it where conversions are absent."""
-    while isinstance(value, TensorProxy) and value.name in template.makers:
-        line = template.makers[value.name]
+    while isinstance(value, TensorProxy) and value.name in template.producers:
+        line = template.producers[value.name]
         yield line
         if not _converts(line):
             return

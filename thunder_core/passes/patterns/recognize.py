@@ -110,10 +110,11 @@ def _candidates(program: Program, line: BoundSymbol, rows: Rows) -> Iterator[Fou
     patterns = rows.get(line.symbol)
     if not patterns:
         return
-    makers = {program.makers[proxy.name].symbol for proxy in line.inputs() if proxy.name in program.makers}
+    producers = [program.trace.producer(proxy.name) for proxy in line.inputs()]
+    symbols = {producer.symbol for producer in producers if producer is not None}
     seen: set[tuple[Symbol, frozenset[int]]] = set()
     for pattern, before in patterns:
-        found = program.find(pattern, line) if not before or before & makers else None
+        found = program.find(pattern, line) if not before or before & symbols else None
         if found is not None:
             key = found.composite.symbol, frozenset(found.lines)
             if key not in seen:

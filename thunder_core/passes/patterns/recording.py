@@ -18,6 +18,7 @@ from thunder_core.ir.annotation_syntax import Storages, read_input
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.context import Context
+from thunder_core.ir.definitions import producers_of
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves
@@ -46,13 +47,13 @@ class Template:
     Attributes:
         parameters: names of the tensors that it takes; other parameters are holes.
         result: what it returns.
-        makers: the lines, by the names of their results.
+        producers: the lines, by the names of their results.
         meant: metadata of what the composite returns for the same arguments, as `metadata_of` has it; None of a sample.
     """
 
     parameters: frozenset[str]
     result: TensorProxy
-    makers: Mapping[str, BoundSymbol]
+    producers: Mapping[str, BoundSymbol]
     meant: tuple[Any, ...] | None
 
 
@@ -70,8 +71,8 @@ def sampled(pattern: Pattern) -> Template:
     def leaf(value: Any) -> Any:
         return holes.get((type(value), value), value)
 
-    makers = {name: line.map_arguments(leaf) for name, line in template.makers.items()}
-    return replace(template, makers=makers)
+    producers = {name: line.map_arguments(leaf) for name, line in template.producers.items()}
+    return replace(template, producers=producers)
 
 
 def recorded(pattern: Pattern, values: Mapping[str, Any], composite: BoundSymbol, ambient: Context) -> Template:
@@ -116,8 +117,8 @@ def _recorded(pattern: Pattern, values: Mapping[str, Any], context: Context, rea
         except Exception as error:  # for these arguments, which only look like its own
             raise LoweringError(f"{pattern.composite.__name__}: {type(error).__name__}: {error}") from error
         made = log.proxy(result)
-    makers = {proxy.name: line for line in log.lines for proxy in line.outputs()}
-    return Template(frozenset(tensors), made, makers, None if meant is None else metadata_of(meant))
+    producers = producers_of(log.lines)
+    return Template(frozenset(tensors), made, producers, None if meant is None else metadata_of(meant))
 
 
 def _real(proxy: TensorProxy) -> torch.Tensor:
