@@ -6,10 +6,60 @@ Each message says what happened, where in the user's program, and what to do.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from thunder_core.ir.location import SourceLocation
+
+
+class _Made(threading.local):
+    ends: list[EndsRecording] | None = None
+
+
+_made = _Made()
+
+
+class EndsRecording(BaseException):
+    """Says that a program cannot be recorded as it runs now. It ends the recording even where the program catches it."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """An exception that a surrounding `recording` knows."""
+        made = super().__new__(cls, *args, **kwargs)
+        if _made.ends is not None:
+            _made.ends.append(made)
+        return made
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Raises, at the end of the body, the first `EndsRecording` that this thread made and that something caught."""
+    outer, _made.ends = _made.ends, []
+    try:
+        yield
+    except EndsRecording:
+        raise
+    except Exception:  # it may be what the program made of the other one
+        if not _made.ends:
+            raise
+    finally:
+        made, _made.ends = _made.ends, outer
+    if made:
+        raise made[0]
+
+
+@contextmanager
+def trying() -> Iterator[None]:
+    """In the body an `EndsRecording` ends nothing but the body."""
+    outer, _made.ends = _made.ends, None
+    try:
+        yield
+    finally:
+        _made.ends = outer
 
 
 class ThunderError(Exception):
@@ -68,7 +118,7 @@ class TransformError(ThunderError, RuntimeError):
     """Transforms contradict each other, or one of them failed."""
 
 
-class AcquisitionError(ThunderError, RuntimeError):
+class AcquisitionError(ThunderError, EndsRecording, RuntimeError):
     """The program could not be recorded as a trace."""
 
 
@@ -108,7 +158,7 @@ class TraceSyntaxError(TraceError, SyntaxError):
     """A saved program could not be read back as a trace."""
 
 
-class PrivateNameError(ThunderError, RuntimeError):
+class PrivateNameError(ThunderError, EndsRecording, RuntimeError):
     """The installed PyTorch, or a plugin's library, lacks a private name that a feature needs."""
 
 

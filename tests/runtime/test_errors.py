@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import traceback
 from collections.abc import Callable
@@ -315,3 +316,75 @@ def test_errors_leave_no_entry(jit: Callable[..., Any]) -> None:
     with pytest.raises(UserError):
         compiled(t())
     assert torch.overrides._get_current_function_mode_stack() == []
+
+
+def _caught(x: torch.Tensor) -> torch.Tensor:
+    try:
+        factor = x.sum().item()
+    except Exception:  # noqa: BLE001 - what is tested
+        factor = 5.0
+    return x * factor
+
+
+def _suppressed(x: torch.Tensor) -> torch.Tensor:
+    factor = 5.0
+    with contextlib.suppress(RuntimeError):
+        factor = len(x[x > 0])
+    return x * factor
+
+
+def _returned_from_finally(x: torch.Tensor) -> torch.Tensor:
+    factor = 5.0
+    try:
+        factor = (x * 2).numpy().sum()
+    finally:
+        return x * factor  # noqa: B012 - what is tested
+
+
+def _translated(x: torch.Tensor) -> torch.Tensor:
+    try:
+        return x * x.sum().item()
+    except RuntimeError as error:
+        raise ValueError("no number") from error
+
+
+def _translated_in_a_region(x: torch.Tensor) -> torch.Tensor:
+    return torch.utils.checkpoint.checkpoint(_translated, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize(
+    "program", [_caught, _suppressed, _returned_from_finally, _translated, _translated_in_a_region]
+)
+def test_a_refusal_that_the_program_catches_refuses_it(jit: Callable[..., Any], program: Callable[..., Any]) -> None:
+    program(t())  # eager has nothing to catch
+    compiled = jit(program)
+    for _ in range(2):
+        with pytest.raises(DataDependentError) as caught:
+            compiled(t())
+        assert program.__name__.partition("_in_")[0] in str(caught.value)
+
+
+class Guess(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            return x * x.sum().item()
+        except RuntimeError:
+            return x * 5.0
+
+
+def test_a_module_that_catches_a_refusal_is_called_as_eager_calls_it(jit: Callable[..., Any]) -> None:
+    model = nn.Sequential(Guess(), nn.ReLU())
+    x = t()
+    torch.testing.assert_close(jit(model)(x), model(x), rtol=0, atol=0)
+
+
+def test_what_ends_a_recording_to_begin_another_is_not_caught(jit: Callable[..., Any]) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        try:
+            (gradient,) = torch.autograd.grad((x * x).sum(), x)
+        except:  # noqa: E722 - what is tested
+            gradient = x
+        return x * gradient.detach()
+
+    x = t().requires_grad_()
+    torch.testing.assert_close(jit(f)(x), f(x), rtol=0, atol=0)

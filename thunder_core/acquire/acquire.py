@@ -18,7 +18,7 @@ from thunder_core.acquire.raised import contents, ends_program, note, raising
 from thunder_core.acquire.rebuild import Rebuilder, Recipe
 from thunder_core.acquire.recorder import GraphNeeded, Recorder
 from thunder_core.acquire.user_frames import calls_program
-from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError
+from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError, recording
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.shared_memory import base_of, is_recorded
 from thunder_core.guards.source import Source
@@ -124,7 +124,8 @@ def _attempt(
     recorder = Recorder(observer.source_of, eager_modules, eager_updates, graph=graph)
     try:
         outputs: list[Proxy] = []
-        recipe, raised = _run(function, args, kwargs, recorder, observer, outputs)
+        with recording():
+            recipe, raised = _run(function, args, kwargs, recorder, observer, outputs)
         random_states = tuple(observer.consumed_python_rng())
     finally:
         observer.undo()

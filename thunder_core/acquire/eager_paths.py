@@ -24,7 +24,7 @@ from thunder_core.acquire.optimizer_updates import OPTIMIZERS
 from thunder_core.acquire.replaced_code import copy_of
 from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.user_frames import is_of_thunder, user_location
-from thunder_core.errors import DataDependentError
+from thunder_core.errors import DataDependentError, trying
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.private_names import original
 from thunder_core.pytorch_internals import (
@@ -95,7 +95,8 @@ def is_causal_mask(mask: torch.Tensor | None, is_causal: bool | None = None, siz
     The answer is a hint that chooses a kernel. Without it the mask is applied as it is, to the same effect.
     """
     try:
-        return _is_causal_mask(mask, is_causal, size)
+        with trying():
+            return _is_causal_mask(mask, is_causal, size)
     except DataDependentError:
         return False
 

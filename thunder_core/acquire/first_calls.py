@@ -13,6 +13,7 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.errors import EndsRecording
 from thunder_core.pytorch_internals import LazyGraphModule, tree_map
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 REASON = "lazy modules of the program are initialized by its first call"
 
 
-class Uninitialized(BaseException):
+class Uninitialized(EndsRecording):
     """A lazy module is called that has no parameters yet. No `Exception`: the program is not to handle it.
 
     Attributes:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.data_dependence import is_small
+from thunder_core.errors import trying
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
@@ -87,7 +88,8 @@ def _attempt(
     tensors = [leaf for leaf in iterate_leaves(given) if isinstance(leaf, torch.Tensor)]
     versions = [version_of(tensor) for tensor in tensors]
     try:
-        result = target(*given[0], **given[1])
+        with trying():
+            result = target(*given[0], **given[1])
     except (RuntimeError, ValueError, IndexError):
         return None
     leaves: list[Any] = []

@@ -17,6 +17,7 @@ from thunder_core.acquire.outcome import Outcome, infer
 from thunder_core.acquire.switch_changes import SwitchChanges
 from thunder_core.acquire.user_frames import calls_program
 from thunder_core.acquire.variable import Variable
+from thunder_core.errors import EndsRecording
 from thunder_core.ir.symbol import Symbol, Tag, as_recorded
 from thunder_core.pytorch_internals import DisableTorchFunction, len_torch_function_stack, schema_of
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD
@@ -27,7 +28,7 @@ _NUMBERS: Final = {bool: torch.bool, int: torch.int64, float: torch.float64, com
 """What tensors of Python's numbers are; operators of one such tensor give results of these dtypes."""
 
 
-class GraphNeeded(BaseException):
+class GraphNeeded(EndsRecording):
     """Raised in place of a call that asks for the autograd graph, where fakes have none: recording starts again."""
 
 
