@@ -25,7 +25,7 @@ _made = _Made()
 
 
 class EndsRecording(BaseException):
-    """Says that a program cannot be recorded as it runs now. It ends the recording even where the program catches it."""
+    """The program cannot be recorded as it runs now. It ends the recording even where the program catches it."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """An exception that a surrounding `recording` knows."""

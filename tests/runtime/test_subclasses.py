@@ -77,6 +77,24 @@ class Tagged(Tensor):
         return self * self.tag
 
 
+class Slotted(Tensor):
+    """Looks otherwise in C."""
+
+    __slots__ = ("note",)
+
+
+def _kinds(x: Tensor) -> Any:
+    kinds = [kind for kind in (Tensor, Image, Photo) if type(x) is kind]
+    others = [kind for kind in (Tensor, Image, Photo) if x.__class__ is kind]
+    return x + 1 if kinds == [Tensor] else x + 2, kinds[0], others[0], type(x).__name__, str(type(x).__mro__)
+
+
+def _with_attributes_of(x: Tensor, other: Tensor) -> Tensor:
+    other.note = "a note"  # type: ignore[attr-defined]
+    vars(x).update(vars(other))
+    return x
+
+
 def numbers(*shape: int) -> Tensor:
     return torch.randn(*(shape or (3,)))
 
@@ -120,6 +138,14 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = 
     "returned": (lambda x: (x, x * 2), lambda: (image(),)),
     "class of results": (lambda x: (isinstance(x + 1, Image), (x + 1).__class__ is Image), lambda: (image(),)),
     "class of plain results": (lambda x: isinstance(x + 1, Image), lambda: (numbers(),)),
+    "exact class of results": (lambda x: _kinds(x * 2), lambda: (image(),)),
+    "exact class of plain results": (lambda x: _kinds(x * 2), lambda: (numbers(),)),
+    "exact class of what is made inside": (lambda x: _kinds(x.as_subclass(Image) * 2), lambda: (numbers(),)),
+    "looked up by class": (lambda x: x * {Tensor: 2, Image: 3, Photo: 4}[type(x + 1)], lambda: (numbers(),)),
+    "constructed again": (lambda x: type(x * 2)([1.0, 2.0, 3.0]) + x, lambda: (numbers(),)),
+    "attributes of a result": (lambda x: (vars(x * 2), hasattr(x * 2, "variable"), x * 2), lambda: (numbers(),)),
+    "attributes copied": (lambda x: _with_attributes_of(x * 3, x * 2), lambda: (numbers(),)),
+    "with slots": (lambda x: (type(x.as_subclass(Slotted) + 1) is Slotted, x + 1), lambda: (numbers(),)),
     "methods of results": (lambda x: (x * 2).brighter(), lambda: (image(),)),
     "several results": (lambda x: tuple(x.max(0)), lambda: (numbers(3, 3).as_subclass(Image),)),
     "in a list": (lambda values: torch.stack(values), lambda: ([image(), numbers()],)),

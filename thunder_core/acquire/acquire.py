@@ -124,25 +124,27 @@ def _attempt(
     recorder = Recorder(observer.source_of, eager_modules, eager_updates, graph=graph)
     try:
         outputs: list[Proxy] = []
-        with recording():
-            recipe, raised = _run(function, args, kwargs, recorder, observer, outputs)
-        random_states = tuple(observer.consumed_python_rng())
+        try:
+            with recording():
+                recipe, raised = _run(function, args, kwargs, recorder, observer, outputs)
+            random_states = tuple(observer.consumed_python_rng())
+        finally:
+            observer.undo()
+        if raised is None:  # the frames of an exception hold what they hold
+            leaks.check(recorder)
+        trace = Trace(
+            "computation",
+            tuple(recorder.inputs.proxies),
+            tuple(recorder.lines),
+            tuple(outputs),
+            Stage.ACQUIRED,
+            "acquisition",
+            recorder.ambient,
+        )
+        sources, objects = tuple(recorder.inputs.sources), tuple(recorder.inputs.objects)
+        return Acquired(trace, sources, objects, observer, recipe, random_states, recorder.saw_strides, raised)
     finally:
-        observer.undo()
-    if raised is None:  # the frames of an exception hold what they hold
-        leaks.check(recorder)
-    trace = Trace(
-        "computation",
-        tuple(recorder.inputs.proxies),
-        tuple(recorder.lines),
-        tuple(outputs),
-        Stage.ACQUIRED,
-        "acquisition",
-        recorder.ambient,
-    )
-    sources, objects = tuple(recorder.inputs.sources), tuple(recorder.inputs.objects)
-    recorder.close()
-    return Acquired(trace, sources, objects, observer, recipe, random_states, recorder.saw_strides, raised)
+        recorder.close()
 
 
 @calls_program

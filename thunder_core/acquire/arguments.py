@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import TensorProxy
@@ -59,7 +59,7 @@ class Call:
 
     def tensor(self, tensor: torch.Tensor) -> TensorProxy:
         """Take note of a tensor argument."""
-        variable = tensor.variable if isinstance(tensor, TracedTensor) else self.recorder.inputs.lift(tensor)
+        variable = variable_of(tensor) or self.recorder.inputs.lift(tensor)
         proxy = variable.proxy
         self.key.append(variable.key)
         # which arguments are the same tensor, or share memory, may matter to the result
@@ -78,7 +78,7 @@ def convert(value: Any, call: Call) -> Any:
     if kind in _PLAIN:
         call.key.append((kind, value) if kind is not float or value else (kind, str(value)))
         return value
-    if kind is TracedTensor or isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor):
         return call.tensor(value)
     if kind is tuple:
         call.key.append((kind, len(value)))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
@@ -24,15 +24,16 @@ def read_base(recorder: Recorder, tensor: torch.Tensor) -> Any:
         UnsupportedError: it is none of the program's tensors, and autograd records.
     """
     with DisableTorchFunction():
-        if not isinstance(tensor, TracedTensor):
+        variable = variable_of(tensor)
+        if variable is None:
             return view_base(tensor)
-        base = view_base(recorder.fake(tensor.variable))
+        base = view_base(recorder.fake(variable))
         if base is None:
             return None
-        for value, variable in _objects(recorder):
-            if variable.fake is base:
+        for value, known in _objects(recorder):
+            if known.fake is base:
                 return value
-    origin = tensor.variable.base
+    origin = variable.base
     while origin is not None and origin.fake is not base:
         origin = origin.base
     if origin is not None:
@@ -55,4 +56,4 @@ def _objects(recorder: Recorder) -> Iterator[tuple[torch.Tensor, Variable]]:
     for reference in recorder.made:
         tensor = reference()
         if tensor is not None:
-            yield tensor, tensor.variable
+            yield tensor, recorder.variable(tensor)

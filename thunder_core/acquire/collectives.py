@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import torch
 
 from thunder_core.acquire.arguments import Call, convert
-from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.proxy import OpaqueProxy
@@ -112,7 +111,7 @@ def _recorded_work() -> Any:
         """The handle of a communication that is recorded and not made."""
 
         def __init__(
-            self, recorder: Recorder, written: list[tuple[torch.Tensor, TracedTensor]], read: list[torch.Tensor]
+            self, recorder: Recorder, written: list[tuple[torch.Tensor, torch.Tensor]], read: list[torch.Tensor]
         ) -> None:
             super().__init__()
             self._recorder = recorder

@@ -22,7 +22,6 @@ from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.optimizer_updates import OPTIMIZERS
 from thunder_core.acquire.replaced_code import copy_of
-from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.user_frames import is_of_thunder, user_location
 from thunder_core.errors import DataDependentError, trying
 from thunder_core.ir.symbol import Symbol, Tag
@@ -68,7 +67,7 @@ def has_torch_function(arguments: Iterable[Any]) -> bool:
     if not all(isinstance(mode, RecordingMode) for mode in modes):
         return True
     disabled = disabled_torch_function_impl
-    plain = (type(None), torch.Tensor, TracedTensor)
+    plain = (type(None), torch.Tensor)
     return any(type(value) not in plain and type(value).__torch_function__ != disabled for value in arguments)
 
 

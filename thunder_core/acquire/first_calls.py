@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import EndsRecording
 from thunder_core.pytorch_internals import LazyGraphModule, tree_map
 
@@ -89,7 +89,7 @@ def initialize(needed: Uninitialized) -> None:
 
 
 def _without_program(value: Any) -> Any:
-    return _Placeholder(tuple(value.shape), value.dtype) if isinstance(value, TracedTensor) else value
+    return _Placeholder(tuple(value.shape), value.dtype) if is_traced(value) else value
 
 
 def _tensor(value: Any) -> Any:

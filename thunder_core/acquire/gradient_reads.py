@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.acquire.variable import Variable
 from thunder_core.pytorch_internals import DisableTorchFunction
 
@@ -17,7 +17,7 @@ GRAD = _Tensor.grad.__get__
 
 def read_gradient(recorder: Recorder, tensor: torch.Tensor) -> Any:
     """The gradient itself, which becomes an input where the program uses it; a line where it is not known yet."""
-    if isinstance(tensor, TracedTensor):
+    if is_traced(tensor):
         return recorder.call(GRAD, (tensor,), {})
     variable = recorder.inputs.find(tensor)
     if variable is not None and _may_be_changed(recorder, tensor, variable):

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import torch
 
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.user_frames import library_callers, user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.pytorch_internals import DisableTorchFunction
@@ -32,7 +32,7 @@ def read_node(recorder: Recorder, tensor: torch.Tensor) -> TracedNode | None:
         UnsupportedError: a function of `torch.autograd.graph` looks at it.
     """
     with DisableTorchFunction():
-        variable = tensor.variable if isinstance(tensor, TracedTensor) else recorder.inputs.find(tensor)
+        variable = variable_of(tensor) or recorder.inputs.find(tensor)
         node = tensor.grad_fn if variable is None else recorder.fake(variable).grad_fn
     if torch.autograd.graph.__name__ in library_callers():
         raise _refused(torch.autograd.graph.__name__)

@@ -58,7 +58,11 @@ def autograd_function(
     Raises:
         UnsupportedError: an argument is of a class with a ``__torch_function__``, which would act inside of both.
     """
-    subclasses.refuse_classes((args, kwargs), f"an argument of {cls.__qualname__}.apply", subclasses.is_handed_calls)
+    subclasses.refuse_classes(
+        (args, kwargs),
+        f"an argument of {cls.__qualname__}.apply",
+        lambda tensor: subclasses.is_handed_calls(type(tensor)),
+    )
     with DisableTorchFunction():
         return recorder.call_symbol(callable_symbol(apply_of(cls), "Function_apply"), args, kwargs)
 
@@ -75,7 +79,7 @@ def checkpoint_region(recorder: Recorder, options: dict[str, Any]) -> Iterator[N
     region = Region(recorder)
     with region.recording():
         yield
-    emit_checkpoint(recorder, region, [tensor.variable for tensor in region.live_tensors()], options)
+    emit_checkpoint(recorder, region, [recorder.variable(tensor) for tensor in region.live_tensors()], options)
 
 
 def checkpoint(

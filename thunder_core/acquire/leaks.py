@@ -7,7 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from thunder_core.acquire.traced_tensor import TracedTensor
+import torch
+
 from thunder_core.errors import LeakedTensorError
 from thunder_core.ir.location import SourceLocation
 
@@ -37,12 +38,12 @@ def check(recorder: Recorder) -> None:
     holders: list[str] = []
     while alive:
         tensor = alive.pop()
-        locations.append(tensor.variable.location)
+        locations.append(recorder.variable(tensor).location)
         holders.extend(_scrub(tensor, ignore=(alive, locals())))
     raise _error(", ".join(holders), locations[-1])
 
 
-def _alive(recorder: Recorder) -> list[TracedTensor]:
+def _alive(recorder: Recorder) -> list[torch.Tensor]:
     return [tensor for reference in recorder.made if (tensor := reference()) is not None]
 
 
@@ -57,7 +58,7 @@ def _error(holder: str, location: SourceLocation | None) -> LeakedTensorError:
     )
 
 
-def _scrub(tensor: TracedTensor, ignore: tuple[Any, ...]) -> list[str]:
+def _scrub(tensor: torch.Tensor, ignore: tuple[Any, ...]) -> list[str]:
     """Remove ``tensor`` from the containers that hold it; returns a description of each."""
     described = []
     ignored = {id(item) for item in ignore}

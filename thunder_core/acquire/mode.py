@@ -15,7 +15,7 @@ from thunder_core.acquire.gradient_reads import GRAD, read_gradient
 from thunder_core.acquire.graph_nodes import GRAD_FN, read_node
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_tensor import TracedTensor, describe
+from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
 from thunder_core.acquire.user_frames import asked_by_debugger, user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.observer import Observer
@@ -91,15 +91,14 @@ class AcquisitionMode(RecordingMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if args and type(args[0]) is TracedTensor:
+        if args and type(args[0]) is Tensor and (variable := variable_of(args[0])) is not None:
             fast = _FAST.get(func)
             if fast is not None:
-                return fast(args[0].variable)
+                return fast(variable)
             if func is _SIZE and not kwargs:
-                shape = args[0].variable.proxy.shape
-                return shape[args[1]] if len(args) > 1 else _size(args[0].variable)
+                return variable.proxy.shape[args[1]] if len(args) > 1 else _size(variable)
         if types and is_torch_function_enabled():  # some methods name the class though it is disabled
-            kinds = tuple([kind for kind in types if kind is not TracedTensor and subclasses.is_handed_calls(kind)])
+            kinds = tuple([kind for kind in types if subclasses.is_handed_calls(kind)])
             if kinds:
                 with self:
                     return subclasses.dispatch(func, kinds, args, kwargs or {})
@@ -112,7 +111,7 @@ class AcquisitionMode(RecordingMode):
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         metadata = registry.is_metadata(func) or (func is Tensor.type and len(args) == 1 and not kwargs)
         if metadata or func in _READS_OBJECT:
-            self._observer.asked(func, [arg for arg in args if not isinstance(arg, TracedTensor) and not _wrapped(arg)])
+            self._observer.asked(func, [arg for arg in args if not is_traced(arg) and not _wrapped(arg)])
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
         if peek_interpreter_stack() is not None or any(_wrapped(arg) for arg in (*args, *first)):
             if func in _TEXT:
@@ -126,7 +125,7 @@ class AcquisitionMode(RecordingMode):
                     return self.recorder.call(func, args, kwargs)
             with DisableTorchFunctionSubclass(), _versions(func):
                 return func(*args, **kwargs)  # batching rules turn it into ATen calls, recorded as they come out
-        if func is Tensor.__repr__ and isinstance(args[0], TracedTensor) and asked_by_debugger():
+        if func is Tensor.__repr__ and is_traced(args[0]) and asked_by_debugger():
             return describe(args[0])
         if func in _MEMORY:
             known = any(isinstance(arg, torch.Tensor) and _known(self.recorder, arg) for arg in args)
@@ -189,7 +188,7 @@ def _versions(func: Any) -> Iterator[None]:
 
 
 def _known(recorder: Recorder, tensor: torch.Tensor) -> bool:
-    return isinstance(tensor, TracedTensor) or recorder.inputs.find(tensor) is not None
+    return is_traced(tensor) or recorder.inputs.find(tensor) is not None
 
 
 def _wrapped(value: Any) -> bool:
@@ -197,7 +196,7 @@ def _wrapped(value: Any) -> bool:
 
 
 def _deepcopy(recorder: Recorder, tensor: torch.Tensor, memo: dict[int, Any]) -> Any:
-    if not isinstance(tensor, TracedTensor) and recorder.inputs.find(tensor) is None:
+    if not is_traced(tensor) and recorder.inputs.find(tensor) is None:
         with DisableTorchFunction():
             return tensor.__deepcopy__(memo)
     copied = recorder.call(torch.clone, (recorder.call(torch.Tensor.detach, (tensor,), {}),), {})

@@ -22,9 +22,8 @@ from thunder_core.acquire.hook_handles import TracedHandle
 from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_method_of_value
 from thunder_core.acquire.rebuild_iterators import holds_traced_tensor, rebuild_generator, rebuild_reference
 from thunder_core.acquire.recipe_writer import RecipeWriter
-from thunder_core.acquire.subclasses import user_class
 from thunder_core.acquire.traced_number import TracedNumber
-from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import Proxy
@@ -32,6 +31,7 @@ from thunder_core.ir.switches import Values, set_switch
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder
+    from thunder_core.acquire.variable import Variable
     from thunder_core.guards.observer import Observer, Write
 
 _ATOMS = (
@@ -116,7 +116,6 @@ class Rebuilder(RecipeWriter):
             return known
         if isinstance(value, _ATOMS) or type(value) in (float, complex):
             if isinstance(value, type):
-                value = user_class(value)
                 check_class(value, self._observer)
             return self.constant(value)
         source = self._observer.source_of(value)
@@ -125,11 +124,12 @@ class Rebuilder(RecipeWriter):
         return self._fresh(value)
 
     def _tensor(self, tensor: torch.Tensor) -> str:
-        if isinstance(tensor, TracedTensor):
-            return self._traced(tensor)
+        variable = variable_of(tensor)
+        if variable is not None:
+            return self._traced(tensor, variable)
         return self._output(self._recorder.inputs.object_proxy(tensor))
 
-    def _traced(self, tensor: TracedTensor) -> str:
+    def _traced(self, tensor: torch.Tensor, variable: Variable) -> str:
         """A tensor that the program computes, of the class and with the attributes that it has in the program."""
         known = self.known(tensor)
         if known is not None:
@@ -137,13 +137,13 @@ class Rebuilder(RecipeWriter):
         if isinstance(tensor, torch.nn.Parameter):
             raise UnsupportedError(
                 "the program returns or stores a Parameter that it makes, which would be no leaf of the autograd graph",
-                location=tensor.variable.location,
+                location=variable.location,
                 advice=("return the tensor, and make the Parameter outside of the compiled function",),
             )
-        name, kind = self._output(tensor.variable.proxy), user_class(type(tensor))
+        name, kind = self._output(variable.proxy), type(tensor)
         if kind is not torch.Tensor:
             name = self.assign(tensor, f"{name}.as_subclass({self.constant(kind)})")
-        attributes = {key: item for key, item in vars(tensor).items() if key != "variable"}
+        attributes = vars(tensor)
         if attributes and kind is torch.Tensor:
             name = self.assign(tensor, name)
         self.lines.extend([f"{name}.{key} = {self.expression(item)}" for key, item in attributes.items()])

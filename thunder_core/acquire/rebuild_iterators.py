@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType, GeneratorType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.traced_tensor import is_traced
 
 if TYPE_CHECKING:
     from thunder_core.acquire.rebuild import Rebuilder
@@ -71,7 +71,7 @@ def holds_traced_tensor(value: Any) -> bool:
     pending, seen = [value], {id(value)}
     while pending and len(seen) < _MOST_OBJECTS:
         for held in gc.get_referents(pending.pop()):
-            if issubclass(type(held), TracedTensor):
+            if is_traced(held):
                 return True
             if id(held) not in seen and not isinstance(held, ModuleType | type | CodeType) and not _is_namespace(held):
                 seen.add(id(held))

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context, current_context
 from thunder_core.ir.effects import Effects
@@ -39,7 +40,7 @@ class Region:
         finally:
             recorder.lines = recorder.outer_lines.pop()
 
-    def live_tensors(self) -> list[TracedTensor]:
+    def live_tensors(self) -> list[torch.Tensor]:
         """Traced tensors made in the region that somebody still holds."""
         tensors = [reference() for reference in self.recorder.made[self.first_made :]]
         return [tensor for tensor in tensors if tensor is not None]

@@ -9,7 +9,7 @@ import torch
 from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.fake_tensors import make_alias
 from thunder_core.acquire.outcome import Outcome, Result
-from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
@@ -37,22 +37,22 @@ def reshape(
     """
     index = outcome.results[0].same_as
     variable, tensor = call.variables[index], call.objects[index]
-    if kwargs.get("out") is tensor and isinstance(tensor, TracedTensor) and not variable.proxy.numel:
+    if kwargs.get("out") is tensor and is_traced(tensor) and not variable.proxy.numel:
         value = recorder.call_symbol(symbol, args, {name: item for name, item in kwargs.items() if name != "out"})
     elif symbol.functional is not None and len(outcome.results) == 1:
         assert variable.fake is not None
         with recorder.mode.observing():
             variable.fake = make_alias(variable.fake, variable.proxy)  # as it was before the call
         value = recorder.call_symbol(symbol.functional, args, kwargs)
-        if value.variable.proxy.storage != variable.proxy.storage:
+        if recorder.variable(value).proxy.storage != variable.proxy.storage:
             raise _resized(symbol, variable)
-        if not isinstance(tensor, TracedTensor):
+        if not is_traced(tensor):
             recorder.inputs.reshaped[id(tensor)] = variable
     elif isinstance(symbol.target, OpOverload):
         raise _resized(symbol, variable)
     else:
         return NotImplemented
-    made: Variable = value.variable
+    made = recorder.variable(value)
     with recorder.mode.observing():
         fake = recorder.fake(made)  # made now: it may be derived from that of ``variable``
     variable.proxy, variable.key, variable.fake = made.proxy, made.key, fake
@@ -75,7 +75,7 @@ def reshape_escaped(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs
             location=user_location(4),
             advice=("rebind the variable to the other tensor instead", "assign to its attribute `data`"),
         )
-    if not isinstance(args[0], TracedTensor):
+    if not is_traced(args[0]):
         raise UnsupportedError(
             f"{func} changes the shape or the memory of a tensor that the program did not make",
             location=user_location(4),

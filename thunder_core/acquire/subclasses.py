@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.acquire.user_frames import raising_location, user_location
-from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
@@ -47,25 +45,24 @@ def has_torch_dispatch(kind: type) -> bool:
 
 @cache
 def is_handed_calls(kind: type) -> bool:
-    """Whether calls with tensors of this class, or traced tensors that stand for them, are the class's to record."""
-    kind = user_class(kind)
+    """Whether calls with tensors of this class are the class's to record."""
     return has_torch_function(kind) and not has_torch_dispatch(kind)
 
 
-def is_computed(kind: type) -> bool:
-    """Whether traced tensors of this class stand for those of a class of the user's, whose name lines do not show."""
-    return issubclass(kind, TracedTensor) and kind.user_class is not torch.Tensor
+def is_computed(tensor: torch.Tensor) -> bool:
+    """Whether the program computes a tensor of a class of the user's, whose name lines do not show."""
+    return type(tensor) is not torch.Tensor and is_traced(tensor)
 
 
-def refuse_classes(values: Any, described: str, refused: Callable[[type], bool]) -> None:
-    """Refuse tensors in ``values`` of which ``refused`` is true of the class.
+def refuse_classes(values: Any, described: str, refused: Callable[[torch.Tensor], bool]) -> None:
+    """Refuse tensors in ``values`` of which ``refused`` is true, for their class.
 
     Raises:
         UnsupportedError: there is one.
     """
     for leaf in iterate_leaves(values):
-        if isinstance(leaf, torch.Tensor) and refused(type(leaf)):
-            kind = user_class(type(leaf))
+        if isinstance(leaf, torch.Tensor) and refused(leaf):
+            kind = type(leaf)
             raise UnsupportedError(
                 f"{described} is of the class {kind.__module__}.{kind.__qualname__}, which cannot be recorded",
                 location=user_location(3),
@@ -97,13 +94,12 @@ def dispatch(func: Any, kinds: tuple[type, ...], args: tuple[Any, ...], kwargs: 
 
     Runs under the mode that records: what ``__torch_function__`` calls becomes lines.
     """
-    known = tuple(dict.fromkeys([user_class(kind) for kind in kinds]))
-    for kind in known:
-        result = kind.__torch_function__(func, known, args, kwargs)  # type: ignore[attr-defined]
+    for kind in kinds:
+        result = kind.__torch_function__(func, kinds, args, kwargs)  # type: ignore[attr-defined]
         if result is not NotImplemented:
             return result
     name = getattr(func, "__name__", func)
-    raise TypeError(f"no implementation found for {name} on types that implement __torch_function__: {list(known)}")
+    raise TypeError(f"no implementation found for {name} on types that implement __torch_function__: {list(kinds)}")
 
 
 def as_subclass(recorder: Recorder, tensor: torch.Tensor, kind: type) -> torch.Tensor:
@@ -122,13 +118,13 @@ def make_subclass(recorder: Recorder, kind: type, tensor: torch.Tensor, requires
     return classed(recorder, detached, kind)
 
 
-def classed(recorder: Recorder, tensor: TracedTensor, kind: type) -> torch.Tensor:
+def classed(recorder: Recorder, tensor: torch.Tensor, kind: type) -> torch.Tensor:
     """A new traced tensor as one of a class of the user's. Raises UnsupportedError where that cannot be recorded."""
     if has_torch_dispatch(kind):
         _refuse_dispatch(kind, "a tensor of the program")
     if kind is torch.Tensor:
         return tensor
-    return recorder.traced(tensor.variable, traced_class(kind))
+    return recorder.traced(recorder.variable(tensor), kind)
 
 
 def explain(error: Exception) -> None:
@@ -137,38 +133,13 @@ def explain(error: Exception) -> None:
     Raises:
         UnsupportedError: ``error`` comes from there.
     """
-    if (
-        not isinstance(error, RuntimeError)
-        or "Creating a new Tensor subclass" not in str(error)
-        or TracedTensor.__name__ not in str(error)
-    ):
+    if not isinstance(error, RuntimeError) or "Creating a new Tensor subclass" not in str(error):
         return
     raise UnsupportedError(
         f"a constructor that calls that of torch.Tensor with a tensor of the program cannot be recorded ({error})",
         location=raising_location(error),
         advice=("write tensor.as_subclass(Class) instead of Class(tensor)",),
     ) from error
-
-
-@cache
-def traced_class(kind: type) -> type[TracedTensor]:
-    """The class of traced tensors that stand for those of a class of the user's, with its methods and attributes."""
-
-    def initialize(self: TracedTensor, *args: Any, **kwargs: Any) -> None:
-        if not (args and isinstance(args[0], Variable)):  # the constructor of the user's class runs, which has one
-            kind.__init__(self, *args, **kwargs)  # type: ignore[misc]
-
-    def body(namespace: dict[str, Any]) -> None:
-        namespace.update(user_class=kind, __class__=property(lambda self: kind), __module__=kind.__module__)
-        if kind.__init__ is not torch.Tensor.__init__:  # type: ignore[misc]
-            namespace["__init__"] = initialize
-
-    return types.new_class(kind.__name__, (TracedTensor, kind), {}, body)
-
-
-def user_class(kind: type) -> type:
-    """The class that the user knows."""
-    return kind.user_class if issubclass(kind, TracedTensor) else kind
 
 
 def _refuse_dispatch(kind: type, described: str) -> None:

@@ -12,7 +12,7 @@ from thunder_core.acquire.fake import AcquisitionFakeMode
 from thunder_core.acquire.fake_tensors import make_alias, make_derived
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.naming import Names
-from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.traced_tensor import leave, make_traced, variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import storage_identity
@@ -34,7 +34,7 @@ class Tensors:
         self.names = Names()
         self.mode = AcquisitionFakeMode(on_escape)
         self.inputs = Inputs(self, source_of)
-        self.made: list[weakref.ref[TracedTensor]] = []
+        self.made: list[weakref.ref[torch.Tensor]] = []
         self.constant_storages: set[int] = set()
         self.busy = False
         self._storage_numbers: dict[int, int] = {}
@@ -43,19 +43,20 @@ class Tensors:
 
     def close(self) -> None:
         """Let go of the user's objects at once instead of when reference cycles are collected."""
+        for reference in self.made:
+            if (tensor := reference()) is not None:
+                leave(tensor)
         self.mode.on_escape = None
         self.inputs.close()
         self.made.clear()
 
     def variable(self, tensor: torch.Tensor) -> Variable:
         """The variable of a tensor object; a real tensor becomes an input of the trace."""
-        if isinstance(tensor, TracedTensor):
-            return tensor.variable
-        return self.inputs.lift(tensor)
+        return variable_of(tensor) or self.inputs.lift(tensor)
 
-    def traced(self, variable: Variable, kind: type[TracedTensor] = TracedTensor) -> TracedTensor:
+    def traced(self, variable: Variable, kind: type[torch.Tensor] = torch.Tensor) -> torch.Tensor:
         """A new traced tensor for a variable; ``kind`` is given for tensors of the user's classes."""
-        tensor = kind(variable)
+        tensor = make_traced(variable, kind)
         self.made.append(weakref.ref(tensor))
         return tensor
 

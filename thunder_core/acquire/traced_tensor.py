@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import types
+import weakref
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,31 +19,16 @@ if TYPE_CHECKING:
 class TracedTensor(torch.Tensor):
     """A `torch.Tensor` without storage: it stands for the result of a recorded call.
 
-    ``isinstance``, operators, methods and properties work because the recorder's torch-function mode answers them. Once
-    acquisition is over there is no mode, and any use of a traced tensor that escaped raises `LeakedTensorError`.
+    While the program is recorded its class is that of the tensor that it stands for, `torch.Tensor` or a class of the
+    user's, so that ``type(x) is torch.Tensor`` answers as in eager; `is_traced` tells it from others. Operators,
+    methods and properties work because the recorder's torch-function mode answers them. Once acquisition is over there
+    is no mode. Tensors that are left then get this class, and any use of them raises `LeakedTensorError`.
 
     Attributes:
-        variable: what is known about it.
-        user_class: the class of the tensor that it stands for; see `subclasses.traced_class`.
+        left: what was known about it.
     """
 
-    variable: Variable
-    user_class: ClassVar[type[torch.Tensor]] = torch.Tensor
-
-    @staticmethod
-    def __new__(cls, variable: Variable) -> TracedTensor:
-        proxy = variable.proxy
-        if proxy.layout is not torch.strided:
-            # a wrapper cannot have a sparse layout; the mode answers questions about it from the proxy and the fake
-            tensor: TracedTensor = make_wrapper_subclass(cls, proxy.shape, dtype=proxy.dtype, device=proxy.device)
-            tensor.variable = variable
-            return tensor
-        tensor = make_wrapper_subclass(cls, proxy.shape, strides=proxy.stride, dtype=proxy.dtype, device=proxy.device)
-        tensor.variable = variable
-        return tensor
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing is left to do: `__new__` sets the variable. Constructors of users' classes call it as they like."""
+    left: Variable
 
     @classmethod
     def __torch_function__(
@@ -58,13 +46,62 @@ class TracedTensor(torch.Tensor):
 
 
 _DESCRIBES = frozenset({torch.Tensor.__repr__, torch.Tensor.__format__})
+_known: dict[int, tuple[weakref.ref[torch.Tensor], Variable]] = {}
 
 
-def describe(tensor: TracedTensor) -> str:
+def make_traced(variable: Variable, kind: type[torch.Tensor] = torch.Tensor) -> torch.Tensor:
+    """A new traced tensor that stands for a tensor of the class ``kind``."""
+    proxy = variable.proxy
+    # a wrapper cannot have a sparse layout; the mode answers questions about it from the proxy and the fake
+    strides = {"strides": proxy.stride} if proxy.layout is torch.strided else {}
+    tensor: torch.Tensor = make_wrapper_subclass(
+        _wrapper(kind), proxy.shape, dtype=proxy.dtype, device=proxy.device, **strides
+    )
+    tensor.__class__ = kind
+    key = id(tensor)
+    _known[key] = weakref.ref(tensor, lambda _: _known.pop(key, None)), variable
+    return tensor
+
+
+def variable_of(value: Any) -> Variable | None:
+    """What is known about a traced tensor; None for anything else."""
+    known = _known.get(id(value))
+    return known[1] if known is not None and known[0]() is value else None
+
+
+def is_traced(value: Any) -> bool:
+    """Whether ``value`` is a traced tensor."""
+    return variable_of(value) is not None
+
+
+def leave(tensor: torch.Tensor) -> None:
+    """The program that made a traced tensor was recorded: nobody may use the tensor from here on."""
+    variable = variable_of(tensor)
+    if variable is not None:
+        del _known[id(tensor)]
+        tensor.__class__ = _wrapper(type(tensor))
+        tensor.__dict__["left"] = variable
+
+
+@cache
+def _wrapper(kind: type[torch.Tensor]) -> type[TracedTensor]:
+    """The class of traced tensors before and after they are of the class ``kind``: objects of both look alike in C."""
+    if kind is torch.Tensor:
+        return TracedTensor
+    return types.new_class(
+        kind.__name__, (TracedTensor, kind), {}, lambda body: body.update(__module__=kind.__module__)
+    )
+
+
+def describe(tensor: torch.Tensor) -> str:
     """A short text in place of the values, which do not exist."""
-    proxy = tensor.variable.proxy
+    proxy = _variable(tensor).proxy
     shape = ", ".join(map(str, proxy.shape))
     return f"TracedTensor({proxy.name}: {str(proxy.dtype).removeprefix('torch.')}[{shape}], {proxy.device})"
+
+
+def _variable(tensor: torch.Tensor) -> Variable:
+    return variable_of(tensor) or tensor.__dict__["left"]
 
 
 def _leaked(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> LeakedTensorError:
@@ -74,6 +111,6 @@ def _leaked(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> LeakedTenso
     tensor = next(leaf for leaf in leaves if isinstance(leaf, TracedTensor))
     return LeakedTensorError(
         f"{describe(tensor)} is used after the program that made it was recorded; it never had a value",
-        location=tensor.variable.location,
+        location=_variable(tensor).location,
         advice=("return the tensor from the compiled function instead of keeping it elsewhere",),
     )

@@ -35,7 +35,8 @@ def function_trace(
         _refuse(line, own)
     defined = region.defined()
     free = [_constant(proxy) for proxy in region.free() if proxy.name not in own]
-    live = [tensor.variable.proxy for tensor in region.live_tensors() if tensor.variable.proxy.name in defined]
+    live = [recorder.variable(tensor).proxy for tensor in region.live_tensors()]
+    live = [proxy for proxy in live if proxy.name in defined]
     result = [recorder.variable(output).proxy for output in outputs]
     known = defined | own | {proxy.name for proxy in free}
     free += [_constant(proxy) for proxy in result if proxy.name not in known]

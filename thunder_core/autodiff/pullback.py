@@ -16,7 +16,7 @@ import torch
 from thunder_core.acquire.fake_tensors import make_alias
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
-from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.autodiff.function_trace import function_trace, registers_inside
@@ -49,12 +49,12 @@ class Pullback:
         self.location = user_location(2)
         recorder.saw_strides = True  # formulas depend on them
         self.aliases = [self._alias(operand) for operand in operands]
-        self._inputs = [alias.variable.proxy for alias in self.aliases]
+        self._inputs = [recorder.variable(alias).proxy for alias in self.aliases]
         self._values: dict[str, Any] = {}
         self._sources: dict[str, str] = {}
-        self._left: dict[int, tuple[TracedTensor, Any]] = {}
+        self._left: dict[int, tuple[torch.Tensor, Any]] = {}
 
-    def _alias(self, operand: torch.Tensor) -> TracedTensor:
+    def _alias(self, operand: torch.Tensor) -> torch.Tensor:
         recorder = self.recorder
         variable = recorder.variable(operand)
         if variable.proxy.layout is not torch.strided:
@@ -126,11 +126,12 @@ class Pullback:
 
     def outside(self, leaf: Any) -> Any:
         """What stands, in the program, for a tensor of the function; anything else is itself."""
-        if not isinstance(leaf, TracedTensor):
+        variable = variable_of(leaf)
+        if variable is None:
             return leaf
         if id(leaf) in self._left:
             return self._left[id(leaf)][1]
-        name = leaf.variable.proxy.name
+        name = variable.proxy.name
         return self._values.get(self._sources.get(name, name), leaf)
 
     def _gradient(self, replay: ReplayWithGraphs, plan: Plan, index: int) -> torch.Tensor:
@@ -149,7 +150,7 @@ class Pullback:
             if other is not tensor:
                 variable = self.recorder.variable(other)
                 for attribute in ("proxy", "fake", "base", "constant", "key"):
-                    setattr(tensor.variable, attribute, getattr(variable, attribute))
+                    setattr(self.recorder.variable(tensor), attribute, getattr(variable, attribute))
 
     def _differentiated_again(self, trace: Trace) -> bool:
         """Whether somebody may want gradients through the gradients."""

@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.acquire.generator_state import GET_RNG_STATE, MANUAL_SEED, SET_RNG_STATE
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_tensor import TracedTensor
+from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -138,9 +138,8 @@ class Replay:
         renamed: dict[str, str] = {}
         for proxy in tensor_outputs_of(line):
             name, tensor = self.names.get(proxy.name), self.values[proxy.name]
-            if name is None or not isinstance(tensor, TracedTensor) or tensor.variable.proxy.name not in made:
+            if name is None or (variable := variable_of(tensor)) is None or variable.proxy.name not in made:
                 continue
-            variable = tensor.variable
             variable.location = line.location
             if variable.proxy.name not in renamed:
                 renamed[variable.proxy.name] = name

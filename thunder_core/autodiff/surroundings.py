@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_tensor import TracedTensor
 from thunder_core.acquire.variable import Variable
 from thunder_core.autodiff.plan import Plan
 from thunder_core.autodiff.replay import Replay
@@ -48,7 +47,7 @@ class Surroundings:
         for reference in self.recorder.made:
             tensor = reference()
             if tensor is not None:
-                known.setdefault(tensor.variable.proxy.name, tensor)
+                known.setdefault(self.recorder.variable(tensor).proxy.name, tensor)
         known.update(self.operands)
         return {proxy.name: known[proxy.name] if proxy.name in known else self._absent(proxy) for proxy in trace.inputs}
 
@@ -65,7 +64,7 @@ class Surroundings:
                     renamed[proxy.name] = self.recorder.names.for_input(outer.get(stem, stem) + separator + rest)
         return renamed
 
-    def _absent(self, proxy: Proxy) -> TracedTensor:
+    def _absent(self, proxy: Proxy) -> torch.Tensor:
         """A tensor that the program has let go of meanwhile."""
         if not isinstance(proxy, TensorProxy):
             raise UnsupportedError(
