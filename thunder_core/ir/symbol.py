@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 
@@ -101,5 +102,12 @@ class Symbol:
 
 
 def as_recorded(symbol: Symbol) -> Symbol:
-    """The symbol of a call whose program has to run line by line; see `Tag.AS_RECORDED`."""
+    """The symbol of a call whose program has to run line by line, one for each symbol; see `Tag.AS_RECORDED`."""
+    return _made_as_recorded(symbol) if Tag.LOCAL in symbol.tags else _as_recorded(symbol)
+
+
+def _made_as_recorded(symbol: Symbol) -> Symbol:
     return replace(symbol, tags=symbol.tags | {Tag.AS_RECORDED})
+
+
+_as_recorded = cache(_made_as_recorded)  # not of local symbols, whose targets are the user's objects

@@ -25,6 +25,7 @@ from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.expressions import ExpressionReader
 from thunder_core.ir.module_syntax import CallSyntax, FunctionSyntax, ModuleSyntax
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.ir.symbol import as_recorded
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.saving.assumption import assumed_outcome, count_names
@@ -131,6 +132,8 @@ class FunctionReader:
         if syntax.target is not None:
             structure = outcome.structure
             output = map_leaves(lambda leaf: proxies[leaf.index] if isinstance(leaf, Slot) else leaf, structure)
+        if _reshapes(bound, outcome):
+            bound = replace(bound, symbol=as_recorded(symbol))
         return replace(bound, output=output, effects=_effects(bound, outcome))
 
     def _number(self, syntax: CallSyntax) -> NumberProxy | None:
@@ -160,7 +163,7 @@ class FunctionReader:
     def _results(
         self, bound: BoundSymbol, syntax: CallSyntax, outcome: Outcome, names: tuple[str | None, ...]
     ) -> list[TensorProxy | None]:
-        arguments = [proxy for proxy in bound.inputs() if isinstance(proxy, TensorProxy)]
+        arguments = _arguments(bound)
         proxies: list[TensorProxy | None] = []
         numbers: list[int | None] = []  # storages of the results so far
         for name, result in zip(names, outcome.results, strict=True):
@@ -207,8 +210,21 @@ def _annotations(text: str, count: int) -> list[TensorAnnotation | None]:
     return found
 
 
+def _reshapes(bound: BoundSymbol, outcome: Outcome) -> bool:
+    """Whether the line gives one of its arguments another size, as ``resize_`` and ``out=`` do."""
+    arguments = _arguments(bound)
+    return bound.symbol.functional is None and any(
+        result.same_as >= 0 and (result.shape, result.stride, result.offset) != arguments[result.same_as].geometry
+        for result in outcome.results
+    )
+
+
+def _arguments(bound: BoundSymbol) -> list[TensorProxy]:
+    return [proxy for proxy in bound.inputs() if isinstance(proxy, TensorProxy)]
+
+
 def _effects(bound: BoundSymbol, outcome: Outcome) -> Effects:
-    arguments = [proxy for proxy in bound.inputs() if isinstance(proxy, TensorProxy)]
+    arguments = _arguments(bound)
     mutates = tuple(dict.fromkeys(arguments[index].name for index in outcome.written))
     inner = [line.effects for body in bodies(bound) for line in body.symbols]
     silent = not outcome.results and not outcome.written
