@@ -97,7 +97,7 @@ class PrologueWriter:
         variables = ", ".join(guards)
         memo = self.names.constant(TensorsMemo(tuple(guards.values())), memo_name)
         condition = f"not {memo}.check({variables})"
-        if not state.grad_enabled and not sees_requires_grad():
+        if not state["grad_enabled"] and not sees_requires_grad():
             condition += "".join(
                 f" or {'not ' if guard.requires_grad else ''}{name}.requires_grad" for name, guard in guards.items()
             )

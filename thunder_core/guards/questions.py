@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from thunder_core.guards.global_state import GlobalState, autocast_state
+from thunder_core.guards.global_state import READERS
 from thunder_core.guards.guard import Guard, PlainGuard, TypeGuard
 from thunder_core.guards.identity_guards import CodeGuard, IdentityGuard
 from thunder_core.guards.plain import is_plain
@@ -19,15 +19,6 @@ from thunder_core.guards.structure_guards import (
     LengthGuard,
 )
 from thunder_core.guards.tensor_guard import TensorGuard
-
-_MODE_READERS: dict[str, Callable[[], Any]] = {
-    "grad_enabled": torch.is_grad_enabled,
-    "inference_mode": torch.is_inference_mode_enabled,
-    "autocast": autocast_state,
-    "autocast_cache": torch.is_autocast_cache_enabled,
-    "default_dtype": torch.get_default_dtype,
-    "deterministic": torch.are_deterministic_algorithms_enabled,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +38,7 @@ class Question:
         if self.source is None:
             if self.aspect == "call":
                 return "len(args), tuple(kwargs)"
-            reader = _MODE_READERS.get(self.aspect) or _slow_reader(self.aspect)
-            return f"{names.constant(reader, self.aspect)}()"
+            return f"{names.constant(READERS[self.aspect], self.aspect)}()"
         path = self.source.expression(names)
         return _ASPECTS[self.aspect].format(path)
 
@@ -68,10 +58,6 @@ _ASPECTS = {
 }
 
 
-def _slow_reader(field: str) -> Callable[[], Any]:
-    return lambda: getattr(GlobalState.current(), field)
-
-
 def answers(prologue: Prologue) -> Iterator[tuple[Question, Any]]:
     """What an entry expects, the cheapest questions first."""
     shape: CallShape = prologue.shape
@@ -79,8 +65,8 @@ def answers(prologue: Prologue) -> Iterator[tuple[Question, Any]]:
     for guard in prologue.guards:
         if guard.source.parent is None:
             yield from _expected(guard)
-    for field in fields(GlobalState):
-        yield Question(None, field.name), getattr(prologue.state, field.name)
+    for name, value in prologue.state.values.items():
+        yield Question(None, name), value
     for guard in prologue.guards:
         if guard.source.parent is not None:
             yield from _expected(guard)

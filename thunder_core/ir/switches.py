@@ -30,12 +30,14 @@ class Switch:
         name: for lines of traces.
         get, set: read it, and set it to what was read.
         of_lines: the lines of a trace say by themselves what it was (`Context`).
+        guard: the name of the guard that compares it before an entry is used; empty where it changes no program.
     """
 
     name: str
     get: Callable[[], Any]
     set: Callable[[Any], Any]
     of_lines: bool = False
+    guard: str = ""
 
 
 def set_switch(name: str, value: Any) -> None:
@@ -89,37 +91,58 @@ def _set_cublas_tf32(value: bool) -> None:
 
 
 SWITCHES: Final = (
-    Switch("grad mode", torch.is_grad_enabled, set_grad_enabled, of_lines=True),
+    Switch("grad mode", torch.is_grad_enabled, set_grad_enabled, of_lines=True, guard="grad_enabled"),
     *_autocast("cpu"),
     *_autocast("cuda"),
-    Switch("autocast cache", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, of_lines=True),
+    Switch(
+        "autocast cache",
+        torch.is_autocast_cache_enabled,
+        torch.set_autocast_cache_enabled,
+        of_lines=True,
+        guard="autocast_cache",
+    ),
     Switch("autocast nesting", _autocast_nesting, _set_autocast_nesting, of_lines=True),
-    Switch("flash attention", get_flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp, of_lines=True),
+    Switch(
+        "flash attention", get_flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp, of_lines=True, guard="flash_sdp"
+    ),
     Switch(
         "efficient attention",
         get_mem_efficient_sdp_enabled,
         torch.backends.cuda.enable_mem_efficient_sdp,
         of_lines=True,
+        guard="mem_efficient_sdp",
     ),
-    Switch("math attention", get_math_sdp_enabled, torch.backends.cuda.enable_math_sdp, of_lines=True),
-    Switch("cuDNN attention", get_cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp, of_lines=True),
-    Switch("default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    Switch(
+        "math attention", get_math_sdp_enabled, torch.backends.cuda.enable_math_sdp, of_lines=True, guard="math_sdp"
+    ),
+    Switch(
+        "cuDNN attention", get_cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp, of_lines=True, guard="cudnn_sdp"
+    ),
+    Switch("default dtype", torch.get_default_dtype, torch.set_default_dtype, guard="default_dtype"),
     Switch(
         "deterministic algorithms",
         get_deterministic_algorithms,
         lambda value: torch.use_deterministic_algorithms(value, warn_only=get_deterministic_algorithms_warn_only()),
+        guard="deterministic",
     ),
     Switch(
         "deterministic algorithms, warnings only",
         get_deterministic_algorithms_warn_only,
         lambda value: torch.use_deterministic_algorithms(get_deterministic_algorithms(), warn_only=value),
+        guard="deterministic_warn_only",
     ),
     Switch(
         "filling of uninitialized memory",
         lambda: torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]
         _set_fill_uninitialized_memory,
+        guard="fill_uninitialized_memory",
     ),
-    Switch("float32 matmul precision", get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    Switch(
+        "float32 matmul precision",
+        get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+        guard="matmul_precision",
+    ),
     Switch(
         "anomaly mode",
         torch.is_anomaly_enabled,
@@ -130,10 +153,20 @@ SWITCHES: Final = (
         torch.is_anomaly_check_nan_enabled,
         lambda value: torch.set_anomaly_enabled(torch.is_anomaly_enabled(), value),
     ),
-    Switch("attention fast path", torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    Switch(
+        "attention fast path",
+        torch.backends.mha.get_fastpath_enabled,
+        torch.backends.mha.set_fastpath_enabled,
+        guard="attention_fast_path",
+    ),
     Switch("threads", torch.get_num_threads, torch.set_num_threads),
-    Switch("cuBLAS TF32", get_cublas_allow_tf32, _set_cublas_tf32),
-    Switch("cuDNN allow_tf32", get_cudnn_allow_tf32, lambda value: torch.backends.cudnn.set_flags(_allow_tf32=value)),
+    Switch("cuBLAS TF32", get_cublas_allow_tf32, _set_cublas_tf32, guard="cublas_tf32"),
+    Switch(
+        "cuDNN allow_tf32",
+        get_cudnn_allow_tf32,
+        lambda value: torch.backends.cudnn.set_flags(_allow_tf32=value),
+        guard="cudnn_tf32",
+    ),
     _cudnn("enabled"),
     _cudnn("benchmark"),
     _cudnn("deterministic"),
