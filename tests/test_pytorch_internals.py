@@ -619,14 +619,6 @@ def backward_hook_class(point: Any) -> None:
     assert {"setup_input_hook", "setup_output_hook"} <= set(dir(point.value))
 
 
-def non_full_hooks(point: Any) -> None:
-    layer = torch.nn.Linear(1, 1)
-    layer.register_backward_hook(lambda *args: None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        _called_through(point, lambda: layer(torch.ones(1)))
-
-
 def applies_on_tensors(function: Any) -> None:
     _parameters(function, "self", "fn", "args")
 
@@ -979,7 +971,6 @@ CHECKS: dict[str, Callable[..., object]] = {
     "checkpoint_without_reentrant_generator_impl": checkpoint_of_tuples,
     "enable_checkpoint_early_stop": early_stop,
     "module_backward_hook": backward_hook_class,
-    "maybe_warn_non_full_backward_hook": non_full_hooks,
     "apply_on_tensors": applies_on_tensors,
     "is_compiling_flag": compiling_flag,
     "dynamo_stance": compile_stance,

@@ -127,7 +127,6 @@ ROWS: Final = (
         since="2.14"),
     Row("torch.utils.checkpoint._enable_checkpoint_early_stop", _CHECKPOINT, kind=Kind.ENTRY_POINT),
     Row("torch.nn.modules.module.BackwardHook", _MODULE_HOOKS, kind=Kind.ENTRY_POINT, name="module_backward_hook"),
-    Row("torch.nn.Module._maybe_warn_non_full_backward_hook", _MODULE_HOOKS, kind=Kind.ENTRY_POINT),
     Row("torch.utils.hooks.BackwardHook._apply_on_tensors", _MODULE_HOOKS),
     Row("torch._dynamo.eval_frame._stance", "functions that torch.compile compiled, in programs",
         kind=Kind.ENTRY_POINT, name="dynamo_stance"),

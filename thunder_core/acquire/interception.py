@@ -55,7 +55,6 @@ from thunder_core.pytorch_internals import (
     detect_is_causal_mask,
     enable_checkpoint_early_stop,
     is_compiling_flag,
-    maybe_warn_non_full_backward_hook,
     module_backward_hook,
     nested_tensor_from_mask,
     nested_tensor_from_mask_left_aligned,
@@ -127,7 +126,6 @@ def _install() -> None:
     _replace(forward_ad, "enter_dual_level", _enter_dual_level)
     _replace(RemovableHandle, "remove", _remove_hook)
     _replace_private(module_backward_hook, _backward_hook)
-    _replace_private(maybe_warn_non_full_backward_hook, _non_full_hooks)
     _replace_private(is_compiling_flag, True)
     _replace_stance()
     _replace(torch.compiler, "is_compiling", eager_paths.is_compiling)
@@ -194,15 +192,14 @@ def _function_apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: An
 
 
 _original_module_call = copy_of(torch.nn.Module.__call__)
-# Entry points through which backward hooks of modules are recorded, and which the installed PyTorch lacks.
-_HOOKS_UNSEEN = [point for point in (module_backward_hook, maybe_warn_non_full_backward_hook) if is_missing(point)]
+_HOOKS_UNSEEN = is_missing(module_backward_hook)  # through which backward hooks of modules are recorded
 
 
 @calls_program
 def _module_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     recorder = active_recorder()
     if _HOOKS_UNSEEN and recorder is not None and module_hooks.has_backward_hooks(module):
-        _HOOKS_UNSEEN[0]()  # raises
+        module_backward_hook()  # raises
     if recorder is None or recorder.busy:
         return _original_module_call(module, *args, **kwargs)
     if isinstance(module, _distributed):
@@ -297,12 +294,6 @@ def _backward_hook(module: torch.nn.Module, hooks: list[Any], pre_hooks: list[An
     if recorder is None:
         return BackwardHook(module, hooks, pre_hooks)
     return module_hooks.RecordedModuleCall(recorder, module, hooks, pre_hooks)
-
-
-def _non_full_hooks(module: torch.nn.Module, *args: Any) -> None:
-    if _recording() is not None:
-        module_hooks.refuse_non_full_hooks(module)
-    _original(*maybe_warn_non_full_backward_hook)(module, *args)
 
 
 def _checkpoint(

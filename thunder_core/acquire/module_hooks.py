@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.user_frames import user_location
-from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import current_context
 from thunder_core.ir.effects import Effects
@@ -100,13 +99,3 @@ def _apart(values: tuple[Any, ...]) -> tuple[torch.Tensor | None, ...]:
 def has_backward_hooks(module: torch.nn.Module) -> bool:
     """Whether calls of the module run backward hooks, its own or those of all modules."""
     return any(module._get_backward_hooks()) or any(module._get_backward_pre_hooks())
-
-
-def refuse_non_full_hooks(module: torch.nn.Module, *_: Any) -> NoReturn:
-    """For hooks of ``register_backward_hook``: they see the gradients of whichever operation came last."""
-    raise UnsupportedError(
-        f"a {type(module).__qualname__} has a backward hook that is not full; what it sees depends on how PyTorch "
-        "computes the module's last operation",
-        location=user_location(2),
-        advice=("use register_full_backward_hook",),
-    )

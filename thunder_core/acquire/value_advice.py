@@ -82,7 +82,8 @@ _OF_LIBRARY: Final = {
     ),
     "torch.nn.modules.batchnorm": (
         "give the module a momentum; with momentum=None it divides by the number of batches as a Python number",
-        "compile the model that it is part of: the program then calls the module as eager does",
+        "call the module instead of its forward, or compile the model that it is part of: the program then calls the "
+        "module as eager does",
     ),
 }
 """What PyTorch's own modules read for, by the prefix of their names."""

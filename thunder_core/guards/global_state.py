@@ -152,5 +152,7 @@ def _differs(state: GlobalState, name: str, names: Names) -> str:
         return f"not {read}"
     if not expected:  # False, zero or an empty tuple
         return read
-    plain = isinstance(expected, int | str)
-    return f"{read} != {expected!r}" if plain else f"{read} != {names.constant(expected, f'expected_{name}')}"
+    if isinstance(expected, int | str):
+        return f"{read} != {expected!r}"
+    word = str(expected).removeprefix("torch.") if isinstance(expected, torch.dtype) else f"expected_{name}"
+    return f"{read} != {names.constant(expected, word)}"

@@ -243,6 +243,8 @@ class Observer:
             UnsupportedError: it would run once, at compile time: it reads or changes the state of a generator, or it is
                 replaced while a program is recorded, and the program has the original.
         """
+        if self._importing(frame) or _is_of_collector(frame.f_code):
+            return
         location = SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
         held = held_by_name(function, frame)
         if held is not None:
@@ -264,7 +266,7 @@ class Observer:
                 ),
             )
         name = outside_read(function, frame)
-        if name is not None and not self._importing(frame) and not _is_of_collector(frame.f_code):
+        if name is not None:
             self._heap.random_states.called(name)
 
 

@@ -21,13 +21,13 @@ class Program:
 
     Attributes:
         traces: at each stage; acquired first, as executed last.
-        backward_traces: of backward: the joint trace, backward, backward as executed; empty without gradients.
         final: as executed: the forward program.
-        differentiated: forward and backward for the runtime; None where PyTorch's autograd records the program, if any.
         functional: where results come from.
         sources, objects: of the inputs of ``final``: where they are found, and what they were this time.
         assignments: who runs which line, by program; ``JOINT`` has the lines that were differentiated.
         regions: what became of regions of lines.
+        backward_traces: of backward: the joint trace, backward, backward as executed; empty without gradients.
+        differentiated: forward and backward for the runtime; None where PyTorch's autograd records the program, if any.
         training: how the program was differentiated; None if it was not.
         as_recorded: why the lines run as they were recorded, under PyTorch's autograd; None if they do not.
         notes: what transforms say for the report; more may follow when backwards are made later.
@@ -35,14 +35,14 @@ class Program:
     """
 
     traces: tuple[Trace, ...]
-    backward_traces: tuple[Trace, ...]
     final: Trace
-    differentiated: DifferentiatedProgram | None
     functional: Functionalized
     sources: tuple[Source, ...]
     objects: tuple[Any, ...]
     assignments: dict[Phase, tuple[Assignment, ...]]
     regions: RegionCounts | None
+    backward_traces: tuple[Trace, ...] = ()
+    differentiated: DifferentiatedProgram | None = None
     training: TrainingReport | None = None
     as_recorded: str | None = None
     notes: list[object] = field(default_factory=list)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,11 +20,12 @@ from thunder_core.config.settings import Settings
 from thunder_core.errors import FunctionalizationError, UnsupportedError
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.states import States
-from thunder_core.guards.source import ConstantSource, Source
+from thunder_core.guards.source import ConstantSource
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assign_executors import AssignExecutors
 from thunder_core.passes.assignment import Assignment
+from thunder_core.passes.compiled_regions import RegionCounts
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.direct_views import DirectViews
 from thunder_core.passes.explicit_autocast import ExplicitAutocast, leaves_among
@@ -78,18 +81,8 @@ class _Pipeline:
         functional = unchanged(trace, "as recorded", trace.stage)
         assigned = self.manager.run(AssignExecutors((), self.states), functional.computation)
         final = self.transforms.finish(assigned.trace, Phase.INFERENCE, static_inputs(self.acquired, {}))
-        return Program(
-            (self.acquired.trace, *self._made()),
-            (),
-            final,
-            None,
-            functional,
-            *self._inputs({}),
-            {Phase.INFERENCE: assigned.assignments},
-            assigned.regions,
-            as_recorded=reason,
-            notes=self.transforms.notes,
-        )
+        assignments = {Phase.INFERENCE: assigned.assignments}
+        return self._program(final, functional, assignments, assigned.regions, as_recorded=reason)
 
     def _for_inference(self, functional: Functionalized, executors: tuple[Executor, ...]) -> Program:
         keep = functional.donated
@@ -107,18 +100,8 @@ class _Pipeline:
         functional = self.manager.run(Reinplace(functional), assigned.trace)
         computation = _viewed(self.manager, DirectViews(fusing(executors)), functional.computation)
         final = self.transforms.finish(computation, Phase.INFERENCE, static)
-        return Program(
-            (self.acquired.trace, *self._made()),
-            (),
-            final,
-            None,
-            functional,
-            *self._inputs(constants),
-            {Phase.INFERENCE: assigned.assignments},
-            assigned.regions,
-            notes=self.transforms.notes,
-            unclaimed=unclaimed,
-        )
+        assignments = {Phase.INFERENCE: assigned.assignments}
+        return self._program(final, functional, assignments, assigned.regions, constants, unclaimed=unclaimed)
 
     def _for_training(self, functional: Functionalized) -> Program | None:
         """The program with a backward; None when none of its results has a gradient."""
@@ -151,17 +134,17 @@ class _Pipeline:
         claim = partial(self._executable, static=static, saved=kept, views=views)
         differentiated = DifferentiatedProgram(joint, partitioned, final, backward_final, original, claim, plain)
         offered = tuple([Assignment(bound, answers) for bound, answers in joint.offered])
-        return Program(
-            (self.acquired.trace, *traces),
-            (joint.trace, partitioned.backward, backward_final),
+        assignments = {Phase.JOINT: offered, Phase.FORWARD: forward.assignments, Phase.BACKWARD: backward.assignments}
+        return self._program(
             final,
-            differentiated,
             functional,
-            *self._inputs(constants),
-            {Phase.JOINT: offered, Phase.FORWARD: forward.assignments, Phase.BACKWARD: backward.assignments},
+            assignments,
             forward.regions,
-            training_report(joint, partitioned, policy),
-            notes=self.transforms.notes,
+            constants,
+            traces,
+            backward_traces=(joint.trace, partitioned.backward, backward_final),
+            differentiated=differentiated,
+            training=training_report(joint, partitioned, policy),
             unclaimed=unclaimed,
         )
 
@@ -177,9 +160,33 @@ class _Pipeline:
         assigned = manager.run(AssignExecutors(self.settings.executors, self.states), trace)
         return transforms.finish(_viewed(manager, views, assigned.trace), Phase.BACKWARD, static, saved)
 
-    def _inputs(self, constants: dict[str, torch.Tensor]) -> tuple[tuple[Source, ...], tuple[Any, ...]]:
-        sources = tuple([ConstantSource(value, "made by a transform") for value in constants.values()])
-        return (*self.acquired.sources, *sources), (*self.acquired.inputs, *constants.values())
+    def _program(
+        self,
+        final: Trace,
+        functional: Functionalized,
+        assignments: dict[Phase, tuple[Assignment, ...]],
+        regions: RegionCounts | None,
+        constants: Mapping[str, torch.Tensor] = MappingProxyType({}),
+        traces: tuple[Trace, ...] | None = None,
+        **more: Any,
+    ) -> Program:
+        """A `Program` whose last inputs are ``constants``.
+
+        Args:
+            traces: what passes made of the forward program; absent: all that they made.
+        """
+        sources = [ConstantSource(value, "made by a transform") for value in constants.values()]
+        return Program(
+            traces=(self.acquired.trace, *(self._made() if traces is None else traces)),
+            final=final,
+            functional=functional,
+            sources=(*self.acquired.sources, *sources),
+            objects=(*self.acquired.inputs, *constants.values()),
+            assignments=assignments,
+            regions=regions,
+            notes=self.transforms.notes,
+            **more,
+        )
 
 
 def _viewed(manager: PassManager, views: DirectViews, trace: Trace) -> Trace:

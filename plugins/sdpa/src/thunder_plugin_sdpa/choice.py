@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch.backends import cuda
 
-from thunder_core.guards.global_state import sdpa_backends
+from thunder_core.ir.attention_kernels import attention_kernels
 from thunder_plugin_sdpa.backends import BACKENDS, Backend
 from thunder_plugin_sdpa.call import Call
 from thunder_plugin_sdpa.conditions import not_empty
@@ -46,17 +46,17 @@ def choose(call: Call, order: Sequence[str]) -> Choice:
     return _choose(call.anonymous(), tuple(order), _flags())
 
 
-def _flags() -> tuple[bool, ...]:
+def _flags() -> tuple[object, ...]:
     """What users switch; guards of compiled programs check the same."""
     return (
-        *sdpa_backends(),
+        *attention_kernels(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
 
 
 @lru_cache(maxsize=1024)
-def _choose(call: Call, order: tuple[str, ...], flags: tuple[bool, ...]) -> Choice:
+def _choose(call: Call, order: tuple[str, ...], flags: tuple[object, ...]) -> Choice:
     passed: list[tuple[str, str]] = []
     for name in order:
         if name == MATH:
