@@ -121,7 +121,7 @@ def _attempt(
     graph: bool,
 ) -> Acquired:
     observer = Observer(function, args, kwargs)
-    recorder = Recorder(observer.source_of, eager_modules, eager_updates, graph=graph)
+    recorder = Recorder(observer.source_of, eager_modules, eager_updates, graph=graph, closure_of=observer.closure_of)
     try:
         outputs: list[Proxy] = []
         try:
@@ -176,6 +176,7 @@ def _run(
                         raise
                     result, raised = contents(error), error
             collectives.finish(recorder)
+            recorder.inputs.made_objects.check()
             changed = recorder.switches.left_changed()
         writes = observer.writes()
         recipe = Rebuilder(recorder, observer, outputs).recipe(result, writes, changed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import CellType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,9 +11,11 @@ import torch
 from thunder_core.acquire import subclasses
 from thunder_core.acquire.fake import storage_address
 from thunder_core.acquire.input_fakes import InputFakes
+from thunder_core.acquire.made_objects import MadeObjects
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.made_source import MadeSource
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 from thunder_core.pytorch_internals import DisableTorchFunction, neg_view
@@ -29,11 +32,15 @@ class Inputs:
         sources: access path of each, or a constant.
         reshaped: variables of real tensors whose shape or strides the program changed in place, by id.
         objects: the real object of each, kept alive during acquisition (identity is by ``id``).
+        made_objects: those of Python that the program makes and hands to lines.
     """
 
-    def __init__(self, recorder: Tensors, source_of: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, recorder: Tensors, source_of: Callable[[Any], Any], closure_of: Callable[[CellType], Any]
+    ) -> None:
         self._recorder = recorder
         self._source_of = source_of
+        self.made_objects = MadeObjects(source_of, closure_of)
         self.proxies: list[Proxy] = []
         self.sources: list[Any] = []
         self.objects: list[Any] = []
@@ -50,6 +57,7 @@ class Inputs:
         self.objects = []
         self.sources = []
         self._made.clear()
+        self.made_objects.close()
         self._variables.clear()
         self._fakes.close()
         self._source_of = lambda _: None
@@ -87,7 +95,7 @@ class Inputs:
             return value
         proxy = self._opaque.get(id(value))
         if proxy is None:
-            source = self._source_of(value) or _constant_source(value)
+            source = self._source_of(value) or self.made_objects.source(value)
             name = self._recorder.names.for_input(source.describe())
             proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)
             self._append(proxy, source, value)
@@ -99,6 +107,13 @@ class Inputs:
 
         proxy = self._opaque[id(value)]
         return proxy in self.proxies and isinstance(self.sources[self.proxies.index(proxy)], ConstantSource)
+
+    def made_proxy(self, value: Any) -> OpaqueProxy | None:
+        """The input that an object made by the program is, as it was handed to a line; None for other objects."""
+        proxy = self._opaque.get(id(value))
+        if proxy is None or proxy not in self.proxies:
+            return None
+        return proxy if isinstance(self.sources[self.proxies.index(proxy)], MadeSource) else None
 
     def made(self, value: Any, proxy: OpaqueProxy) -> None:
         """Remember an object that a line of the trace makes."""

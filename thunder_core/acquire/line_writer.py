@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import CellType
 from typing import Any, Final
 
 import torch
@@ -46,8 +47,13 @@ class LineWriter(Tensors):
         entangled: memories of which tensors show parts that depend on values, so that nothing may write to them.
     """
 
-    def __init__(self, source_of: Callable[[Any], Any], on_escape: Callable[..., Any]) -> None:
-        super().__init__(source_of, on_escape)
+    def __init__(
+        self,
+        source_of: Callable[[Any], Any],
+        on_escape: Callable[..., Any],
+        closure_of: Callable[[CellType], Any],
+    ) -> None:
+        super().__init__(source_of, on_escape, closure_of)
         self.lines: list[BoundSymbol] = []
         self.outer_lines: list[list[BoundSymbol]] = []
         self.ambient = current_context()

@@ -114,6 +114,9 @@ class Rebuilder(RecipeWriter):
         known = self.known(value)
         if known is not None:
             return known
+        handed = self._recorder.inputs.made_proxy(value)
+        if handed is not None:
+            return self._output(handed)
         if isinstance(value, _ATOMS) or type(value) in (float, complex):
             if isinstance(value, type):
                 check_class(value, self._observer)
@@ -174,9 +177,9 @@ class Rebuilder(RecipeWriter):
             items = "".join(f"{self.expression(item)}, " for item in value)
             return self.assign(value, f"{self.constant(kind)}(({items}))")
         if kind is types.FunctionType:
-            return FunctionRebuilder(self, self._observer).function(value)
+            return FunctionRebuilder(self, self._observer, self._recorder.inputs.made_objects).function(value)
         if kind is types.MethodType:
-            return FunctionRebuilder(self, self._observer).method(value)
+            return FunctionRebuilder(self, self._observer, self._recorder.inputs.made_objects).method(value)
         if isinstance(value, _NOT_COPIED) and not is_method_of_value(value):
             return self.constant(value)
         return self._reduced(value)

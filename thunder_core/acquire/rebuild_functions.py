@@ -14,6 +14,7 @@ from thunder_core.guards.source import is_argument
 from thunder_core.ir.import_paths import import_path
 
 if TYPE_CHECKING:
+    from thunder_core.acquire.made_objects import MadeObjects
     from thunder_core.acquire.rebuild import Rebuilder
     from thunder_core.guards.observer import Observer
 
@@ -45,9 +46,10 @@ class FunctionParts:
 class FunctionRebuilder:
     """Writes one function down for a `Rebuilder`. Functions that share a variable share its cell in each call too."""
 
-    def __init__(self, rebuilder: Rebuilder, observer: Observer) -> None:
+    def __init__(self, rebuilder: Rebuilder, observer: Observer, handed: MadeObjects) -> None:
         self._rebuilder = rebuilder
         self._observer = observer
+        self._handed = handed
         self._unfilled: list[tuple[str, CellType]] = []
 
     def function(self, function: FunctionType) -> str:
@@ -78,6 +80,12 @@ class FunctionRebuilder:
         if closure is not None:  # a variable of a function that existed before
             base = closure.base.expression(self._rebuilder)
             return self._rebuilder.assign(cell, f"{base}.__closure__[{closure.index}]")
+        if self._handed.has_cell(cell):
+            raise UnsupportedError(
+                "the program returns or stores a function that shares a variable with a hook, or with another function "
+                "that it handed to PyTorch",
+                advice=("keep what both use in an attribute of an argument or of a global object",),
+            )
         name = self._rebuilder.assign(cell, f"{self._rebuilder.constant(CellType, 'CellType')}()")
         self._unfilled.append((name, cell))
         return name

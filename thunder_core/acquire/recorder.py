@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from types import CellType
 from typing import Any, Final
 
 import torch
@@ -51,8 +52,9 @@ class Recorder(LineWriter):
         eager_updates: frozenset[Callable[..., None]] = frozenset(),
         *,
         graph: bool = True,
+        closure_of: Callable[[CellType], Any] = lambda _: None,
     ) -> None:
-        super().__init__(source_of, self._record_escaped)
+        super().__init__(source_of, self._record_escaped, closure_of)
         self.graph = graph
         self.eager_modules = eager_modules
         self.eager_updates = eager_updates

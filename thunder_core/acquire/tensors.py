@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from types import CellType
 from typing import Any
 
 import torch
@@ -30,10 +31,15 @@ class Tensors:
         busy: True while the recorder itself runs torch code.
     """
 
-    def __init__(self, source_of: Callable[[Any], Any], on_escape: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        source_of: Callable[[Any], Any],
+        on_escape: Callable[..., Any],
+        closure_of: Callable[[CellType], Any],
+    ) -> None:
         self.names = Names()
         self.mode = AcquisitionFakeMode(on_escape)
-        self.inputs = Inputs(self, source_of)
+        self.inputs = Inputs(self, source_of, closure_of)
         self.made: list[weakref.ref[torch.Tensor]] = []
         self.constant_storages: set[int] = set()
         self.busy = False

@@ -1,0 +1,241 @@
+"""Hooks, and other functions for PyTorch, that programs make: each call has its own, over the values of that call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import thunder
+from thunder_core.errors import UnsupportedError
+
+
+@dataclass
+class Factor:
+    value: Any
+
+    def of(self, gradient: Tensor) -> Tensor:
+        return gradient * self.value
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        self.value = self.value + 1
+        return gradient * self.value
+
+
+class Applied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.function = function
+        return function(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return ctx.function(gradients[0]), None
+
+
+GLOBAL = [Factor(2.0)]
+
+
+def _hooked(make: Callable[[Tensor, Any], Any]) -> Callable[[Tensor, Any], Tensor]:
+    def program(x: Tensor, o: Any) -> Tensor:
+        y = x.sin()
+        y.register_hook(make(x, o))
+        return y * 2
+
+    return program
+
+
+def _counting(x: Tensor, o: Any) -> Tensor:
+    y, count = x.sin(), 0
+
+    def one(gradient: Tensor) -> Tensor:
+        nonlocal count
+        count += 1
+        return gradient * count
+
+    def other(gradient: Tensor) -> Tensor:
+        nonlocal count
+        count += 2
+        return gradient * count + o.value
+
+    y.register_hook(one)
+    y.register_hook(other)
+    return y * 2
+
+
+def _leaf(x: Tensor, o: Any) -> Tensor:
+    x.register_hook(lambda gradient: gradient + o.value)
+    return x.sin()
+
+
+def _accumulated(x: Tensor, o: Any) -> Tensor:
+    def hook(leaf: Tensor) -> None:
+        leaf.grad.add_(o.value)  # type: ignore[union-attr]
+
+    x.register_post_accumulate_grad_hook(hook)
+    return x.sin()
+
+
+def _in_a_region(x: Tensor, o: Any) -> Tensor:
+    return checkpoint(_hooked(lambda _, o: lambda gradient: gradient * o.value), x, o, use_reentrant=False)
+
+
+def _of_a_module(x: Tensor, o: Any) -> Tensor:
+    module = nn.Tanh()
+    module.register_full_backward_hook(lambda module, inputs, outputs: (inputs[0] * o.value,))
+    return module(x * 2)
+
+
+def _in_a_loop(x: Tensor, o: Any) -> Tensor:
+    y = x.sin()
+    for power in range(3):
+        y.register_hook(lambda gradient, power=power: gradient * o.value**power)
+    return y
+
+
+def _written_after(x: Tensor, o: Any) -> Tensor:
+    y = x.sin()
+    y.register_hook(lambda gradient: gradient + o.value)
+    o.value.add_(1)
+    return y
+
+
+PROGRAMS: dict[str, Callable[[Tensor, Any], Tensor]] = {
+    "variable": _hooked(lambda x, o: lambda gradient: gradient + o.value),
+    "tensor": _hooked(lambda x, o: functools.partial(lambda tensor, gradient: gradient * tensor, o.value)),
+    "default": _hooked(lambda x, o: lambda gradient, o=o.value: gradient + o),
+    "keyword default": _hooked(lambda x, o: _with_keyword_default(o.value)),
+    "partial": _hooked(lambda x, o: functools.partial(torch.add, o.value)),
+    "bound method": _hooked(lambda x, o: o.of),
+    "object made inside": _hooked(lambda x, o: Factor(o.value)),
+    "method of one": _hooked(lambda x, o: Factor(o.value).of),
+    "function in a function": _hooked(lambda x, o: (lambda inner: lambda g: inner(g) * 2)(lambda g: g * o.value)),
+    "tuple": _hooked(lambda x, o: (lambda pair: lambda g: g * pair[0] + pair[1])((o.value, 2))),
+    "global object": _hooked(lambda x, o: (lambda found: lambda g: g * found.value)(GLOBAL[0])),
+    "plain function": _hooked(lambda x, o: torch.neg),
+    "counting": _counting,
+    "leaf": _leaf,
+    "accumulated": _accumulated,
+    "in a region": _in_a_region,
+    "module": _of_a_module,
+    "in a loop": _in_a_loop,
+    "written after": _written_after,
+    "inside backward": lambda x, o: torch.autograd.grad(PROGRAMS["variable"](x, o).sum(), x)[0],
+    "applied": lambda x, o: Applied.apply(x, lambda value: value * o.value),
+    "applied object": lambda x, o: Applied.apply(x, Factor(o.value).of),
+}
+
+
+def _with_keyword_default(value: Tensor) -> Any:
+    def hook(gradient: Tensor, *, factor: Tensor = value) -> Tensor:
+        return gradient * factor
+
+    return hook
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_call_has_its_own(name: str) -> None:
+    def outcome(program: Callable[[Tensor, Any], Tensor]) -> list[Any]:
+        found: list[Any] = []
+        for call in range(3):
+            GLOBAL[0] = Factor(2.0 + call)
+            x, o = torch.arange(1.0, 4.0).requires_grad_(), Factor(torch.full((3,), 1.0 + call))
+            result = program(x, o)
+            if result.requires_grad:
+                result.sum().backward()
+            found += [result.detach(), x.grad, o.value]
+        return found
+
+    expected, compiled = outcome(PROGRAMS[name]), thunder.jit(PROGRAMS[name])
+    torch.testing.assert_close(outcome(compiled), expected, rtol=0, atol=0)
+    assert thunder.cache_misses(compiled) == (3 if name == "global object" else 1)
+
+
+def test_it_is_the_function_that_the_program_returns() -> None:
+    def program(x: Tensor, o: Tensor) -> Any:
+        hook = lambda gradient: gradient * o  # noqa: E731
+        y = x.sin()
+        y.register_hook(hook)
+        return y, hook
+
+    compiled = thunder.jit(program)
+    for factor in (2.0, 3.0):
+        _, hook = compiled(torch.ones(2, requires_grad=True), torch.full((2,), factor))
+        assert torch.equal(hook(torch.ones(2)), torch.full((2,), factor))
+
+
+def _computed(x: Tensor) -> Tensor:
+    y, z = x.sin(), x.detach() * 2
+    y.register_hook(lambda gradient: gradient + z)
+    return y
+
+
+def _appends(x: Tensor) -> Any:
+    y, seen = x.sin(), list[Tensor]()
+    y.register_hook(seen.append)
+    return y, seen
+
+
+def _closes_over_a_list(x: Tensor) -> Any:
+    y, seen = x.sin(), list[Tensor]()
+    y.register_hook(lambda gradient: seen.append(gradient))
+    return y, seen
+
+
+def _assigned_later(x: Tensor) -> Tensor:
+    y = x.sin()
+    for factor in (2, 3):
+        y.register_hook(lambda gradient: gradient * factor)  # noqa: B023 - what is tested
+    return y
+
+
+def _changed_later(x: Tensor) -> Tensor:
+    y, factor = x.sin(), Factor(2)
+    y.register_hook(factor.of)
+    factor.value = 3
+    return y
+
+
+def _shares_a_variable(x: Tensor) -> Any:
+    y, count = x.sin(), 0
+
+    def hook(gradient: Tensor) -> None:
+        nonlocal count
+        count += 1
+
+    y.register_hook(hook)
+    return y, lambda: count
+
+
+def _draws(x: Tensor) -> Tensor:
+    return x + torch.rand(3, generator=torch.Generator())
+
+
+@pytest.mark.parametrize(
+    "program",
+    [_computed, _appends, _closes_over_a_list, _assigned_later, _changed_later, _shares_a_variable, _draws],
+)
+def test_what_calls_cannot_have_of_their_own_is_refused(program: Callable[..., Any]) -> None:
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match=r"hook|function|Generator"):
+            compiled(torch.ones(3, requires_grad=True))
+
+
+def test_hooks_of_all_modules_are_not_set_inside() -> None:
+    def program(x: Tensor) -> Tensor:
+        handle.append(nn.modules.module.register_module_forward_hook(lambda module, args, result: result * 2))
+        return nn.Tanh()(x)
+
+    handle: list[Any] = []
+    try:
+        with pytest.raises(UnsupportedError, match="hook of all modules"):
+            thunder.jit(program)(torch.ones(3))
+    finally:
+        nn.modules.module._global_forward_hooks.clear()

@@ -1,0 +1,286 @@
+"""Objects of Python that the program makes and hands to a line: functions are made anew in each call.
+
+A hook, or what an ``autograd.Function`` is given, may be a function over variables of the program. It is an input of
+the trace: the prologue makes it, over the tensors and objects of the call. What it closes over is known by its path, is
+a plain value, or is made in the same way; anything else is refused.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import gc
+import sys
+from collections.abc import Callable
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, NoReturn
+
+import torch
+
+from thunder_core.acquire.rebuild_functions import FunctionParts
+from thunder_core.acquire.traced_tensor import is_traced, variable_of
+from thunder_core.acquire.user_frames import user_location
+from thunder_core.errors import UnsupportedError
+from thunder_core.guards.code_kinds import CodeKind, kind_of_class
+from thunder_core.guards.global_state import global_module_hooks
+from thunder_core.guards.made_source import MadeSource
+from thunder_core.guards.plain import is_plain
+from thunder_core.guards.source import ConstantSource, Source
+from thunder_core.guards.steps import ClosureSource
+from thunder_core.ir.import_paths import import_path
+
+_MOST_OBJECTS = 1000
+_EMPTY = object()
+
+
+class MadeObjects:
+    """Sources of such objects.
+
+    Args:
+        source_of: the path to an object that existed before the program.
+        closure_of: the path to the variable of a function that existed before the program, by the variable's cell.
+    """
+
+    def __init__(
+        self,
+        source_of: Callable[[Any], Source | None],
+        closure_of: Callable[[CellType], ClosureSource | None],
+    ) -> None:
+        self._source_of = source_of
+        self._closure_of = closure_of
+        self._module_hooks = global_module_hooks()  # which guards hold
+        self._made: dict[int, tuple[Any, Source | None]] = {}
+        self._objects: list[tuple[Any, dict[str, Any]]] = []
+        self._cells: list[tuple[CellType, Any, str]] = []
+
+    def source(self, value: Any) -> Source:
+        """Where each call finds an object to which no path leads, and that a line is given.
+
+        Raises:
+            UnsupportedError: calls cannot have one of their own.
+        """
+        kind = type(value)
+        if id(value) in self._module_hooks:
+            return ConstantSource(value)
+        if kind in (FunctionType, MethodType, functools.partial, BuiltinFunctionType) or _attributes(value) is not None:
+            return self._part(value, _name(value))
+        if isinstance(value, torch.Generator) and value is not torch.default_generator:
+            raise _refused("a torch.Generator", "it would go on with the state that the last call left")
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and kind is numpy.ndarray and value.flags.writeable and value.flags.forc:
+            return MadeSource(value.copy("K").copy, (ConstantSource("K"),), "array")
+        if not isinstance(value, type | ModuleType) and self._holds_tensor(value):
+            raise _refused(f"a {kind.__qualname__}", "it holds a tensor of the program")
+        return ConstantSource(value)
+
+    def check(self) -> None:
+        """To be called when the program has run: what functions that it handed on use is what it was then.
+
+        Raises:
+            UnsupportedError: it is not.
+        """
+        if global_module_hooks() != self._module_hooks:
+            raise UnsupportedError(
+                "the program sets or removes a hook of all modules",
+                advice=("set it outside of the compiled function", "or set hooks of single modules"),
+            )
+        for cell, content, name in self._cells:
+            if _content(cell) is not content:
+                raise UnsupportedError(
+                    f"the program assigns to {name} after it gave a hook, or another function that uses {name}, away",
+                    advice=("give the variable that the function uses a name of its own, which is assigned to once",),
+                )
+
+        for value, before in self._objects:
+            after = vars(value)
+            if tuple(after) != tuple(before) or any(after[name] is not item for name, item in before.items()):
+                raise UnsupportedError(
+                    f"the program changes a {type(value).__qualname__} after it gave it, or a hook that uses it, away",
+                    advice=("make it outside of the compiled function, and pass it as an argument",),
+                )
+
+    def has_cell(self, cell: CellType) -> bool:
+        """Whether a function that the program handed on uses this variable of the program."""
+        return any(known is cell for known, _, _ in self._cells)
+
+    def close(self) -> None:
+        """Forget every object."""
+        self._made.clear()
+        self._cells.clear()
+        self._objects.clear()
+
+    def _part(self, value: Any, where: str) -> Source:
+        """The source of what a function holds, or of the function itself."""
+        if is_traced(value):
+            variable = variable_of(value)
+            raise UnsupportedError(
+                f"{where} holds a tensor that the program computes; when it is called, that tensor is gone",
+                location=None if variable is None else variable.location,
+                advice=(
+                    "compute the tensor in the function itself, from tensors that the program is given",
+                    "or set the hook outside of the compiled function",
+                ),
+            )
+        source = ConstantSource(value) if is_plain(value) else self._source_of(value)
+        if source is not None:
+            return source
+        known = self._made.get(id(value))
+        if known is None:
+            self._made[id(value)] = value, None
+            known = self._made[id(value)] = value, self._make(value, where)
+        if known[1] is None:
+            _refuse_part(where, f"a {type(value).__qualname__} that refers to itself")
+        return known[1]
+
+    def _make(self, value: Any, where: str) -> Source:
+        kind = type(value)
+        if kind is FunctionType:
+            return self._function(value)
+        if kind is MethodType:
+            parts = (value.__func__, value.__self__)
+            return MadeSource(MethodType, tuple([self._part(part, where) for part in parts]), value.__name__)
+        if kind is functools.partial:
+            given = (value.func, value.args, dict(value.keywords))
+            return MadeSource(_partial, tuple([self._parts(part, where) for part in given]), "partial")
+        if kind is tuple:
+            return self._parts(value, where)
+        if isinstance(value, type | ModuleType) or import_path(value) is not None:
+            return ConstantSource(value)
+        if kind is BuiltinFunctionType and isinstance(value.__self__, type | ModuleType | None):
+            return ConstantSource(value)
+        attributes = _attributes(value)
+        if attributes is not None:
+            self._objects.append((value, dict(attributes)))
+            items = tuple([self._part(item, where) for item in attributes.values()])
+            return MadeSource(functools.partial(_instance, kind, tuple(attributes)), items, kind.__name__)
+        _refuse_part(where, f"a {kind.__qualname__} that the program makes")
+
+    def _parts(self, value: Any, where: str) -> Source:
+        """A tuple or a dictionary of parts, or a part."""
+        if type(value) is tuple:
+            return MadeSource(_tuple, tuple([self._part(item, where) for item in value]), "tuple")
+        if type(value) is dict:
+            items = tuple([self._part(item, where) for item in value.values()])
+            return MadeSource(functools.partial(_dictionary, tuple(value)), items, "dict")
+        return self._part(value, where)
+
+    def _function(self, function: FunctionType) -> Source:
+        if import_path(function) is not None:
+            return ConstantSource(function)
+        name = _name(function)
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        held = (function.__defaults__, function.__kwdefaults__, function.__dict__)
+        parts = (
+            MadeSource(_tuple, tuple([self._cell(cell, variable, name) for variable, cell in cells]), "cells"),
+            *[self._parts(part, name) for part in held],
+        )
+        return MadeSource(functools.partial(_function, FunctionParts.of(function)), parts, function.__name__)
+
+    def _cell(self, cell: CellType, variable: str, where: str) -> Source:
+        known = self._made.get(id(cell))
+        if known is not None and known[1] is not None:
+            return known[1]
+        outside = self._closure_of(cell)
+        if outside is not None:
+            source = MadeSource(functools.partial(_cell_of, outside.index), (outside.base,), variable)
+        else:
+            content = _content(cell)
+            if content is _EMPTY:
+                _refuse_part(where, f"the variable {variable}, which has no value yet")
+            self._cells.append((cell, content, variable))
+            source = MadeSource(CellType, (self._part(content, where),), variable)
+        self._made[id(cell)] = cell, source
+        return source
+
+    def _holds_tensor(self, value: Any) -> bool:
+        """Whether a tensor of the program can be reached from ``value``, as far as the garbage collector knows."""
+        pending, seen = [value], {id(value)}
+        while pending and len(seen) < _MOST_OBJECTS:
+            for held in gc.get_referents(pending.pop()):
+                if isinstance(held, torch.Tensor) and (is_traced(held) or self._source_of(held) is not None):
+                    return True
+                if id(held) not in seen and not isinstance(held, ModuleType | type | CodeType | FunctionType):
+                    seen.add(id(held))
+                    pending.append(held)
+        return False
+
+
+def _tuple(*items: Any) -> tuple[Any, ...]:
+    return items
+
+
+def _dictionary(keys: tuple[Any, ...], *items: Any) -> dict[Any, Any]:
+    return dict(zip(keys, items, strict=True))
+
+
+def _partial(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    return functools.partial(function, *args, **keywords)
+
+
+def _cell_of(index: int, function: FunctionType) -> CellType:
+    assert function.__closure__ is not None
+    return function.__closure__[index]
+
+
+def _function(
+    parts: FunctionParts, cells: tuple[CellType, ...], defaults: Any, keyword_defaults: Any, attributes: dict[str, Any]
+) -> FunctionType:
+    function = parts.make(*cells)
+    function.__defaults__, function.__kwdefaults__ = defaults, keyword_defaults
+    function.__dict__.update(attributes)
+    return function
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """The attributes of an object of a class of the user's that consists of them; None for others."""
+    kind = type(value)
+    if (
+        kind_of_class(kind) is not CodeKind.USER
+        or isinstance(value, type | torch.Tensor)
+        or hasattr(kind, "__setstate__")
+    ):
+        return None
+    try:
+        reduced = value.__reduce_ex__(2)
+    except TypeError:
+        return None
+    if reduced[:2] != (copyreg.__newobj__, (kind,)) or any(rest is not None for rest in reduced[3:]):  # type: ignore[attr-defined]
+        return None
+    return vars(value) if reduced[2] is None or type(reduced[2]) is dict else None
+
+
+def _instance(kind: type, names: tuple[str, ...], *items: Any) -> Any:
+    value: Any = object.__new__(kind)
+    vars(value).update(zip(names, items, strict=True))
+    return value
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _EMPTY
+
+
+def _name(value: Any) -> str:
+    name = getattr(value, "__name__", None)
+    return f"a {type(value).__qualname__}" if name is None else f"the function {name}"
+
+
+def _refuse_part(where: str, what: str) -> NoReturn:
+    raise UnsupportedError(
+        f"{where} holds {what}; each call of the compiled function would use that of the first one",
+        location=user_location(4),
+        advice=(
+            "use arguments, their attributes, global variables and plain values in it",
+            "or set the hook outside of the compiled function",
+        ),
+    )
+
+
+def _refused(what: str, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"the program makes {what} and gives it to PyTorch; {why}",
+        location=user_location(5),
+        advice=("make it outside of the compiled function, and pass it as an argument",),
+    )
