@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
+import random
+import warnings
 from collections.abc import Callable
+from random import getstate
 from typing import Any
 
 import pytest
@@ -12,9 +16,10 @@ import torch
 from torch import get_rng_state, manual_seed, nn, set_rng_state
 from torch.nn import functional as F
 from torch.random import fork_rng
+from torch.utils.checkpoint import checkpoint
 
 from tests.subjects import SUBJECT, eager
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import UncacheableWarning, UnsupportedError
 from thunder_core.testing import Arguments
 
 
@@ -139,6 +144,102 @@ def test_fork_rng(check: Callable[..., None]) -> None:
     check(program, lambda: (torch.randn(3, 4),), cache_hits=None)
 
 
+def seeds_and_asks(x: torch.Tensor) -> Any:
+    manual_seed(5)
+    return x + torch.rand(4), torch.initial_seed()
+
+
+def seeds_under_vmap(x: torch.Tensor) -> Any:
+    def row(y: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(3)
+        return y + torch.rand(4)
+
+    return torch.vmap(row, randomness="same")(x), torch.rand(2)
+
+
+def forks_under_grad(x: torch.Tensor) -> Any:
+    def loss(y: torch.Tensor) -> torch.Tensor:
+        with torch.random.fork_rng(devices=[]):
+            return (y * torch.rand(4)).sum()
+
+    return torch.func.grad(loss)(x), torch.rand(2)
+
+
+def new_generator(x: torch.Tensor) -> Any:
+    generator = torch.Generator()
+    return x + torch.rand(4, generator=generator), torch.randperm(5, generator=generator)
+
+
+def new_seeded_generators(x: torch.Tensor) -> Any:
+    drawn = [torch.rand(4, generator=torch.Generator().manual_seed(seed)) for seed in (3, 3, 4)]
+    return x, *drawn, torch.rand(2)
+
+
+def returns_its_generator(x: torch.Tensor) -> Any:
+    generator, unused = torch.Generator().manual_seed(3), torch.Generator()
+    return x + torch.rand(4, generator=generator), generator, unused
+
+
+def generator_of_a_region(x: torch.Tensor) -> Any:
+    generator = torch.Generator()
+
+    def region(y: torch.Tensor) -> torch.Tensor:
+        return torch.sin(y + torch.rand(4, generator=generator))
+
+    y = checkpoint(region, x.requires_grad_(), use_reentrant=False)
+    return y, torch.rand(4, generator=generator)
+
+
+def asks_its_generator_by_caller(x: torch.Tensor) -> Any:
+    generator = torch.Generator().manual_seed(11)
+    y = x + torch.rand(4, generator=generator)
+    return y + operator.methodcaller("initial_seed")(generator)
+
+
+def asks_its_generator(x: torch.Tensor) -> Any:
+    generator = torch.Generator().manual_seed(-3)
+    return x, generator.get_state(), generator.initial_seed(), torch.rand(2, generator=generator)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        seeds_and_asks,
+        seeds_under_vmap,
+        forks_under_grad,
+        new_generator,
+        new_seeded_generators,
+        returns_its_generator,
+        generator_of_a_region,
+        asks_its_generator,
+        asks_its_generator_by_caller,
+    ],
+    ids=lambda program: program.__name__,
+)
+def test_seeds_and_generators_inside(program: Callable[..., Any], check: Callable[..., None]) -> None:
+    check(program, lambda: (torch.randn(3, 4),), rounds=3, cache_hits=None)
+
+
+def test_generator_that_the_program_makes_at_first(jit: Callable[..., Any]) -> None:
+    class Noise:
+        generator: torch.Generator | None = None
+
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            if self.generator is None:
+                self.generator = torch.Generator().manual_seed(2)
+            return x + torch.rand(4, generator=self.generator)
+
+    def scenario(noise: Noise, function: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
+        results = [function(torch.ones(4)) for _ in range(3)]
+        assert noise.generator is not None
+        state = noise.generator.get_state()
+        noise.generator = None
+        return [*results, state, *[function(torch.ones(4)) for _ in range(2)]]
+
+    noise, other = Noise(), Noise()
+    torch.testing.assert_close(scenario(other, jit(other.__call__)), scenario(noise, noise))
+
+
 def _restores(generator: torch.Generator) -> Any:
     state = generator.get_state()
     first = torch.rand(2, generator=generator)
@@ -151,19 +252,135 @@ def _seeds(generator: torch.Generator) -> Any:
     return torch.rand(2, generator=generator)
 
 
+def _seeds_by_partial(generator: torch.Generator) -> Any:
+    functools.partial(generator.manual_seed, 3)()
+    return torch.rand(2, generator=generator)
+
+
+def _seeds_by_map(generator: torch.Generator) -> Any:
+    return list(map(generator.manual_seed, [3]))
+
+
+def _seeds_by_caller(generator: torch.Generator) -> Any:
+    operator.methodcaller("manual_seed", 3)(generator)
+    return torch.rand(2, generator=generator)
+
+
+def _restores_by_partial(generator: torch.Generator) -> Any:
+    state = functools.partial(generator.get_state)()
+    first = torch.rand(2, generator=generator)
+    functools.partial(generator.set_state)(state)
+    return first
+
+
+def _returns_state_by_partial(generator: torch.Generator) -> Any:
+    return functools.partial(generator.get_state)()
+
+
+def _asks_for_seed(generator: torch.Generator) -> Any:
+    return torch.ones(2) + generator.initial_seed()
+
+
+def _asks_for_seed_by_caller(generator: torch.Generator) -> Any:
+    return torch.ones(2) + operator.methodcaller("initial_seed")(generator)
+
+
+def _copies(generator: torch.Generator) -> Any:
+    return torch.rand(2, generator=copy.deepcopy(generator))
+
+
+_STATES = [_restores, _seeds, _asks_for_seed, _returns_state_by_partial]
+_OF_C = [_seeds_by_partial, _seeds_by_map, _seeds_by_caller, _restores_by_partial, _asks_for_seed_by_caller, _copies]
+
+
 @pytest.mark.skipif(SUBJECT is eager, reason="about compiled programs")
-@pytest.mark.parametrize("program", [_restores, _seeds])
-@pytest.mark.parametrize("make", [lambda: torch.default_generator, torch.Generator], ids=["default", "new"])
+@pytest.mark.parametrize(
+    ("program", "make"),
+    [
+        *[(program, lambda: torch.Generator().manual_seed(3)) for program in (*_STATES, *_OF_C)],
+        *[(program, lambda: torch.default_generator) for program in _STATES],
+    ],
+)
 def test_states_of_generators_are_refused(
     program: Callable[..., Any], make: Callable[[], torch.Generator], jit: Callable[..., Any]
 ) -> None:
     outside = make()
-    for compiled in (jit(lambda: program(outside)), jit(lambda: program(make()))):
-        with pytest.raises(UnsupportedError, match=r"torch\.Generator\.(get_state|manual_seed)"):
-            compiled()
+    before = outside.get_state()
+    with pytest.raises(
+        UnsupportedError, match=r"torch\.Generator\.\w+ inside|the state of (a random generator|outside)"
+    ):
+        jit(lambda: program(outside))()
+    assert torch.equal(outside.get_state(), before)
     draw = jit(lambda: torch.rand(2, generator=outside))
     outside.manual_seed(1)
     expected = [torch.rand(2, generator=outside) for _ in range(2)]
     outside.manual_seed(1)
     for value in expected:
         torch.testing.assert_close(draw(), value)
+
+
+def _draws_then(use: Callable[[torch.Generator], Any]) -> Callable[[], Any]:
+    def program() -> Any:
+        generator = torch.Generator()
+        return torch.rand(2, generator=generator), use(generator)
+
+    return program
+
+
+@pytest.mark.skipif(SUBJECT is eager, reason="about compiled programs")
+@pytest.mark.parametrize("use", [*_STATES, *(use for use in _OF_C if use is not _asks_for_seed_by_caller)])
+def test_states_after_draws_are_refused(use: Callable[[torch.Generator], Any], jit: Callable[..., Any]) -> None:
+    with pytest.raises(UnsupportedError, match=r"torch\.Generator\.\w+ inside|the state of a (random )?generator"):
+        jit(_draws_then(use))()
+
+
+@pytest.mark.skipif(SUBJECT is eager, reason="about compiled programs")
+def test_generator_that_the_system_seeds_is_refused(jit: Callable[..., Any]) -> None:
+    with pytest.raises(UnsupportedError, match=r"torch\.Generator\.seed inside"):
+        jit(lambda: torch.Generator().seed())()
+
+
+numpy = pytest.importorskip("numpy")
+_python, _numpy, _old_numpy = random.Random(1), numpy.random.default_rng(1), numpy.random.RandomState(1)
+_OUTSIDE = {
+    "random.getstate": (lambda: random.getstate()[1][3], lambda: random.seed(1)),
+    "getstate": (lambda: getstate()[1][3], lambda: random.seed(1)),
+    "random.seed": (lambda: random.seed(1), lambda: random.random()),
+    "numpy.random.get_state": (lambda: int(numpy.random.get_state()[1][3]), lambda: numpy.random.seed(1)),
+    "numpy.random.seed": (lambda: numpy.random.seed(1), lambda: numpy.random.random()),
+    "getstate of Random": (lambda: _python.getstate()[1][3], lambda: _python.seed(1)),
+    "seed of Random": (lambda: _python.seed(1), lambda: _python.random()),
+    "state of Generator": (lambda: _numpy.bit_generator.state["state"]["state"] % 999, lambda: _numpy.random()),
+    "state of RandomState": (lambda: int(_old_numpy.get_state()[2]), lambda: _old_numpy.random()),
+}
+
+
+@pytest.mark.skipif(SUBJECT is eager, reason="about compiled programs")
+@pytest.mark.parametrize("name", _OUTSIDE)
+def test_states_outside_of_pytorch(name: str, jit: Callable[..., Any]) -> None:
+    """Nothing draws from the generator while the program is recorded: its state is as before."""
+    use, change = _OUTSIDE[name]
+
+    def program(x: torch.Tensor) -> Any:
+        return x + (use() or 0)
+
+    def state() -> str:
+        states = random.getstate(), numpy.random.get_state(), _python.getstate(), _old_numpy.get_state()
+        return repr((states, _numpy.bit_generator.state))
+
+    compiled = jit(program)
+    random.seed(1), numpy.random.seed(1), _python.seed(1)
+    with pytest.warns(UncacheableWarning):
+        compiled(torch.ones(2))
+    change()
+    with pytest.warns(UncacheableWarning):
+        actual, after = compiled(torch.ones(2)), state()
+    torch.testing.assert_close(actual, program(torch.ones(2)))
+    assert state() == after
+
+
+def test_generator_of_python_that_the_system_seeds(jit: Callable[..., Any]) -> None:
+    compiled = jit(lambda x: x + random.Random().random())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncacheableWarning)
+        assert not torch.equal(compiled(torch.ones(2)), compiled(torch.ones(2)))

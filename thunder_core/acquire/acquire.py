@@ -22,6 +22,7 @@ from thunder_core.errors import AcquisitionError, DataDependentError, Unsupporte
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.shared_memory import base_of, is_recorded
 from thunder_core.guards.source import Source
+from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.trace import Stage, Trace
@@ -88,12 +89,16 @@ def acquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     eager: frozenset[Key] = frozenset()
     updates: frozenset[Callable[..., None]] = frozenset()
     first: DataDependentError | None = None
-    graph = False
+    graph = moved = False
     while True:
         try:
             return _attempt(function, args, kwargs, eager, updates, graph)
         except GraphNeeded:
             graph = True
+        except _GeneratorMovedError:
+            if moved:
+                raise
+            moved = True  # by another thread, perhaps
         except first_calls.Uninitialized as needed:
             first_calls.initialize(needed)
         except (DataDependentError, UnsupportedError) as error:
@@ -121,13 +126,21 @@ def _attempt(
     graph: bool,
 ) -> Acquired:
     observer = Observer(function, args, kwargs)
-    recorder = Recorder(observer.source_of, eager_modules, eager_updates, graph=graph, closure_of=observer.closure_of)
+    recorder = Recorder(
+        observer.source_of,
+        eager_modules,
+        eager_updates,
+        graph=graph,
+        closure_of=observer.closure_of,
+        generators=observer.generators,
+    )
     try:
         outputs: list[Proxy] = []
         try:
             with recording():
                 recipe, raised = _run(function, args, kwargs, recorder, observer, outputs)
             random_states = tuple(observer.consumed_python_rng())
+            _check_generators(observer.generators)
         finally:
             observer.undo()
         if raised is None:  # the frames of an exception hold what they hold
@@ -142,9 +155,40 @@ def _attempt(
             recorder.ambient,
         )
         sources, objects = tuple(recorder.inputs.sources), tuple(recorder.inputs.objects)
-        return Acquired(trace, sources, objects, observer, recipe, random_states, recorder.saw_strides, raised)
     finally:
         recorder.close()
+    if raised is None:
+        _check_made(observer.generators)
+    return Acquired(trace, sources, objects, observer, recipe, random_states, recorder.saw_strides, raised)
+
+
+class _GeneratorMovedError(UnsupportedError):
+    """A random generator was moved by a call that is no line."""
+
+
+def _check_generators(generators: TorchGenerators) -> None:
+    moved = generators.moved()
+    if moved:
+        raise _GeneratorMovedError(
+            f"the program changes the state of {', '.join(moved)}, or reads its seed, by a call that is not recorded: "
+            "it would happen once, at compile time",
+            advice=(
+                "call torch.manual_seed and torch.set_rng_state for the default generator",
+                "seed other generators outside of the compiled function",
+            ),
+        )
+
+
+def _check_made(generators: TorchGenerators) -> None:
+    """Each call of the program makes the generators that it makes, so nothing may hold those of the recording."""
+    if generators.outliving():
+        raise UnsupportedError(
+            "the program seeds or uses a random generator that no path of Python leads to, or leaves one that it makes "
+            "where it cannot be found",
+            advice=(
+                "pass the generator as an argument, or hold it in an attribute or a variable that the program reads",
+            ),
+        )
 
 
 @calls_program

@@ -22,8 +22,9 @@ from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.optimizer_updates import OPTIMIZERS
 from thunder_core.acquire.replaced_code import copy_of
-from thunder_core.acquire.user_frames import is_of_thunder, user_location
+from thunder_core.acquire.user_frames import user_location
 from thunder_core.errors import DataDependentError, trying
+from thunder_core.guards.code_kinds import is_of_thunder
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.private_names import original
 from thunder_core.pytorch_internals import (

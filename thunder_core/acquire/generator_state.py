@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
+from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
+from thunder_core.symbols.generators import GET_RNG_STATE, MANUAL_SEED, STATEFUL
 
-# Symbols that draw no numbers themselves but move the state of the generators.
-_STATEFUL: Final = frozenset({Tag.RANDOM})
-MANUAL_SEED = Symbol("torch.manual_seed", torch.manual_seed, tags=_STATEFUL)
-GET_RNG_STATE = Symbol("torch.get_rng_state", torch.get_rng_state, tags=_STATEFUL)
-SET_RNG_STATE = Symbol("torch.set_rng_state", torch.set_rng_state, tags=_STATEFUL)
+_EFFECTS: Final = Effects(random=True, external=True)
 
 
-def manual_seed(recorder: Recorder, seed: int) -> None:
-    """Record a seeding of PyTorch's generators, in its place among the random calls."""
-    recorder.lines.append(
-        BoundSymbol(MANUAL_SEED, (seed,), {}, None, Effects(random=True, external=True), None, user_location(3))
-    )
+def write(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...]) -> None:
+    """Record a call that seeds generators of PyTorch, or sets their states."""
+    arguments = [recorder.variable(arg).proxy if isinstance(arg, torch.Tensor) else arg for arg in args]
+    recorder.lines.append(BoundSymbol(symbol, tuple(arguments), {}, None, _EFFECTS, None, user_location(3)))
 
 
-def get_rng_state(recorder: Recorder, original: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """Record a read of the CPU generator's state, in its place among the random calls."""
+def read(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], original: Callable[..., torch.Tensor]) -> Any:
+    """Record a read of a generator's state."""
     with DisableTorchFunction(), disable_current_modes():
-        state = original()
+        state = original(*args)
     proxy = TensorProxy(
         recorder.names.intermediate(),
         tuple(state.shape),
@@ -43,15 +42,31 @@ def get_rng_state(recorder: Recorder, original: Callable[[], torch.Tensor]) -> t
         False,
         recorder.new_storage(None),
     )
-    recorder.lines.append(
-        BoundSymbol(GET_RNG_STATE, (), {}, proxy, Effects(random=True, external=True), None, user_location(3))
-    )
+    recorder.lines.append(BoundSymbol(symbol, args, {}, proxy, _EFFECTS, None, user_location(3)))
     return recorder.traced(Variable(proxy, location=user_location(3)))
 
 
-def set_rng_state(recorder: Recorder, original: Callable[..., None], state: torch.Tensor) -> None:
-    """Record a restoration of the CPU generator's state."""
-    proxy = recorder.variable(state).proxy
-    recorder.lines.append(
-        BoundSymbol(SET_RNG_STATE, (proxy,), {}, None, Effects(random=True, external=True), None, user_location(3))
-    )
+def initial_seed(recorder: Recorder, original: Callable[[], int]) -> int:
+    """What the program seeded the CPU generator with, or what it had been seeded with before.
+
+    Raises:
+        UnsupportedError: lines decide it.
+    """
+    for lines in (recorder.lines, *reversed(recorder.outer_lines)):
+        for line in reversed(lines):
+            if line.symbol is MANUAL_SEED:
+                return torch.Generator().manual_seed(line.args[0]).initial_seed()
+            if _sets_state(line):
+                raise UnsupportedError(
+                    "torch.initial_seed after a state was set: the seed is part of the state, which is not known while "
+                    "the program is recorded",
+                    location=user_location(3),
+                    advice=("call torch.initial_seed before", "call it outside of the compiled function"),
+                )
+    return original()
+
+
+def _sets_state(line: BoundSymbol) -> bool:
+    bodies = [leaf for leaf in iterate_leaves((line.args, line.kwargs)) if isinstance(leaf, Trace)]
+    inner = any(_sets_state(item) for body in bodies for item in body.symbols)
+    return inner or (line.symbol in STATEFUL and line.symbol is not GET_RNG_STATE)

@@ -95,10 +95,15 @@ class Inputs:
             return value
         proxy = self._opaque.get(id(value))
         if proxy is None:
-            source = self._source_of(value) or self.made_objects.source(value)
+            source = self._source_of(value)
+            if source is None and isinstance(value, torch.Generator) and self._recorder.generators.is_new(value):
+                return self._recorder.new_generator(value)
+            source = source or self.made_objects.source(value)
             name = self._recorder.names.for_input(source.describe())
             proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)
             self._append(proxy, source, value)
+        if isinstance(value, torch.Generator):
+            self._recorder.generators.drawn(value)
         return proxy
 
     def is_constant_object(self, value: Any) -> bool:
@@ -120,10 +125,20 @@ class Inputs:
         self._opaque[id(value)] = proxy
         self._made.append(value)
 
+    def objects_of_lines(self) -> dict[str, Any]:
+        """The objects that lines of the trace make, by name."""
+        return {self._opaque[id(value)].name: value for value in self._made}
+
     def _make(self, tensor: torch.Tensor) -> Variable:
         with DisableTorchFunction():
             source = self._source_of(tensor)
             constant = source is None
+            if constant and self._recorder.generators.tells_state(tensor):
+                raise UnsupportedError(
+                    "the program reads the state of a random generator by a call that is not recorded",
+                    location=user_location(3),
+                    advice=("call torch.get_rng_state", "read the state outside of the compiled function"),
+                )
             return self._add(tensor, source or _constant_source(tensor), constant=constant)
 
     def _add(self, tensor: torch.Tensor, source: Any, *, constant: bool) -> Variable:

@@ -10,6 +10,7 @@ a function of C that the program holds by a name of its own is refused when it i
 from __future__ import annotations
 
 import builtins
+import inspect
 import logging
 import sys
 import threading
@@ -46,6 +47,7 @@ from thunder_core.acquire.replaced_code import ReplacedCode, copy_of, has_code, 
 from thunder_core.acquire.user_frames import calls_program, user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import (
@@ -60,6 +62,7 @@ from thunder_core.pytorch_internals import (
     nested_tensor_from_mask_left_aligned,
     peek_interpreter_stack,
 )
+from thunder_core.symbols import generators
 
 _lock = threading.Lock()
 _depth = 0
@@ -101,10 +104,12 @@ def _install() -> None:
     _replace(torch.autograd.Function, "apply", classmethod(_function_apply))
     _replace_private(*_CHECKPOINT)
     _replace(torch, "cond", _cond)
-    _replace(torch.random, "manual_seed", _manual_seed)
-    _replace(torch.random, "get_rng_state", _get_rng_state)
-    _replace(torch.random, "set_rng_state", _set_rng_state)
-    _replace(torch.random, "seed", _refuse(torch.random, "seed"))
+    for module, name, symbol in generators.WRITES:
+        _replace(module, name, _write_state(module, name, symbol))
+    for module, name, symbol in generators.READS:
+        _replace(module, name, _read_state(module, name, symbol))
+    _replace(torch.random, "initial_seed", _initial_seed)
+    _replace(torch.random, "seed", _refuse_seed)
     _replace(torch, "set_default_device", _set_default_device)
     _replace_collectives()
     _replace(builtins, "print", _print)
@@ -371,28 +376,55 @@ def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], 
     return conditional.cond(recorder, pred, true_fn, false_fn, tuple(operands))
 
 
-def _manual_seed(seed: int) -> Any:
-    recorder = _recording()
-    if recorder is None:
-        return _original(torch.random, "manual_seed")(seed)
-    generator_state.manual_seed(recorder, int(seed))
-    return torch.default_generator
+def _recording_states() -> Recorder | None:
+    """The recorder of calls that act on no tensor of functorch's: they are recorded under its transformations, too."""
+    recorder = active_recorder()
+    return None if recorder is None or recorder.busy else recorder
 
 
-def _get_rng_state() -> torch.Tensor:
-    recorder = _recording()
-    if recorder is None:
-        state: torch.Tensor = _original(torch.random, "get_rng_state")()
-        return state
-    return generator_state.get_rng_state(recorder, _original(torch.random, "get_rng_state"))
+def _write_state(module: Any, name: str, symbol: Symbol) -> Callable[..., Any]:
+    def write(*args: Any, **kwargs: Any) -> Any:
+        original = _original(module, name)
+        recorder = _recording_states()
+        if recorder is None:
+            return original(*args, **kwargs)
+        args = inspect.signature(original).bind(*args, **kwargs).args
+        if symbol is generators.MANUAL_SEED:
+            generator_state.write(recorder, symbol, (int(args[0]),))
+            return torch.default_generator
+        generator_state.write(recorder, symbol, args)
+        return None
+
+    return write
 
 
-def _set_rng_state(new_state: torch.Tensor) -> None:
-    recorder = _recording()
-    if recorder is None:
-        _original(torch.random, "set_rng_state")(new_state)
-    else:
-        generator_state.set_rng_state(recorder, _original(torch.random, "set_rng_state"), new_state)
+def _read_state(module: Any, name: str, symbol: Symbol) -> Callable[..., Any]:
+    def read(*args: Any, **kwargs: Any) -> Any:
+        original = _original(module, name)
+        recorder = _recording_states()
+        if recorder is None:
+            return original(*args, **kwargs)
+        args = inspect.signature(original).bind(*args, **kwargs).args
+        return generator_state.read(recorder, symbol, args, original)
+
+    return read
+
+
+def _initial_seed() -> int:
+    recorder = _recording_states()
+    original: Callable[[], int] = _original(torch.random, "initial_seed")
+    return original() if recorder is None else generator_state.initial_seed(recorder, original)
+
+
+def _refuse_seed() -> int:
+    if _recording_states() is None:
+        seed: int = _original(torch.random, "seed")()
+        return seed
+    raise UnsupportedError(
+        "torch.seed inside a compiled function would run once, at compile time",
+        location=user_location(2),
+        advice=("call torch.seed outside the compiled function", "torch.manual_seed is supported inside"),
+    )
 
 
 def _replace_stance() -> None:
@@ -487,18 +519,3 @@ def _set_default_device(device: Any) -> None:
         location=user_location(2),
         advice=("use `with torch.device(...)`", "call it outside of the compiled function"),
     )
-
-
-def _refuse(owner: Any, name: str) -> Callable[..., Any]:
-    called = f"torch.{name}"
-
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        if _recording() is None:
-            return _original(owner, name)(*args, **kwargs)
-        raise UnsupportedError(
-            f"{called} inside a compiled function would run once, at compile time",
-            location=user_location(2),
-            advice=(f"call {called} outside the compiled function", "torch.manual_seed is supported inside"),
-        )
-
-    return refuse

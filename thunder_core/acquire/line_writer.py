@@ -16,6 +16,7 @@ from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable, metadata_key
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.attention_kernels import attention_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context, current_context
@@ -25,6 +26,7 @@ from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
+from thunder_core.symbols.generators import NEW_GENERATOR
 from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
 
 # Python numbers among the tensors that these return follow from the shapes of their arguments.
@@ -52,8 +54,9 @@ class LineWriter(Tensors):
         source_of: Callable[[Any], Any],
         on_escape: Callable[..., Any],
         closure_of: Callable[[CellType], Any],
+        generators: TorchGenerators | None,
     ) -> None:
-        super().__init__(source_of, on_escape, closure_of)
+        super().__init__(source_of, on_escape, closure_of, generators)
         self.lines: list[BoundSymbol] = []
         self.outer_lines: list[list[BoundSymbol]] = []
         self.ambient = current_context()
@@ -127,6 +130,22 @@ class LineWriter(Tensors):
             output = None
         self.lines.append(BoundSymbol(symbol, args, kwargs, output, effects, self.own_context(context), location))
         return map_leaves(lambda leaf: objects[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
+
+    def new_generator(self, generator: torch.Generator) -> OpaqueProxy:
+        """Record that the program makes a generator, which it has drawn nothing from yet: each run makes its own.
+
+        The line is the program's own, also in a region: what follows a region may use the generator as well.
+        """
+        proxy = OpaqueProxy(self.names.intermediate(), type(generator).__qualname__)
+        lines = self.outer_lines[0] if self.outer_lines else self.lines
+        args = (str(generator.device), generator.initial_seed())
+        lines.append(
+            BoundSymbol(NEW_GENERATOR, args, {}, proxy, Effects(random=True, external=True), None, user_location(3))
+        )
+        self.inputs.made(generator, proxy)
+        self.generators.made(generator)
+        self.generators.watch(generator, "a generator that the program makes")
+        return proxy
 
     def record_effect(
         self,

@@ -51,7 +51,7 @@ _ATOMS = (
     range,
     slice,
 )
-_NOT_COPIED = (torch.nn.Module, torch.Generator, types.BuiltinFunctionType)
+_NOT_COPIED = (torch.nn.Module, types.BuiltinFunctionType)
 """Objects that are themselves where no path leads to them."""
 _SPELLED = (type(None), bool, int, str)
 
@@ -180,6 +180,9 @@ class Rebuilder(RecipeWriter):
             return FunctionRebuilder(self, self._observer, self._recorder.inputs.made_objects).function(value)
         if kind is types.MethodType:
             return FunctionRebuilder(self, self._observer, self._recorder.inputs.made_objects).method(value)
+        if isinstance(value, torch.Generator):
+            self._recorder.generators.handed_out(value)
+            return self._output(self._recorder.inputs.object(value))
         if isinstance(value, _NOT_COPIED) and not is_method_of_value(value):
             return self.constant(value)
         return self._reduced(value)

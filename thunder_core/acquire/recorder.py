@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from types import CellType
 from typing import Any, Final
 
 import torch
+from torch.random import fork_rng
 
 from thunder_core.acquire import collectives, data_dependence, reshaping, values
 from thunder_core.acquire.arguments import Call, convert
@@ -19,6 +21,7 @@ from thunder_core.acquire.switch_changes import SwitchChanges
 from thunder_core.acquire.user_frames import calls_program
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording
+from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.symbol import Symbol, Tag, as_recorded
 from thunder_core.pytorch_internals import DisableTorchFunction, len_torch_function_stack, schema_of
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD
@@ -53,8 +56,9 @@ class Recorder(LineWriter):
         *,
         graph: bool = True,
         closure_of: Callable[[CellType], Any] = lambda _: None,
+        generators: TorchGenerators | None = None,
     ) -> None:
-        super().__init__(source_of, self._record_escaped, closure_of)
+        super().__init__(source_of, self._record_escaped, closure_of, generators)
         self.graph = graph
         self.eager_modules = eager_modules
         self.eager_updates = eager_updates
@@ -120,8 +124,11 @@ class Recorder(LineWriter):
             fake_args, fake_kwargs = self.fakes(args), self.fakes(kwargs)
             arguments = [self.fake(variable) for variable in variables]
             with torch.set_grad_enabled(grad_enabled):
+                # code of the user's may seed the generators, which are to be seeded when the program runs
+                seeded = fork_rng(devices=[]) if Tag.LOCAL in symbol.tags else nullcontext()
                 try:
-                    outcome = infer(symbol.target, fake_args, fake_kwargs, arguments, observed)
+                    with seeded:
+                        outcome = infer(symbol.target, fake_args, fake_kwargs, arguments, observed)
                     if symbol.target in MASK_CHECKS:
                         MASK_CHECKS[symbol.target](*fake_args, **fake_kwargs)
                     return outcome

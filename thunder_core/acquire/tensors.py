@@ -15,6 +15,8 @@ from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.naming import Names
 from thunder_core.acquire.traced_tensor import leave, make_traced, variable_of
 from thunder_core.acquire.variable import Variable
+from thunder_core.guards.torch_generators import TorchGenerators
+from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import storage_identity
 
@@ -28,6 +30,7 @@ class Tensors:
         inputs: the real tensors and opaque objects met so far, as inputs of the trace.
         made: the traced tensors handed to the program.
         constant_storages: memories whose content depends on no input.
+        generators: PyTorch's random generators that the program reaches.
         busy: True while the recorder itself runs torch code.
     """
 
@@ -36,6 +39,7 @@ class Tensors:
         source_of: Callable[[Any], Any],
         on_escape: Callable[..., Any],
         closure_of: Callable[[CellType], Any],
+        generators: TorchGenerators | None = None,
     ) -> None:
         self.names = Names()
         self.mode = AcquisitionFakeMode(on_escape)
@@ -43,6 +47,7 @@ class Tensors:
         self.made: list[weakref.ref[torch.Tensor]] = []
         self.constant_storages: set[int] = set()
         self.busy = False
+        self.generators = generators or TorchGenerators()
         self._storage_numbers: dict[int, int] = {}
         self._storages_alive: list[Any] = []
         self._next_storage = 0
@@ -69,6 +74,10 @@ class Tensors:
     def kept_by_pytorch(self, tensor: torch.Tensor) -> None:
         """PyTorch itself keeps ``tensor`` and shows it to nobody: that it is still there in the end is no leak."""
         self.made = [reference for reference in self.made if reference() is not tensor]
+
+    def new_generator(self, generator: torch.Generator) -> OpaqueProxy:
+        """Record that the program makes a generator."""
+        raise NotImplementedError
 
     def is_constant(self, variable: Variable) -> bool:
         """Whether a tensor's value is the same in every run."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 import thunder_core
+from thunder_core.guards.code_kinds import is_of_thunder
 from thunder_core.ir.location import SourceLocation
 
 _CORE = os.path.dirname(os.path.abspath(thunder_core.__file__))
@@ -51,11 +52,6 @@ def is_internal(code: CodeType) -> bool:
         internal = filename.startswith((*_INTERNAL, "<frozen", "<thunder"))
         known = _is_internal[filename] = internal and not filename.startswith(_COMMANDS)
     return known
-
-
-def is_of_thunder(code: CodeType) -> bool:
-    """Whether a code object is in a file of Thunder's; programs that it generates are in none."""
-    return code.co_filename.startswith((_CORE + os.sep, _FRONT + os.sep))
 
 
 def library_callers(depth: int = 2) -> frozenset[str]:

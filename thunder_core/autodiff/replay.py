@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.generator_state import GET_RNG_STATE, MANUAL_SEED, SET_RNG_STATE
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.variable import Variable
@@ -23,8 +22,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.proxies import tensor_outputs_of
 from thunder_core.pytorch_internals import DisableTorchFunction
-
-_STATE_OF_GENERATORS = frozenset({MANUAL_SEED, GET_RNG_STATE, SET_RNG_STATE})
+from thunder_core.symbols.generators import STATEFUL
 
 
 class Replay:
@@ -91,7 +89,7 @@ class Replay:
         return self.values[leaf.name] if isinstance(leaf, PROXY_TYPES) else leaf
 
     def _line(self, line: BoundSymbol) -> None:
-        if line.symbol in _STATE_OF_GENERATORS or not line.outputs():
+        if line.symbol in STATEFUL or not line.outputs():
             self._copy(line)
             return
         if Tag.HIGHER_ORDER in line.symbol.tags or len(tensor_outputs_of(line)) < len(line.outputs()):

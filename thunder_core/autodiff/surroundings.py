@@ -39,7 +39,7 @@ class Surroundings:
             UnsupportedError: the function uses a number that is known when the program runs.
         """
         inputs = self.recorder.inputs
-        known: dict[str, Any] = {}
+        known = inputs.objects_of_lines()
         for proxy, value in zip(inputs.proxies, inputs.objects, strict=True):
             known[proxy.name] = value
             if isinstance(value, torch.Tensor):

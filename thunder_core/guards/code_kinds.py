@@ -68,6 +68,11 @@ def kind_of(code: CodeType) -> CodeKind:
     return kind
 
 
+def is_of_thunder(code: CodeType) -> bool:
+    """Whether a code object is in a file of Thunder's; programs that it generates are in none."""
+    return code.co_filename.startswith((_THUNDER, _THUNDER_FRONT))
+
+
 def kind_of_class(kind: type) -> CodeKind:
     """How the code of a class is observed; classes without Python code count as the library's."""
     module = sys.modules.get(kind.__module__)

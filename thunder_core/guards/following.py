@@ -83,6 +83,7 @@ class Following:
             if type(node.object).__module__ not in _PLAIN_CONTAINER_MODULES:
                 self._follow_object(node, names)
         elif kind is NodeKind.FUNCTION or kind is NodeKind.OPAQUE:
+            self._heap.asked(node, names)
             if isinstance(node.object, weakref.ref):
                 self.follow_all((node.object(),), names)
             self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)

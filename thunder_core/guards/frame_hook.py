@@ -8,9 +8,11 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, CodeType, FrameType, MethodDescriptorType
 from typing import Any, Protocol
 
+import torch
+
 from thunder_core.errors import AcquisitionError
 from thunder_core.guards.code_kinds import CodeKind, kind_of
-from thunder_core.guards.outside_reads import NAMES
+from thunder_core.guards.outside_reads import NAMES, is_generator_method
 
 OnCall = Callable[[FrameType], None]
 Hook = Callable[[FrameType, str, Any], None]
@@ -142,9 +144,11 @@ class MonitoringHook:
         return None
 
     def _calls(self, code: CodeType, offset: int, function: Any, argument: Any) -> Any:
-        if kind_of(code) is CodeKind.IGNORED:
-            return self._disable
         named = type(function) in _BUILTINS and function.__name__ in NAMES
+        if named and isinstance(argument, torch.Generator) and type(function) is MethodDescriptorType:
+            function = function.__get__(argument)
+        if kind_of(code) is CodeKind.IGNORED and not (named and is_generator_method(function)):
+            return self._disable
         if named and self._active and threading.get_ident() == self._thread:
             self._on_builtin(sys._getframe(1), function)
         return None

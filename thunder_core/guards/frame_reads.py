@@ -142,6 +142,7 @@ class FrameReads:
             if not isinstance(value, ModuleType):
                 break
             owner, package = value, value.__name__.partition(".")[0]
+            self._heap.random_states.of_module(owner, chain[chain.index(attribute) :])
             value = vars(owner).get(attribute, MISSING)
             if value is MISSING and hasattr(inspect.getattr_static(type(owner), attribute, None), "__set__"):
                 self._property(owner, attribute)

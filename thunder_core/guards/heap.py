@@ -12,10 +12,11 @@ import sys
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.nn import Module
 
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
+from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.compiled_modules import ORIGINAL, original_of
 from thunder_core.guards.distinct_objects import DistinctObjects
 from thunder_core.guards.environment import Environment
@@ -40,6 +41,7 @@ from thunder_core.guards.steps import (
 from thunder_core.guards.structure_guards import NotShadowedGuard
 from thunder_core.guards.tensor_facts import TensorFacts
 from thunder_core.guards.tensor_index import TensorIndex
+from thunder_core.guards.torch_generators import TorchGenerators
 
 _KEYED_TYPES = frozenset({dict, collections.OrderedDict, collections.defaultdict})
 UNREAD_PACKAGES = sys.stdlib_module_names | {"numpy", "thunder", "thunder_core"}
@@ -57,6 +59,7 @@ class Heap:
         objects: makes the guards of single objects.
         facts: what the program asked of tensors.
         random_states: of Python's and NumPy's generators when the observation began, or when they were met.
+        generators: of PyTorch.
         context_before, context: the context variables when the observation began, and those that the program sets.
         environment: the environment variables.
         getters: prebuilt getters of the ``operator`` module.
@@ -78,6 +81,7 @@ class Heap:
         self.distinct = DistinctObjects()
         self.facts = TensorFacts(self.distinct.hashed)
         self.random_states = RandomStates()
+        self.generators = TorchGenerators()
         self.context_before = contextvars.copy_context()
         self.context = contextvars.copy_context()
         self.environment = Environment()
@@ -132,8 +136,23 @@ class Heap:
             return node
         if type(value) is BuiltinFunctionType or isinstance(value, ModuleType):
             self.guards.append(IdentityGuard(source, value))
+            self.watch(getattr(value, "__self__", None), source)
             return None
         return self._make(value, source, by_key)
+
+    def watch(self, value: Any, source: Source) -> None:
+        """Notice if the program consumes the state of ``value``, should it be a random generator or an iterator."""
+        if isinstance(value, Generator):
+            self.generators.watch(value, source.describe())
+        else:
+            self.random_states.watch(value, source.describe())
+
+    def asked(self, node: Node, names: CodeNames) -> None:
+        """Code with these names reads an object, which may be a random generator that it asks for its state."""
+        if isinstance(node.object, Generator):
+            self.generators.asked(node.object, names)
+        else:
+            self.random_states.asked(node.object, node.source.describe(), names.attributes)
 
     def _enum_node(self, member: enum.Enum, source: Source) -> Node | None:
         """The node of a member of an enumeration that has attributes beside its name and its value."""
@@ -151,6 +170,8 @@ class Heap:
             node = self.nodes[id(value)]
         else:
             node = self.nodes[id(value)] = make_node(value, source, kind)
+        if kind in (NodeKind.METHOD, NodeKind.OBJECT):
+            self.watch(value, source)
         if kind is NodeKind.MODULE:
             self.guard_module(node)
         elif kind is NodeKind.DICTIONARY and by_key and type(value) in _KEYED_TYPES:

@@ -166,7 +166,7 @@ class ObjectGuards:
         """An object whose reads cannot be observed: equal if it says so, else the very same."""
         value, source = node.object, node.source
         kind = type(value)
-        self._heap.random_states.watch(value, source.describe())
+        self._heap.watch(value, source)
         self._heap.getters.met(value)
         if isinstance(value, weakref.ref):
             self._heap.guards.append(TypeGuard(source, kind))

@@ -42,6 +42,7 @@ class Observer:
 
     Attributes:
         global_state: PyTorch's modes and flags when the observer was made.
+        generators: PyTorch's random generators that the program reaches.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Observer:
     ) -> None:
         self.global_state = GlobalState.current()
         self._heap = Heap()
+        self.generators = self._heap.generators
         self._following = Following(self._heap)
         self._reads = FrameReads(self._heap, self._following)
         self._builtins = BuiltinCalls(self._heap, self._following)
@@ -56,7 +58,11 @@ class Observer:
         self._hook = frame_hook(self._entered, self._left, self._calls)
         self._codes: dict[int, tuple[CodeType, CodeKind, CodeNames]] = {}
         self._import: FrameType | None = None
-        self._meet_roots(function, args, kwargs or {})
+        try:
+            self._meet_roots(function, args, kwargs or {})
+        except BaseException:
+            self.generators.restore()
+            raise
 
     def __enter__(self) -> Observer:
         self._hook.start()
@@ -117,7 +123,8 @@ class Observer:
         return find_writes(self._heap)
 
     def undo(self) -> None:
-        """Take all writes back. Random states stay consumed, as after a run of the program."""
+        """Take all writes back. Random states outside of PyTorch stay consumed, as after a run of the program."""
+        self.generators.restore()
         undo_writes(self._heap)
 
     def consumed_python_rng(self) -> list[str]:
@@ -212,6 +219,7 @@ class Observer:
     def _library_entered(self, frame: FrameType, variables: dict[str, Any], names: CodeNames) -> None:
         """The standard library may read anything of what user code hands to it (``copy``, ``dataclasses``, ...)."""
         self._reads.environment.entered(frame)
+        self._heap.random_states.entered(frame)
         caller = frame.f_back
         if caller is None or self._lookup(caller.f_code)[1] is not CodeKind.USER:
             return
@@ -255,14 +263,15 @@ class Observer:
                 advice=("call print, or apply of your autograd.Function, by its own name",),
             )
         method = generator_method(function, frame)
-        if method is not None:
+        if method is not None and not self.generators.is_repeated(function.__self__, method):
             raise UnsupportedError(
-                f"{method} inside a compiled function would run once, at compile time",
+                f"torch.Generator.{method} inside a compiled function would run once, at compile time",
                 location=location,
                 advice=(
                     "call torch.manual_seed, torch.get_rng_state and torch.set_rng_state, which act on the default "
                     "generator at each call",
                     "seed other generators outside of the compiled function, and use them inside",
+                    "make a generator inside, and seed it with manual_seed before it is used",
                 ),
             )
         name = outside_read(function, frame)

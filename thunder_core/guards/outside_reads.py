@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
+from thunder_core.guards.torch_generators import STATE_METHODS
 
 _MODULES: Final = frozenset(
     {
@@ -47,12 +48,6 @@ _SUBCLASSES: Final = "__subclasses__"
 _UNRELATED: Final = ("importlib", "inspect", "linecache", "logging", "threading", "tokenize", "traceback", "warnings")
 
 
-_GENERATOR_STATE: Final = frozenset(
-    {"clone_state", "get_state", "graphsafe_get_state", "graphsafe_set_state", "manual_seed", "seed", "set_state"}
-)
-"""Methods of PyTorch's generators that read or change their states, at once and without an operator."""
-
-
 _REPLACED: Final = {"print": print, "apply": None}
 """Functions of C that are replaced by name while a program is recorded.
 
@@ -61,7 +56,7 @@ _REPLACED: Final = {"print": print, "apply": None}
 
 
 def _names() -> frozenset[str]:
-    named = {_SUBCLASSES, *_DATES, *_GENERATOR_STATE, *_REPLACED}
+    named = {_SUBCLASSES, *_DATES, *STATE_METHODS, *_REPLACED}
     for name in _MODULES & sys.modules.keys():
         for member in vars(sys.modules[name]).values():
             named |= set(vars(member)) if isinstance(member, type) else {getattr(member, "__name__", "")}
@@ -93,12 +88,20 @@ def outside_read(function: Any, frame: FrameType) -> str | None:
 
 
 def generator_method(function: Any, frame: FrameType) -> str | None:
-    """The name of a method on the state of one of PyTorch's generators that the user's code calls; None for others."""
-    name = str(function.__name__)
-    if name not in _GENERATOR_STATE or kind_of(frame.f_code) is not CodeKind.USER:
+    """The name of a method on the state of one of PyTorch's generators that the program calls; None for others."""
+    if not is_generator_method(function):
         return None
-    owner = getattr(function, "__objclass__", None) or type(getattr(function, "__self__", None))
-    return f"torch.Generator.{name}" if owner is torch.Generator else None
+    caller: FrameType | None = frame
+    while caller is not None and kind_of(caller.f_code) is CodeKind.IGNORED:
+        if is_of_thunder(caller.f_code):
+            return None
+        caller = caller.f_back
+    return str(function.__name__)
+
+
+def is_generator_method(function: Any) -> bool:
+    """Whether a builtin function is a method, bound to a generator, on the generator's state."""
+    return function.__name__ in STATE_METHODS and isinstance(getattr(function, "__self__", None), torch.Generator)
 
 
 def held_by_name(function: Any, frame: FrameType) -> str | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 import sys
-from types import FrameType
-from typing import Any
+from collections.abc import Collection
+from types import FrameType, ModuleType
+from typing import Any, Final
 
 from thunder_core.guards.iterator_state import IteratorStates
+
+_OF_STATES: Final = frozenset({"bit_generator", "get_state", "getstate", "seed", "set_state", "setstate"})
+"""How generators of Python and NumPy are asked for their states, or given one."""
 
 
 class RandomStates:
@@ -25,9 +29,30 @@ class RandomStates:
         """Also compare a random generator or an iterator from now on."""
         if id(generator) in self._objects:
             return
+        owner = getattr(generator, "__self__", None)
+        if getattr(generator, "__name__", None) in _OF_STATES and (generator in _functions() or _is_generator(owner)):
+            self.called(name)
         state = self._state(generator)
         if state is not None:
             self._objects[id(generator)] = (generator, name, state)
+
+    def asked(self, generator: Any, name: str, attributes: Collection[str]) -> None:
+        """Code that names these attributes reads an object: it may read or set a state without changing it."""
+        if not _OF_STATES.isdisjoint(attributes) and _is_generator(generator):
+            self.called(name)
+
+    def of_module(self, module: ModuleType, names: tuple[str, ...]) -> None:
+        """Code asks a Python module for the first of these names, which leads to the others."""
+        value: Any = module
+        for name in names:
+            value = getattr(value, name, None)
+        if names and names[-1] in _OF_STATES and value in _functions():
+            self.called(f"{module.__name__}.{'.'.join(names)}")
+
+    def entered(self, frame: FrameType) -> None:
+        """A frame of the standard library is entered, which may be the one that seeds a generator from the system."""
+        if frame.f_code is random.Random.seed.__code__ and frame.f_locals.get("a") is None:
+            self.called("random.Random")
 
     def left(self, frame: FrameType) -> None:
         """A frame has yielded or returned, which may be that of a generator."""
@@ -52,6 +77,19 @@ class RandomStates:
     def _state(self, value: Any) -> Any:
         state = self._iterators.state(value)
         return _state(value) if state is None else state
+
+
+def _functions() -> tuple[Any, ...]:
+    """Functions of modules that read or set the state of a generator."""
+    modules = [random, *([sys.modules["numpy"].random] if "numpy" in sys.modules else [])]
+    return tuple(getattr(module, name) for module in modules for name in sorted(_OF_STATES) if hasattr(module, name))
+
+
+def _is_generator(value: Any) -> bool:
+    """Whether a value is a generator of Python or NumPy, or the source of bits of one."""
+    numpy = sys.modules.get("numpy")
+    kinds = () if numpy is None else (numpy.random.Generator, numpy.random.RandomState, numpy.random.BitGenerator)
+    return isinstance(value, (random.Random, *kinds))
 
 
 def _state(value: Any) -> Any:

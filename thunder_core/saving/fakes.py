@@ -10,7 +10,6 @@ import torch
 from thunder_core.acquire import data_dependence
 from thunder_core.acquire.fake import AcquisitionFakeMode
 from thunder_core.acquire.fake_tensors import make_alias, make_derived, make_fake
-from thunder_core.acquire.generator_state import GET_RNG_STATE, MANUAL_SEED, SET_RNG_STATE
 from thunder_core.acquire.higher_order import CHECKPOINT
 from thunder_core.acquire.outcome import Outcome, infer
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -25,6 +24,7 @@ from thunder_core.pytorch_internals import no_dispatch
 from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.checks import CHECK_METADATA
 from thunder_core.symbols.control_flow import COND
+from thunder_core.symbols.generators import CUDA_STATE, GET_RNG_STATE, NEW_GENERATOR, WRITES
 
 DEPENDS_ON_VALUES = data_dependence.EXCEPTIONS
 """What calls raise whose results cannot be told from metadata."""
@@ -129,17 +129,17 @@ def _nothing(*_: Any) -> None:
     """The state of the random number generators stays as it is while a program is read."""
 
 
+_SIZE_OF_CUDA_STATE = 16  # a seed and an offset
 # How symbols are run on fake tensors that take programs, or that change more than tensors.
 _STAND_INS: dict[Symbol, Callable[..., Any]] = {
     CHECKPOINT: _run_body,
     CHECKPOINT_WITH_WRITES: lambda body, written, *operands, **options: body(*operands),
     COND: _run_branch,
-    MANUAL_SEED: _nothing,
-    SET_RNG_STATE: _nothing,
+    **{symbol: _nothing for _, _, symbol in WRITES},
     GET_RNG_STATE: lambda: torch.empty(torch.Generator().get_state().shape, dtype=torch.uint8),
+    CUDA_STATE: lambda *device: torch.empty(_SIZE_OF_CUDA_STATE, dtype=torch.uint8),
 }
-STATEFUL = frozenset({MANUAL_SEED, SET_RNG_STATE, GET_RNG_STATE})
-SPECIAL_SYMBOLS = {symbol.name: symbol for symbol in (*_STAND_INS, CHECK_METADATA)}
+SPECIAL_SYMBOLS = {symbol.name: symbol for symbol in (*_STAND_INS, NEW_GENERATOR, CHECK_METADATA)}
 """Symbols that acquisition makes itself, by name."""
 
 

@@ -24,14 +24,15 @@ from thunder_core.ir.context_syntax import read_context, read_header_context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.expressions import ExpressionReader
 from thunder_core.ir.module_syntax import CallSyntax, FunctionSyntax, ModuleSyntax
-from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import as_recorded
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.saving.assumption import assumed_outcome, count_names
 from thunder_core.saving.calls import CallReader
-from thunder_core.saving.fakes import DEPENDS_ON_VALUES, STATEFUL, FakeRun, bodies
+from thunder_core.saving.fakes import DEPENDS_ON_VALUES, FakeRun, bodies
 from thunder_core.saving.targets import bind_target
+from thunder_core.symbols.generators import NEW_GENERATOR, STATEFUL
 from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
 
 
@@ -121,6 +122,9 @@ class FunctionReader:
         symbol, args, kwargs, flattened = self.calls.read(syntax.value)
         context = read_context(syntax.contexts, ambient, self.expressions)
         bound = BoundSymbol(symbol, args, kwargs, None, PURE, context, syntax.location)
+        if symbol is NEW_GENERATOR and isinstance(syntax.target, ast.Name):
+            generator = self._defined(OpaqueProxy(syntax.target.id, "Generator"), syntax.target)
+            return replace(bound, output=generator, effects=Effects(random=True, external=True))
         number = self._number(syntax)
         if number is not None:
             return replace(bound, output=number)
@@ -136,16 +140,19 @@ class FunctionReader:
             bound = replace(bound, symbol=as_recorded(symbol))
         return replace(bound, output=output, effects=_effects(bound, outcome))
 
-    def _number(self, syntax: CallSyntax) -> NumberProxy | None:
+    def _number(self, syntax: CallSyntax) -> Proxy | None:
         """The result of a line that gives a Python number, which only its annotation says."""
         kind = getattr(builtins, syntax.annotation.partition(";")[0], None)
         if not isinstance(syntax.target, ast.Name) or kind not in (bool, int, float, complex):
             return None
-        number = NumberProxy(syntax.target.id, kind)
-        if number.name in self.names:
-            raise self.module.error(f"{number.name!r} is defined twice", syntax.target)
-        self.names[number.name] = number
-        return number
+        return self._defined(NumberProxy(syntax.target.id, kind), syntax.target)
+
+    def _defined(self, proxy: Proxy, target: ast.expr) -> Proxy:
+        """The result of a line, which is no tensor, under its name."""
+        if proxy.name in self.names:
+            raise self.module.error(f"{proxy.name!r} is defined twice", target)
+        self.names[proxy.name] = proxy
+        return proxy
 
     def _run(self, bound: BoundSymbol, syntax: CallSyntax, ambient: Context) -> Outcome:
         try:

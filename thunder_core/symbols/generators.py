@@ -1,0 +1,43 @@
+"""Functions that make random generators of PyTorch, and that read or change the states of those that there are."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Final
+
+import torch
+
+from thunder_core.ir.symbol import Symbol, Tag
+
+
+def new_generator(device: str, seed: int) -> torch.Generator:
+    """A generator as the program makes one: each call of the program has its own."""
+    return torch.Generator(device).manual_seed(seed)
+
+
+def _symbol(module: ModuleType, name: str) -> Symbol:
+    path = module.__name__.removesuffix(".random")
+    return Symbol(f"{path}.{name}", getattr(module, name), tags=frozenset({Tag.RANDOM}))
+
+
+# They draw no numbers themselves but move the state of generators.
+MANUAL_SEED: Final = _symbol(torch.random, "manual_seed")
+GET_RNG_STATE: Final = _symbol(torch.random, "get_rng_state")
+SET_RNG_STATE: Final = _symbol(torch.random, "set_rng_state")
+NEW_GENERATOR: Final = Symbol(
+    "thunder_core.symbols.generators.new_generator", new_generator, tags=frozenset({Tag.RANDOM})
+)
+_OF_CUDA: Final = {
+    name: _symbol(torch.cuda.random, name)
+    for name in ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state")
+}
+CUDA_STATE: Final = _symbol(torch.cuda.random, "get_rng_state")
+WRITES: Final = (
+    (torch.random, "manual_seed", MANUAL_SEED),
+    (torch.random, "set_rng_state", SET_RNG_STATE),
+    *[(torch.cuda.random, name, symbol) for name, symbol in _OF_CUDA.items()],
+)
+"""Functions without a result, where they are and how they are called."""
+READS: Final = ((torch.random, "get_rng_state", GET_RNG_STATE), (torch.cuda.random, "get_rng_state", CUDA_STATE))
+"""Functions that return a state."""
+STATEFUL: Final = frozenset({symbol for _, _, symbol in (*WRITES, *READS)} | {NEW_GENERATOR})
