@@ -89,16 +89,12 @@ def acquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     eager: frozenset[Key] = frozenset()
     updates: frozenset[Callable[..., None]] = frozenset()
     first: DataDependentError | None = None
-    graph = moved = False
+    graph = False
     while True:
         try:
             return _attempt(function, args, kwargs, eager, updates, graph)
         except GraphNeeded:
             graph = True
-        except _GeneratorMovedError:
-            if moved:
-                raise
-            moved = True  # by another thread, perhaps
         except first_calls.Uninitialized as needed:
             first_calls.initialize(needed)
         except (DataDependentError, UnsupportedError) as error:
@@ -162,14 +158,10 @@ def _attempt(
     return Acquired(trace, sources, objects, observer, recipe, random_states, recorder.saw_strides, raised)
 
 
-class _GeneratorMovedError(UnsupportedError):
-    """A random generator was moved by a call that is no line."""
-
-
 def _check_generators(generators: TorchGenerators) -> None:
     moved = generators.moved()
     if moved:
-        raise _GeneratorMovedError(
+        raise UnsupportedError(
             f"the program changes the state of {', '.join(moved)}, or reads its seed, by a call that is not recorded: "
             "it would happen once, at compile time",
             advice=(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 import weakref
 from dataclasses import dataclass
 from typing import Any, Final
@@ -48,7 +49,8 @@ class TorchGenerators:
     Lines draw random numbers only when the program runs. So a state that differs when the program has been recorded
     was changed by a call that no line repeats, such as one of a method by `functools.partial`. Generators other than
     the default ones are given states that nothing else has meanwhile, anew at each line that draws from them: then a
-    call that sets the very state that the generator had before is noticed as well.
+    call that sets the very state that the generator had before is noticed as well. The default ones belong to all
+    threads, and are compared if there are no others.
     """
 
     def __init__(self) -> None:
@@ -57,6 +59,7 @@ class TorchGenerators:
             for index, generator in enumerate(torch.cuda.default_generators):
                 defaults[f"torch.cuda.default_generators[{index}]"] = generator
         self._defaults = [_held(generator, name) for name, generator in defaults.items()]
+        self._others = threading.active_count() > 1
         self._held: dict[int, _Held] = {}
         self._made: list[weakref.ref[torch.Generator]] = []
         self._marks: set[tuple[int, ...]] = set()
@@ -100,7 +103,7 @@ class TorchGenerators:
 
     def moved(self) -> list[str]:
         """Names of the generators whose state was changed."""
-        known = [*self._defaults, *self._held.values()]
+        known = [*(self._defaults if self._is_alone() else ()), *self._held.values()]
         now = [held.name for held in known if not _same(held.generator.get_state(), held.mark)]
         return list(dict.fromkeys([*self._moved, *now]))
 
@@ -118,7 +121,7 @@ class TorchGenerators:
 
     def restore(self) -> None:
         """Give each generator the state that it had."""
-        for held in self._defaults:
+        for held in self._defaults if self._is_alone() else ():
             if not _same(held.generator.get_state(), held.mark):
                 held.generator.set_state(held.before)
         for held in self._held.values():
@@ -135,6 +138,10 @@ class TorchGenerators:
     def handed_out(self, generator: torch.Generator) -> None:
         """The caller of the program gets this generator, anew from each run."""
         self._made = [reference for reference in self._made if reference() is not generator]
+
+    def _is_alone(self) -> bool:
+        self._others |= threading.active_count() > 1
+        return not self._others
 
     def _is_known(self, generator: Any) -> bool:
         return id(generator) in self._held or any(held.generator is generator for held in self._defaults)
