@@ -1,5 +1,6 @@
 """``thunder new``: names that it takes and refuses, and what it writes."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -107,6 +108,7 @@ def test_failure_to_write_is_no_traceback(command, monkeypatch):
     assert "fast_norms could not be written: [Errno 28] No space left on device" in ended.err
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff comes with the extra `dev`, not with `test`")
 @pytest.mark.parametrize("name", ["a", "my_kernels", "a_plugin_with_quite_a_long_name_in_it"])
 def test_what_is_written_is_formatted_and_has_no_lint(command, tmp_path, name):
     command("new", name)

@@ -136,8 +136,8 @@ class ThunderConfig(BaseModel):
     )
     recompile_limit: Count = Field(
         default=64,
-        description="Number of cached entries of one program; beyond it eager PyTorch runs the calls that fit none of "
-        "them.",
+        description="How many entries a function or module keeps. With that many nothing is compiled any more, and "
+        "eager PyTorch runs the calls that fit none of them.",
     )
 
     def __init__(self, **values: Any) -> None:

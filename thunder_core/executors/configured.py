@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -94,6 +94,19 @@ class ConfiguredExecutor(Executor):
         where = f" at {bound.location.describe()}" if bound.location is not None else ""
         warn_user(problem + where, ExecutorWarning)
 
+    def unmatched(self, lines: Sequence[BoundSymbol]) -> list[str]:
+        """Of its own patterns and of the executor's options."""
+        of_options = self.executor.unmatched(lines)
+        if not self.include and not self.exclude:
+            return of_options
+        names = {name for line in lines for name in names_of(line.symbol)}
+        return of_options + [
+            f"{option} of {self.name}: the pattern {pattern!r} matches no operation of this program"
+            for option, patterns in (("include", self.include), ("exclude", self.exclude))
+            for pattern in dict.fromkeys(patterns)
+            if not matches(pattern, names)
+        ]
+
     def _exclusion(self, symbol: Symbol) -> str | None:
         """Why the patterns keep a symbol out; None if they do not."""
         if not self.include and not self.exclude:
@@ -110,18 +123,3 @@ def _exclusion(names: tuple[str, ...], include: tuple[str, ...], exclude: tuple[
     if include and not any(matches(pattern, names) for pattern in include):
         return f"the configuration includes only {', '.join(map(repr, include))}"
     return None
-
-
-def unmatched_patterns(executors: Iterable[Executor], symbols: Iterable[Symbol]) -> list[str]:
-    """A sentence about each pattern of a configuration that matches none of the symbols of a program."""
-    configured = [one for one in executors if isinstance(one, ConfiguredExecutor) and (one.include or one.exclude)]
-    if not configured:
-        return []
-    names = {name for symbol in symbols for name in names_of(symbol)}
-    return [
-        f"{option} of {executor.name}: the pattern {pattern!r} matches no operation of this program"
-        for executor in configured
-        for option, patterns in (("include", executor.include), ("exclude", executor.exclude))
-        for pattern in dict.fromkeys(patterns)
-        if not matches(pattern, names)
-    ]

@@ -59,6 +59,14 @@ class Executor(ABC):
         """
         return None
 
+    def unmatched(self, lines: Sequence[BoundSymbol]) -> list[str]:
+        """For the report: a sentence about each pattern among its options that matches nothing in the program.
+
+        Args:
+            lines: all that the program has at some stage, and what they were taken apart into.
+        """
+        return []
+
     @property
     def fusion(self) -> FusionExecutor | None:
         """The executor that compiles the lines claimed here as regions; None where each is run by itself."""

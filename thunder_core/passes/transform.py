@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 
+from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
 
@@ -90,6 +91,14 @@ class Transform:
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         """The trace that takes the place of ``trace``, with the same inputs and output; ``trace`` stays as it is."""
         return trace
+
+    def unmatched(self, lines: Sequence[BoundSymbol]) -> list[str]:
+        """For the report: a sentence about each pattern among its options that matches nothing in the program.
+
+        Args:
+            lines: of forward and backward, as they run.
+        """
+        return []
 
     def on_module(self, module: torch.nn.Module) -> None:
         """Called once with a module that is compiled, before its first call; may change parameters and submodules."""

@@ -28,9 +28,10 @@ class ExecutorOptions(Options):
     """What every executor takes."""
 
     include: tuple[str, ...] = Field(
-        default=(), description="Patterns (`*`, `?`) of the operations that it is asked for; empty: all of them."
+        default=(),
+        description="Patterns (`*`, `?`): it is asked for the operations that one of them matches; empty: all.",
     )
-    exclude: tuple[str, ...] = Field(default=(), description="Patterns of the operations that it is not asked for.")
+    exclude: tuple[str, ...] = Field(default=(), description="Patterns of operations that it is never asked for.")
     on_decline: Literal["next", "warn", "error"] = Field(
         default="next",
         description="What to do when it has an implementation of an operation, but not for this call of it.",

@@ -157,6 +157,7 @@ def _compile(
         acquired.recipe.once,
         unfit,
         settings.executors,
+        settings.transforms,
         acquired.raised is not None,
     )
     return entry, inputs

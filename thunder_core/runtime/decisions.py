@@ -48,22 +48,21 @@ def executed_lines(assignments: Assignments) -> dict[str, int]:
     return counts
 
 
-def symbols_of(
+def lines_of(
     traces: Iterable[Trace], assignments: Assignments, unclaimed: tuple[Assignment, ...]
-) -> Iterator[Symbol]:
-    """The symbols of all lines that the program has at some stage, and of what these are taken apart into."""
+) -> Iterator[BoundSymbol]:
+    """All lines that the program has at some stage, and what these are taken apart into."""
     for trace in traces:
-        for bound in trace.symbols:
-            yield bound.symbol
-        yield from symbols_of(bodies_of(trace), {}, ())
+        yield from trace.symbols
+        yield from lines_of(bodies_of(trace), {}, ())
     for assignment in (*unclaimed, *(one for found in assignments.values() for one in found)):
-        yield from _symbols(assignment)
+        yield from _lines(assignment)
 
 
-def _symbols(assignment: Assignment) -> Iterator[Symbol]:
-    yield assignment.bound.symbol
+def _lines(assignment: Assignment) -> Iterator[BoundSymbol]:
+    yield assignment.bound
     for part in assignment.parts:
-        yield from _symbols(part)
+        yield from _lines(part)
 
 
 def _notable(assignment: Assignment, kept: set[tuple[Symbol, tuple[str, ...]]]) -> bool:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 from thunder_core.acquire.rebuild import Recipe
-from thunder_core.executors.configured import unmatched_patterns
 from thunder_core.executors.executor import Executor
 from thunder_core.guards.prologue import Prologue
 from thunder_core.ir.program import compile_source
@@ -22,10 +21,11 @@ from thunder_core.passes.functionalize.result import (
     Functionalized,
     ResultSource,
 )
+from thunder_core.passes.transform import Transform
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.report.decisions import LineDecisions
-from thunder_core.runtime.decisions import Assignments, decisions_of, symbols_of
+from thunder_core.runtime.decisions import Assignments, decisions_of, lines_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +48,7 @@ class Entry:
         once: classes of objects that it returns or stores and that cannot be copied; such an entry is not reused.
         unfit: the guard that does not hold for the call that the entry was compiled for; such an entry is not reused.
         executors: those that were asked, in order.
+        transforms: those that ran.
         raises: its run raises an exception that this one call led to; such an entry is not kept.
     """
 
@@ -66,6 +67,7 @@ class Entry:
     once: tuple[str, ...] = ()
     unfit: str | None = None
     executors: tuple[Executor, ...] = ()
+    transforms: tuple[Transform, ...] = ()
     raises: bool = False
 
     @property
@@ -84,8 +86,10 @@ class Entry:
 
     @cached_property
     def _unmatched_patterns(self) -> tuple[str, ...]:
-        traces = (*self.traces, *self.backward_traces)
-        return tuple(unmatched_patterns(self.executors, symbols_of(traces, self.assignments, self.unclaimed)))
+        lines = list(lines_of((*self.traces, *self.backward_traces), self.assignments, self.unclaimed))
+        executed = [line for trace in (*self.traces[-1:], *self.backward_traces[-1:]) for line in trace.symbols]
+        asked = ((self.executors, lines), (self.transforms, executed))
+        return tuple([note for parts, found in asked for part in parts for note in part.unmatched(found)])
 
 
 def build_run(

@@ -113,3 +113,21 @@ def test_the_configuration_is_in_the_report(wrong_gelu: Executor) -> None:
     compiled = thunder.jit(program, executors=[wrong_gelu], transforms=[{"bisect": {"atol": 0.5}}])
     assert math.isfinite(compiled(torch.ones(2)).item())
     assert "'atol': 0.5" in str(thunder.explain(compiled))
+
+
+def test_patterns_that_match_no_line_are_in_the_report() -> None:
+    options = {"include": ["torch.log", "torch.lgo", "torch.*.gelu", "torch.sin"], "exclude": ["*softmax*"]}
+    compiled = thunder.jit(program, executors=[], config={"transforms": [{"nan_finder": options}]})
+    compiled(torch.ones(3, requires_grad=True)).backward()
+    assert thunder.explain(compiled).entries[0].notes == (
+        "include of nan_finder: the pattern 'torch.lgo' matches no line of this program",
+        "include of nan_finder: the pattern 'torch.sin' matches no line of this program",
+        "exclude of nan_finder: the pattern '*softmax*' matches no line of this program",
+    )
+
+
+def test_patterns_of_lines_of_backward_are_in_the_program() -> None:
+    transforms = [{"nan_finder": {"exclude": ["torch.div", "torch.log"]}}]
+    compiled = thunder.jit(program, executors=[], config={"transforms": transforms})
+    compiled(torch.ones(3, requires_grad=True)).backward()
+    assert thunder.explain(compiled).entries[0].notes == ()

@@ -134,6 +134,18 @@ def test_the_reasons_are_told(calls: list[str]) -> None:
     assert "exclude_layers has '*lm_head*'" in text
 
 
+def test_patterns_that_match_no_layer_are_in_the_report(calls: list[str]) -> None:
+    program = compiled(Model(), layers=("layers.*", "tail"), exclude_layers=("layers.0.weight", "layers.7.*"))
+    program(values(16, 32))
+    assert [note for note in thunder.explain(program).entries[0].notes if "pattern" in note] == [
+        "layers of te: the pattern 'tail' matches no layer of this program",
+        "exclude_layers of te: the pattern 'layers.7.*' matches no layer of this program",
+    ]
+    program = compiled(Model().layers[0])  # the default's '*lm_head*' is not the user's
+    program(values(16, 32))
+    assert not [note for note in thunder.explain(program).entries[0].notes if "pattern" in note]
+
+
 def test_on_the_cpu_it_declines() -> None:
     program = thunder.jit(Model(), executors=[TeExecutor(OPTIONS)])
     x = values(16, 32)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from thunder_core.errors import TransformError
+from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import Place, Transform, TransformContext
-from thunder_plugin_debug.line_call import MakeCall, with_calls
+from thunder_plugin_debug.line_call import MakeCall, unmatched, with_calls
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,10 @@ class DebugTransform(Transform):
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         """The program with these calls."""
         return with_calls(trace, context, self.name, self.calls(trace), self.include, self.exclude)
+
+    def unmatched(self, lines: Sequence[BoundSymbol]) -> list[str]:
+        """Of `include` and `exclude`."""
+        return unmatched(self.name, self.include, self.exclude, lines)
 
     def check_choice(self, option: str, allowed: Sequence[str]) -> None:
         """Raise TransformError if the option is none of the allowed."""

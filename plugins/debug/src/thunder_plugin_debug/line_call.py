@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import CallStyle, Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.transform import TransformContext
+from thunder_core.passes.transform import Phase, TransformContext
 from thunder_plugin_debug.line import Line
 from thunder_plugin_debug.plain_name import plain_name
 
@@ -59,11 +59,16 @@ def with_calls(
     """
     lines = []
     for index, bound in enumerate(trace.symbols):
-        target = bound.symbol.target
-        line = target.line if isinstance(target, LineCall) else Line.of(bound, index, context.phase)
+        line = line_of(bound, index, context.phase)
         call = make(line, bound) if selected(line, include, exclude) else None
         lines.append(bound if call is None else _calling(bound, call, name))
     return trace.with_symbols(lines, name)
+
+
+def line_of(bound: BoundSymbol, index: int, phase: Phase) -> Line:
+    """The line; as it was before anything was put in the place of what it calls."""
+    target = bound.symbol.target
+    return target.line if isinstance(target, LineCall) else Line.of(bound, index, phase)
 
 
 def _calling(bound: BoundSymbol, call: LineCall, name: str) -> BoundSymbol:
@@ -75,7 +80,23 @@ def _calling(bound: BoundSymbol, call: LineCall, name: str) -> BoundSymbol:
 
 def selected(line: Line, include: tuple[str, ...], exclude: tuple[str, ...]) -> bool:
     """Whether the patterns let a line through: by what it calls, by what it computes, or by a part of that."""
-    names = (line.function, line.operation, *line.operations)
-    if any(fnmatchcase(name, pattern) for name in names for pattern in exclude):
+    if any(_matches(pattern, line) for pattern in exclude):
         return False
-    return not include or any(fnmatchcase(name, pattern) for name in names for pattern in include)
+    return not include or any(_matches(pattern, line) for pattern in include)
+
+
+def unmatched(
+    name: str, include: tuple[str, ...], exclude: tuple[str, ...], symbols: Sequence[BoundSymbol]
+) -> list[str]:
+    """A sentence about each pattern of the transform ``name`` that matches none of the lines of a program."""
+    lines = [line_of(bound, 0, Phase.INFERENCE) for bound in symbols]
+    return [
+        f"{option} of {name}: the pattern {pattern!r} matches no line of this program"
+        for option, patterns in (("include", include), ("exclude", exclude))
+        for pattern in dict.fromkeys(patterns)
+        if not any(_matches(pattern, line) for line in lines)
+    ]
+
+
+def _matches(pattern: str, line: Line) -> bool:
+    return any(fnmatchcase(name, pattern) for name in (line.function, line.operation, *line.operations))

@@ -26,9 +26,9 @@ class LineOptions(TransformOptions):
     """What all of them take: which lines they look at."""
 
     include: tuple[str, ...] = ()
-    """Patterns (`*`, `?`) of the operations to look at, by the names that traces print; empty: all of them."""
+    """Patterns (`*`, `?`): lines are looked at if one of them matches the name that traces print; empty: all lines."""
     exclude: tuple[str, ...] = ()
-    """Patterns of the operations to leave alone."""
+    """Patterns of lines that are left alone, whatever `include` has."""
 
 
 class LineCallbacksOptions(LineOptions):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -14,7 +15,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_plugin_te import delayed, operations, products
 from thunder_plugin_te.conditions import refusal
-from thunder_plugin_te.layers import excluded, site_of
+from thunder_plugin_te.layers import excluded, site_of, unmatched
 from thunder_plugin_te.options import TeOptions
 from thunder_plugin_te.recipes import Recipe, recipe_of
 
@@ -101,6 +102,10 @@ class TeExecutor(OperatorExecutor):
         if isinstance(answer.rewrite, Delayed):
             return replace(answer, rewrite=replace(answer.rewrite, site=site_of(bound)))
         return answer
+
+    def unmatched(self, lines: Sequence[BoundSymbol]) -> list[str]:
+        """Of the patterns of layers that a configuration gives."""
+        return unmatched(self.options, [line for line in lines if line.symbol.target is F.linear])
 
     def _check(self, input: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None) -> bool | str:
         return refusal(self.options, input, weight, bias) or True

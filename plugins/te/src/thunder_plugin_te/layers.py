@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
@@ -22,6 +23,18 @@ def excluded(options: TeOptions, bound: BoundSymbol) -> str | None:
     if options.layers and not any(_matches(pattern, names) for pattern in options.layers):
         return f"layers has only {', '.join(map(repr, options.layers))}"
     return None
+
+
+def unmatched(options: TeOptions, layers: Sequence[BoundSymbol]) -> list[str]:
+    """A sentence about each pattern that matches none of the layers of a program; none about the default's."""
+    names = [_names(layer) for layer in layers]
+    return [
+        f"{option} of te: the pattern {pattern!r} matches no layer of this program"
+        for option in ("layers", "exclude_layers")
+        if option in options.model_fields_set
+        for pattern in dict.fromkeys(getattr(options, option))
+        if not any(_matches(pattern, layer) for layer in names)
+    ]
 
 
 def site_of(bound: BoundSymbol) -> str:
