@@ -8,6 +8,7 @@ import collections
 import contextvars
 import dataclasses
 import threading
+import types
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -49,6 +50,58 @@ def closure(jit: Wrap) -> Iterator[Any]:
     a = s
     yield g(X() + 1)
     yield s, a
+
+
+@case
+def variable_of_a_module(jit: Wrap) -> Iterator[Any]:
+    settings = types.ModuleType("settings")
+
+    def f(x):
+        settings.last = x * 2
+        settings.flag = 5
+        return x + 1
+
+    g = jit(f)
+    for step in range(3):
+        settings.flag = 0
+        yield g(X() + step), settings.last, settings.flag
+
+
+@case
+def variable_of_a_module_that_is_deleted(jit: Wrap) -> Iterator[Any]:
+    settings = types.ModuleType("settings")
+
+    def f(module, x):
+        del module.once
+        return x + 1
+
+    g = jit(f)
+    for step in range(3):
+        settings.once = step
+        yield g(settings, X()), hasattr(settings, "once")
+
+
+@case
+def attributes_of_tensors_in_a_list(jit: Wrap) -> Iterator[Any]:
+    def f(tensors, x):
+        for tensor in tensors:
+            tensor.twice = x * 2
+        return tensors[0].twice + 1
+
+    g = jit(f)
+    tensors = [X(), X()]
+    for step in range(3):
+        yield g(tensors, X() + step), [tensor.twice for tensor in tensors]
+
+
+@case
+def bounds_of_a_slice(jit: Wrap) -> Iterator[Any]:
+    def f(x):
+        return slice(x.min(), x.max() + 1, None), slice(1, 2)
+
+    g = jit(f)
+    for step in range(3):
+        yield [[part.start, part.stop, part.step] for part in g(X() + step)]
 
 
 @case

@@ -111,9 +111,10 @@ class AcquisitionMode(RecordingMode):
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         metadata = registry.is_metadata(func) or (func is Tensor.type and len(args) == 1 and not kwargs)
         if metadata or func in _READS_OBJECT:
-            self._observer.asked(func, [arg for arg in args if not is_traced(arg) and not _wrapped(arg)])
+            given = (*args, *kwargs.values())
+            self._observer.asked(func, [arg for arg in given if not is_traced(arg) and not _wrapped(arg)])
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
-        if peek_interpreter_stack() is not None or any(_wrapped(arg) for arg in (*args, *first)):
+        if peek_interpreter_stack() is not None or any(map(_wrapped, (*args, *first, *kwargs.values()))):
             if func in _TEXT:
                 raise UnsupportedError(
                     "a function under a transformation of torch.func shows the values of a tensor",
@@ -165,7 +166,8 @@ class AcquisitionMode(RecordingMode):
         recorder = self.recorder
         if func is Tensor.stride:
             recorder.saw_strides = True
-        if not any(isinstance(arg, torch.Tensor) and _known(recorder, arg) for arg in args):
+        given = (*args, *kwargs.values())
+        if not any(isinstance(arg, torch.Tensor) and _known(recorder, arg) for arg in given):
             return func(*args, **kwargs)
         answer = recorder.ask(func, args, kwargs)
         if isinstance(answer, torch.Tensor):

@@ -49,7 +49,6 @@ _ATOMS = (
     torch.memory_format,
     enum.Enum,
     range,
-    slice,
 )
 _NOT_COPIED = (torch.nn.Module, types.BuiltinFunctionType)
 """Objects that are themselves where no path leads to them."""
@@ -173,6 +172,8 @@ class Rebuilder(RecipeWriter):
             name = self.assign(value, "{}")
             self.lines.extend(f"{name}[{self.expression(k)}] = {self.expression(v)}" for k, v in value.items())
             return name
+        if kind is slice:
+            return self.assign(value, f"slice({', '.join(map(self.expression, (value.start, value.stop, value.step)))})")
         if kind in (set, frozenset) or isinstance(value, torch.Size):
             items = "".join(f"{self.expression(item)}, " for item in value)
             return self.assign(value, f"{self.constant(kind)}(({items}))")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from thunder_core.guards.following import Following
 
 MISSING = object()
-"""What an object has that lacks an attribute."""
+"""What an object has that lacks an attribute, and a Python module that lacks a variable."""
 MODULE_ATTRIBUTES = frozenset(dir(torch.nn.Module))
 
 

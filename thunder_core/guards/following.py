@@ -123,12 +123,14 @@ class Following:
                 self.follow_all((value,), names, name)
 
     def follow_all(self, values: Iterable[Any], names: CodeNames, label: str | None = None) -> None:
-        """Follow those of the values that are nodes."""
+        """Follow those of the values that are nodes, and the tensors to which the code may give attributes."""
         nodes = self._heap.nodes
         for value in values:
             node = nodes.get(id(value))
             if node is not None:
                 self.follow(node, names, label)
+            elif names.stored_attributes and isinstance(value, torch.Tensor):
+                self.follow_tensor(value, names, label)
 
     def reach(self, value: Any, names: CodeNames, label: str | None, depth: int = 0) -> None:
         """An argument, a closure variable or a returned value: follow it, through objects that the program made."""
@@ -184,10 +186,20 @@ class Following:
         held, package = vars(module), module.__name__.partition(".")[0]
         if package in UNREAD_PACKAGES:
             return
+        self.module_written(module, names)
         for name in sorted(held.keys() & wanted):
             value = held[name]
             self._heap.read_global((id(held), name), value, module_variable(module, name), late=package == "torch")
             self.follow_all((value,), names, name)
+
+    def module_written(self, module: ModuleType, names: CodeNames) -> None:
+        """Remember what a Python module holds by the names that the code assigns to attributes; not PyTorch's modules."""
+        if module.__name__.partition(".")[0] in UNREAD_PACKAGES | {"torch"}:
+            return
+        held = vars(module)
+        for name in names.stored_attributes:
+            source = GlobalSource(module.__name__, name, held)
+            self._heap.stored_globals.setdefault((id(held), name), (source, held.get(name, MISSING)))
 
     def _follow_object(self, node: Node, names: CodeNames) -> None:
         self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)

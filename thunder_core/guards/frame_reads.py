@@ -12,6 +12,7 @@ import torch
 
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.dynamic_reads import MISSING
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
 from thunder_core.guards.identity_guards import IdentityGuard
@@ -42,8 +43,6 @@ _FIXED = frozenset(
     | {"stdlib_module_names", "thread_info", "version", "version_info", "warnoptions"}
 )
 """Variables of ``sys`` that stay as they are."""
-MISSING = object()
-"""The first value of a global variable that did not exist."""
 
 
 class FrameReads:
@@ -138,6 +137,8 @@ class FrameReads:
 
     def _attributes_of(self, value: Any, chain: tuple[str, ...], name: str, names: CodeNames) -> None:
         """Follow attributes through Python modules, and what they lead to."""
+        if isinstance(value, ModuleType):
+            self._following.module_written(value, names)
         for attribute in chain:
             if not isinstance(value, ModuleType):
                 break
@@ -155,6 +156,8 @@ class FrameReads:
             name = attribute
             key = (id(vars(owner)), name)
             self._heap.read_global(key, value, module_variable(owner, name), late=package == "torch")
+            if isinstance(value, ModuleType):
+                self._following.module_written(value, names)
         self._following.follow_all((value,), names, name)
 
     def _of_interpreter(self, name: str, value: Any, names: CodeNames) -> None:

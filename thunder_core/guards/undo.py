@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from thunder_core.guards.frame_reads import MISSING
+from thunder_core.guards.dynamic_reads import MISSING
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, own_attributes, slot_names
 from thunder_core.guards.stored_content import entries, replace_content, stored_items

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.guards.frame_reads import MISSING
+from thunder_core.guards.dynamic_reads import MISSING
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, own_attributes, slot_names
 from thunder_core.guards.plain import is_plain
