@@ -1,4 +1,4 @@
-"""Modules that change themselves in their first call: lazy modules, graph modules of `torch.compile`."""
+"""Modules that change themselves in their first call: lazy modules, users' own, graph modules of `torch.compile`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 import thunder
 from tests.subjects import SUBJECT, eager
+from thunder_core.errors import UncacheableWarning
 
 pytestmark = [
     pytest.mark.skipif(SUBJECT is eager, reason="about compiled modules"),
@@ -57,6 +58,28 @@ class LazyCentred(LazyModuleMixin, Centred):
             self.bias.fill_(x.mean().item())
 
 
+class MakesParameter(nn.Module):
+    """Makes its Parameter in its first call, as a lazy module does that is not PyTorch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight: nn.Parameter | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.weight is None:
+            self.weight = nn.Parameter(torch.rand(x.shape[-1]))
+        return x * self.weight
+
+
+class MakesLayer(nn.Module):
+    """Makes a submodule in its first call."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not hasattr(self, "layer"):
+            self.layer = nn.Sequential(nn.Linear(x.shape[-1], 4), nn.ReLU())
+        return self.layer(x)
+
+
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "linear": (lambda: nn.LazyLinear(4), (2, 5)),
     "convolution": (
@@ -65,6 +88,8 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     ),
     "transposed": (lambda: nn.Sequential(nn.LazyConvTranspose1d(4, 3), nn.LazyInstanceNorm1d(affine=True)), (2, 3, 8)),
     "dropout between": (DropoutBetween, (2, 5)),
+    "makes a Parameter": (lambda: nn.Sequential(nn.Linear(5, 5), MakesParameter()), (2, 5)),
+    "makes a layer": (MakesLayer, (2, 5)),
     "reads values": (lambda: nn.Sequential(nn.Linear(5, 5), LazyCentred(3)), (2, 5)),
 }
 
@@ -90,7 +115,9 @@ def test_lazy_modules(name: str, training: bool, jit: Callable[..., Any]) -> Non
     compiled, actual, *rest = run(make, shape, training, jit)
     torch.testing.assert_close(actual, expected)
     assert rest == [kinds, hooks]
-    eager_first = name == "reads values" or (name == "dropout between" and training)
+    eager_first = name in ("reads values", "makes a Parameter", "makes a layer") or (
+        name == "dropout between" and training
+    )
     assert thunder.cache_hits(compiled) == (1 if eager_first else 2)
     assert bool(thunder.explain(compiled).fallbacks) == eager_first
     assert isinstance(compiled, type(thunder.original(compiled)))
@@ -106,6 +133,21 @@ def test_lazy_modules_of_a_function(jit: Callable[..., Any]) -> None:
     torch.manual_seed(1)
     torch.testing.assert_close(actual, [torch.relu(twin(value)) * 2] * 2)
     assert thunder.cache_hits(compiled) == 1
+
+
+def test_a_module_that_each_call_makes(jit: Callable[..., Any]) -> None:
+    """It is eager's at each call, and the second says so."""
+    compiled = jit(lambda size: nn.Linear(size, 2))
+    torch.manual_seed(0)
+    made = [compiled(3)]
+    with pytest.warns(UncacheableWarning, match="returns or stores a module that it makes"):
+        made.append(compiled(3))
+    made += [compiled(3) for _ in range(20)]
+    torch.manual_seed(0)
+    for module in made:
+        torch.testing.assert_close(module.state_dict(), nn.Linear(3, 2).state_dict())
+        assert module.weight.is_leaf
+    assert list(thunder.explain(compiled).fallbacks.values()) == [22]
 
 
 def test_lazy_modules_that_fail_to_initialize(jit: Callable[..., Any]) -> None:

@@ -644,6 +644,37 @@ def lru(jit: Wrap) -> Iterator[Any]:
 
 
 @case
+def lru_of_tensors(jit: Wrap) -> Iterator[Any]:
+    @functools.lru_cache
+    def k(x):
+        return x * 2
+
+    one, other = X + 1, X + 2
+    k(one), k(other)
+    g = jit(lambda x: k(x) + 1)
+    for x in (one, other, X + 3, one):
+        yield g(x)
+    h = jit(lambda x: k(x + 1))
+    for x in (one, other):
+        yield h(x)
+
+
+@case
+def lru_table(jit: Wrap) -> Iterator[Any]:
+    @functools.lru_cache(maxsize=2)
+    def table(n):
+        return torch.arange(n).float()
+
+    def f(x):
+        return x + table(x.shape[0]), table(x.shape[0])
+
+    g = jit(f)
+    for size in (3, 3, 4, 3):
+        yield g(torch.ones(size))
+    yield table(3)
+
+
+@case
 def lru_warm(jit: Wrap) -> Iterator[Any]:
     state = {"k": 2.0}
 

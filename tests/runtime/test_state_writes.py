@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import cond
 
 from tests.runtime.stateful import Box, Program, Wrap, outcomes
 
@@ -102,6 +103,21 @@ def bounds_of_a_slice(jit: Wrap) -> Iterator[Any]:
     g = jit(f)
     for step in range(3):
         yield [[part.start, part.stop, part.step] for part in g(X() + step)]
+
+
+@case
+def variable_of_a_branch(jit: Wrap) -> Iterator[Any]:
+    c = 0
+
+    def f(pred, x):
+        nonlocal c
+        c = x.shape[0]
+        return cond(pred, lambda x: x - c, lambda x: x + c, [x])
+
+    g = jit(f)
+    for pred in (True, False):
+        c = 0
+        yield g(torch.tensor(pred), X()), c
 
 
 @case

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire import collectives, first_calls, leaks, subclasses
+from thunder_core.acquire import cached_results, collectives, first_calls, leaks, subclasses
 from thunder_core.acquire.active import set_active_recorder
 from thunder_core.acquire.eager_modules import Key, key_of, module_to_blame
 from thunder_core.acquire.interception import intercepted, intercepting
@@ -82,7 +82,9 @@ def acquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
     Raises:
         AcquisitionError: the program cannot be recorded; the message names the user's line.
-        EagerCallNeeded: the program has lazy modules that only its first call, by eager PyTorch, can initialize.
+        EagerCallNeeded: the program has lazy modules that only its first call, by eager PyTorch, can initialize; it
+            returns or stores a module or a Parameter that it makes; or it calls functions of ``functools.lru_cache``
+            with tensors.
         Exception: whatever recording itself raises. An exception of the program's is its end, and recorded as such.
     """
     first_calls.generate_code(function)
@@ -135,6 +137,7 @@ def _attempt(
         try:
             with recording():
                 recipe, raised = _run(function, args, kwargs, recorder, observer, outputs)
+            cached_results.check(observer)
             random_states = tuple(observer.consumed_python_rng())
             _check_generators(observer.generators)
         finally:

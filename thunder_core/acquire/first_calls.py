@@ -39,8 +39,8 @@ class Uninitialized(EndsRecording):
         self.in_order = in_order
 
 
-class EagerCallNeeded(Exception):
-    """The program has to run once by eager PyTorch before it can be recorded; the message says why."""
+class EagerCallNeeded(BaseException):
+    """This call of the program has to be eager PyTorch's; the message says why. The program is not to handle it."""
 
 
 @dataclass(frozen=True)

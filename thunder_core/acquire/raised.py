@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.acquire.first_calls import EagerCallNeeded
 from thunder_core.acquire.rebuild_iterators import holds_traced_tensor
 from thunder_core.acquire.tracebacks import is_defect
 from thunder_core.errors import ThunderError
@@ -20,7 +19,7 @@ def ends_program(error: Exception, recorder: Recorder) -> bool:
 
     It gets a note where the lines before it are not all known, so that they cannot run.
     """
-    if isinstance(error, ThunderError | EagerCallNeeded) or is_defect(error):
+    if isinstance(error, ThunderError) or is_defect(error):
         return False
     if recorder.is_region_cut or recorder.outer_lines:
         note(error, "it was raised inside of a checkpoint region, an autograd.Function or the like")

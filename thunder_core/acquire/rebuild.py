@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from thunder_core.acquire.first_calls import EagerCallNeeded
 from thunder_core.acquire.hook_handles import TracedHandle
 from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_method_of_value
 from thunder_core.acquire.rebuild_iterators import holds_traced_tensor, rebuild_generator, rebuild_reference
@@ -137,11 +138,7 @@ class Rebuilder(RecipeWriter):
         if known is not None:
             return known
         if isinstance(tensor, torch.nn.Parameter):
-            raise UnsupportedError(
-                "the program returns or stores a Parameter that it makes, which would be no leaf of the autograd graph",
-                location=variable.location,
-                advice=("return the tensor, and make the Parameter outside of the compiled function",),
-            )
+            raise EagerCallNeeded("the program returns or stores a Parameter that it makes")
         name, kind = self._output(variable.proxy), type(tensor)
         if kind is not torch.Tensor:
             name = self.assign(tensor, f"{name}.as_subclass({self.constant(kind)})")
@@ -173,7 +170,9 @@ class Rebuilder(RecipeWriter):
             self.lines.extend(f"{name}[{self.expression(k)}] = {self.expression(v)}" for k, v in value.items())
             return name
         if kind is slice:
-            return self.assign(value, f"slice({', '.join(map(self.expression, (value.start, value.stop, value.step)))})")
+            return self.assign(
+                value, f"slice({', '.join(map(self.expression, (value.start, value.stop, value.step)))})"
+            )
         if kind in (set, frozenset) or isinstance(value, torch.Size):
             items = "".join(f"{self.expression(item)}, " for item in value)
             return self.assign(value, f"{self.constant(kind)}(({items}))")
@@ -184,6 +183,8 @@ class Rebuilder(RecipeWriter):
         if isinstance(value, torch.Generator):
             self._recorder.generators.handed_out(value)
             return self._output(self._recorder.inputs.object(value))
+        if isinstance(value, torch.nn.Module) and holds_traced_tensor(value):
+            raise EagerCallNeeded("the program returns or stores a module that it makes")
         if isinstance(value, _NOT_COPIED) and not is_method_of_value(value):
             return self.constant(value)
         return self._reduced(value)

@@ -193,7 +193,7 @@ class Following:
             self.follow_all((value,), names, name)
 
     def module_written(self, module: ModuleType, names: CodeNames) -> None:
-        """Remember what a Python module holds by the names that the code assigns to attributes; not PyTorch's modules."""
+        """Remember what a Python module, none of PyTorch's, holds by the names that the code assigns to attributes."""
         if module.__name__.partition(".")[0] in UNREAD_PACKAGES | {"torch"}:
             return
         held = vars(module)

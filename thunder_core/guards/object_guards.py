@@ -52,7 +52,7 @@ class ObjectGuards:
     def __init__(self, heap: Heap) -> None:
         self._heap = heap
         self._arrays: list[Node] = []
-        self._cached: list[Node] = []
+        self._cached: list[tuple[Node, tuple[int, int]]] = []
 
     def guard_container(self, node: Node) -> None:
         """The content of a sequence or a set."""
@@ -183,7 +183,7 @@ class ObjectGuards:
             self._heap.guards.append(EqualGuard(source, value[:]))
             return
         if isinstance(value, _CachedFunction):
-            self._cached.append(node)
+            self._cached.append((node, value.cache_info()[:2]))
         if isinstance(value, contextvars.ContextVar):
             self._read_context(node)
         if has_equality(value):
@@ -216,13 +216,17 @@ class ObjectGuards:
             if child is not None and child.kind is NodeKind.OBJECT:
                 self.read_everything(child)
 
+    def called_cached_functions(self) -> tuple[Any, ...]:
+        """Functions of ``functools.lru_cache`` with more hits or misses than when they were met."""
+        return tuple([node.object for node, calls in self._cached if node.object.cache_info()[:2] != calls])
+
     def finish(self) -> None:
         """Guard what had to wait until the program had run."""
         for node in self._arrays:
             lifted = id(node.object) in self._heap.tensors.asked
             self._heap.guards.append(ArrayGuard.of(node.source, node.object, content=not lifted))
         self._arrays.clear()
-        for node in self._cached:
+        for node, _ in self._cached:
             for held in gc.get_referents(node.object):  # results by arguments
                 self._heap.distinct.members(held if type(held) is dict else ())
             self._heap.guards.append(CachedResultsGuard(node.source, node.object.cache_info().misses))

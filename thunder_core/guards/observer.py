@@ -107,6 +107,10 @@ class Observer:
                     return ClosureSource(node.source, index, node.object.__code__.co_freevars[index])
         return None
 
+    def called_cached_functions(self) -> tuple[Any, ...]:
+        """The functions of ``functools.lru_cache`` that the program called, as far as they were met."""
+        return self._heap.objects.called_cached_functions()
+
     def asked(self, function: Callable[..., Any], values: Iterable[Any]) -> None:
         """The program called ``function``, which reads metadata, with ``values``; others than tensors do not count."""
         for value in values:

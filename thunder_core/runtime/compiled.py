@@ -51,6 +51,7 @@ class Compiled:
         self._at_limit = f"no entry fits, and the recompile limit of {settings.config.recompile_limit} is reached"
         self._lock = threading.RLock()
         self._warned_unfit = False
+        self._not_recorded = ""
 
     @calls_program
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -74,6 +75,10 @@ class Compiled:
         if reason is None and self._recompilations.limit_reached:
             self.misses += 1
             reason = self._at_limit
+        given_up = self._not_recorded and self.fallbacks[self._not_recorded] >= self.settings.config.recompile_limit
+        if reason is None and given_up:
+            self.misses += 1
+            reason = self._not_recorded
         if reason is not None:
             return self._eager(reason, args, kwargs)
         with self._lock:
@@ -87,6 +92,7 @@ class Compiled:
                 reason = self._at_limit
             except EagerCallNeeded as needed:
                 new, reason = None, str(needed)
+                self._note_eager_call(reason)
         if new is None:
             return self._eager(reason, args, kwargs)
         entry, inputs = new
@@ -104,6 +110,12 @@ class Compiled:
             self._check_fit(entry)
             self._keep(entry)
         return entry, inputs
+
+    def _note_eager_call(self, reason: str) -> None:
+        """Warn where not only the first call runs eagerly, which initializes things."""
+        self._not_recorded = reason
+        if self.fallbacks[reason] == 1:
+            warn_user(f"{self.name} runs as eager PyTorch, call after call: {reason}", UncacheableWarning)
 
     def _reason(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         if self.settings.config.cache == "no caching":
