@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 
+from tests.subjects import SUBJECT, eager
 from thunder_core.errors import UnsupportedError
 
 _number = itertools.count()
@@ -107,3 +108,43 @@ def test_types_and_labels_are_answered_without_a_line(jit):
     compiled = jit(program)
     assert compiled(torch.ones(2)).tolist() == program(torch.ones(2)).tolist()
     assert compiled(torch.ones(2)).tolist() == program(torch.ones(2)).tolist()
+
+
+def noise(name):
+    @torch.library.custom_op(name, mutates_args=())
+    def noise(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand(x.shape)
+
+    noise.register_fake(lambda x: torch.empty_like(x))
+    noise.register_autograd(lambda ctx, cotangent: cotangent)
+    return noise
+
+
+def test_operator_that_draws_without_saying_so(jit):
+    """Equal calls, calls whose result nobody uses, and calls on constants draw in each call, in their order."""
+    operator = noise(new_name())
+
+    def program(x):
+        operator(x)
+        first = torch.rand(2)
+        return first, operator(x), operator(x), operator(torch.ones(2)), torch.rand(2)
+
+    compiled = jit(program)
+    results = []
+    for function in (program, compiled):
+        torch.manual_seed(1)
+        results.append(([function(torch.ones(2)) for _ in range(3)], torch.get_rng_state()))
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+
+
+def test_second_derivatives_of_operators(jit):
+    """The program is run once more for them, which is refused if the operator draws anew."""
+    pure, drawing = new_operator(True), noise(new_name())
+    x = torch.ones(2, requires_grad=True)
+    for operator in (lambda y: pure(y, 3.0), drawing):
+        total = jit(lambda y, operator=operator: operator(y.sin()).square().sum())(x)
+        if operator is drawing and SUBJECT is not eager:
+            with pytest.raises(UnsupportedError, match="does not do the same twice"):
+                torch.autograd.grad(total, x, create_graph=True)
+        else:
+            torch.autograd.grad(total, x, create_graph=True)

@@ -14,6 +14,7 @@ from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.tensor_hooks import without_hooks_on_inputs
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
@@ -21,6 +22,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.passes.assign_executors import AssignExecutors
 from thunder_core.passes.delete_last_use import DeleteLastUse
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, version_of
+from thunder_core.symbols.schema import is_untagged
 
 _version: Final = attrgetter("_version")
 
@@ -63,6 +65,7 @@ class SecondDerivatives:
         self._tensors = [place for place, tensor in rest if tensor]
         self._objects = [place for place, tensor in rest if not tensor]
         self._program: Callable[..., Any] | None = None
+        self._may_draw = any(is_untagged(bound.symbol.target) for bound in original.symbols)
 
     def remember(self, inputs: Sequence[Any]) -> RememberedInputs:
         """What is needed of a call's inputs. Part of each call: it costs 0.1 microseconds for an input."""
@@ -89,7 +92,10 @@ class SecondDerivatives:
             asked = [place for place, want in zip(self._sources, wanted, strict=True) if want]
             for place in asked:  # apart from what other inputs were computed from
                 inputs[place] = inputs[place].view_as(inputs[place])
+            states = _generator_states() if self._may_draw else ()
             outputs = program(*inputs)
+            if states and not all(map(torch.equal, states, _generator_states())):
+                raise _not_the_same("an operator that draws random numbers")
             pairs = [
                 (outputs[index], cotangent)
                 for index, cotangent in zip(self.joint.cotangent_of, cotangents, strict=True)
@@ -109,12 +115,7 @@ class SecondDerivatives:
         if self._program is None:
             effects = [bound for bound in self.original.symbols if _differs_next_time(bound)]
             if effects:
-                raise UnsupportedError(
-                    f"second derivatives go through the program once more, and it calls {effects[0].symbol.name}, "
-                    "which does not do the same twice",
-                    location=effects[0].location,
-                    advice=("run the program that needs second derivatives in eager PyTorch",),
-                )
+                raise _not_the_same(effects[0].symbol.name, effects[0].location)
             self._program = compile_trace(DeleteLastUse().run(AssignExecutors().run(self.original).trace))
         return self._program
 
@@ -147,6 +148,20 @@ def _versions(tensors: Sequence[torch.Tensor]) -> tuple[int | None, ...]:
         return tuple([None if tensor.is_inference() else version_of(tensor) for tensor in tensors])
 
 
+def _not_the_same(called: str, location: SourceLocation | None = None) -> UnsupportedError:
+    return UnsupportedError(
+        f"second derivatives go through the program once more, and it calls {called}, which does not do the same twice",
+        location=location,
+        advice=("run the program that needs second derivatives in eager PyTorch",),
+    )
+
+
+def _generator_states() -> tuple[torch.Tensor, ...]:
+    of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return torch.get_rng_state(), *of_gpus
+
+
 def _differs_next_time(bound: BoundSymbol) -> bool:
     """Whether running the line once more gives something else, or can be noticed. Hooks are set on new tensors."""
-    return bound.effects.random or (bound.effects.external and Tag.HOOK not in bound.symbol.tags)
+    random = bound.effects.random and not is_untagged(bound.symbol.target)
+    return random or (bound.effects.external and Tag.HOOK not in bound.symbol.tags)

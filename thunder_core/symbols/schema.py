@@ -36,9 +36,24 @@ def schema_effects(func: Callable[..., Any]) -> tuple[MutatedArgument, ...] | No
 
 
 def schema_is_random(func: Callable[..., Any]) -> bool | None:
-    """Whether an operator consumes random numbers, by its tags; None if ``func`` has no schema."""
+    """Whether an operator may consume random numbers; None if ``func`` has no schema.
+
+    Those of PyTorch say so by a tag. Others may without (`is_untagged`).
+    """
     overloads = _overloads(func)
     return None if overloads is None else _is_random(overloads)
+
+
+def is_untagged(func: Callable[..., Any]) -> bool:
+    """Whether only a run tells if an operator consumes random numbers.
+
+    Nobody has to give the tag to an operator of his own, whose fake implementation draws nothing.
+    """
+    return any(
+        torch.Tag.nondeterministic_seeded not in overload.tags
+        and schema_of(overload).name.partition("::")[0] not in _TAGGED
+        for overload in _overloads(func) or ()
+    )
 
 
 # Operators that communicate with other processes: each must take part, whatever becomes of its result.
@@ -46,6 +61,9 @@ _COMMUNICATES = frozenset(
     {"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "symm_mem", "_dtensor"}
 )
 _OF_PYTORCH = frozenset({"aten", "prim", "prims", "profiler"})
+# Of PyTorch, too: those that draw are tagged.
+_TAGGED = _OF_PYTORCH | _COMMUNICATES | {"_native", "_quantized", "inductor", "inductor_prims", "mkl", "mkldnn"}
+_TAGGED |= {"mkldnn_prepacked", "onednn", "quantized", "rngprims", "sparse"}
 # Of PyTorch's operators without results, those that are there for what they do; the others check or ask metadata.
 _ACTS = frozenset({"aten::_assert_async", "aten::_assert_scalar", "aten::_print"})
 
@@ -105,4 +123,4 @@ def _mutated(overloads: tuple[OpOverload, ...]) -> tuple[MutatedArgument, ...]:
 
 @cache
 def _is_random(overloads: tuple[OpOverload, ...]) -> bool:
-    return any(torch.Tag.nondeterministic_seeded in overload.tags for overload in overloads)
+    return any(torch.Tag.nondeterministic_seeded in overload.tags or is_untagged(overload) for overload in overloads)
