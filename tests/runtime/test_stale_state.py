@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import operator
 import os
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 import torch
+
+import thunder
 
 GLOBAL = 2.0
 
@@ -151,3 +154,70 @@ def test_clocks_of_the_library_do_not_prevent_reuse(check):
         return x * 2
 
     check(program, lambda: (torch.randn(2),))
+
+
+class Numbers:
+    """Attributes in an order."""
+
+    def __init__(self, **numbers: float) -> None:
+        for name, number in numbers.items():
+            setattr(self, name, number)
+
+    def own(self) -> Any:
+        return self.__dict__.values()
+
+
+class NumbersOfModule(torch.nn.Module):
+    own = Numbers.own
+
+    def __init__(self, **numbers: float) -> None:
+        super().__init__()
+        for name, number in numbers.items():
+            setattr(self, name, number)
+
+
+READS: dict[str, Callable[[Any], Any]] = {
+    "vars": lambda held: vars(held).values(),
+    "__dict__": lambda held: held.__dict__.values(),
+    "method": lambda held: held.own(),
+    "names": lambda held: [getattr(held, name) for name in vars(held)],
+    "unpacked": lambda held: {**vars(held)}.values(),
+    "getattr": lambda held: getattr(held, "__dict__").values(),  # noqa: B009 - what is tested
+    "computed name": lambda held: getattr(held, "__di" + "ct__").values(),
+    "attrgetter": lambda held: operator.attrgetter("__dict__")(held).values(),
+    "object": lambda held: object.__getattribute__(held, "__dict__").values(),
+    "copy": lambda held: vars(copy.copy(held)).values(),
+    "deep copy": lambda held: copy.deepcopy(vars(held)).values(),
+}
+
+
+@pytest.mark.parametrize("kind", [Numbers, NumbersOfModule, SimpleNamespace])
+@pytest.mark.parametrize("name", READS)
+def test_order_of_attributes(jit, name, kind):
+    if kind is SimpleNamespace and name == "method":
+        kind = type("Derived", (SimpleNamespace,), {"own": Numbers.own})
+
+    def program(x):
+        for number in READS[name](held):
+            if type(number) is float:
+                x = x * 2 + number
+        return x
+
+    def change():
+        first = held.first
+        del held.first
+        held.first = first
+
+    held = kind(first=2.0, second=3.0, third=4.0)
+    compare(jit, program, change, change)
+
+
+def test_order_of_attributes_does_not_count_where_nobody_sees_it(jit):
+    held = Numbers(first=2.0, second=3.0)
+    compiled = jit(lambda x: x * sum(getattr(held, name) for name in ("first", "second")))
+    for _ in range(3):
+        compiled(torch.ones(2))
+        first = held.first
+        del held.first
+        held.first = first
+    assert thunder.cache_misses(compiled) == 1

@@ -14,6 +14,7 @@ from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.identity_guards import SubclassGuard
+from thunder_core.guards.instructions import UNKNOWN
 from thunder_core.guards.source import ConstantSource
 from thunder_core.guards.structure_guards import NoAttributeGuard
 from thunder_core.guards.watched_builtins import RAISED, WatchedBuiltins
@@ -106,7 +107,8 @@ class BuiltinCalls:
         key = (id(names), name)
         if key not in self._extended:
             attributes = names.attributes | {name}
-            extended = replace(names, attributes=attributes, probes=frozenset(), whole=frozenset())
+            whole = frozenset({UNKNOWN}) if name == "__dict__" else frozenset()
+            extended = replace(names, attributes=attributes, probes=frozenset(), whole=whole, reads_order=bool(whole))
             self._extended[key] = (names, extended)
         return self._extended[key][1]
 

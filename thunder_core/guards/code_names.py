@@ -24,6 +24,7 @@ _MEMBERSHIP = frozenset(
     | {"ne", "pop", "remove", "set", "setdefault", "union", "update"}
 )
 _ERRORS = frozenset({"AttributeError", "Exception", "BaseException"})
+_STATE = frozenset({"__getattribute__", "__getstate__", "__reduce__", "__reduce_ex__"})
 _LOOKUPS = frozenset({"__getattr__", "__getattribute__", "__setattr__", "__delattr__"})
 
 
@@ -39,6 +40,7 @@ class CodeNames:
         attributes: attributes it loads, from whatever object.
         probes: owners and attributes whose absence it may notice (``getattr`` with a default, ``hasattr``, ``try``).
         whole: owners of which it may read any attribute (``vars``, ``__dict__``, ``getattr`` with a computed name).
+        reads_order: it may read in which order an object got its attributes.
         keys: constant keys that it asks of dictionaries reached by a label.
         read_whole: labels of containers that it uses in another way.
         used: labels of containers that it does more with than appending.
@@ -57,6 +59,7 @@ class CodeNames:
     attributes: frozenset[str]
     probes: frozenset[tuple[str, str]]
     whole: frozenset[str]
+    reads_order: bool
     keys: dict[str, tuple[Hashable, ...]]
     read_whole: frozenset[str]
     used: frozenset[str]
@@ -123,13 +126,16 @@ def _build(code: CodeType, gathered: Gathered) -> CodeNames:
         probes |= {(UNKNOWN, name) for name in gathered.strings}
     # What a local variable holds is not known by its name.
     known = {*arguments, *code.co_freevars, *globals_loaded, *loaded} - gathered.stored_locals
-    whole = set() if code.co_name in _LOOKUPS else gathered.whole  # the asking code's own names say which
+    asks_for_state = bool(named & _STATE) or "__dict__" in gathered.strings
+    whole = gathered.whole | {UNKNOWN} if asks_for_state else gathered.whole
+    whole = set() if code.co_name in _LOOKUPS else whole  # the asking code's own names say which
     return CodeNames(
         arguments=arguments,
         free=code.co_freevars,
         attributes=frozenset(loaded | {name for _, name in probes} | gathered.matched),
         probes=frozenset((owner if owner in known else UNKNOWN, name) for owner, name in probes),
         whole=frozenset(owner if owner in known else UNKNOWN for owner in whole),
+        reads_order=asks_for_state or not named.isdisjoint({"vars", "__dict__"}),
         keys={label: tuple(sorted(keys, key=repr)) for label, keys in gathered.dictionaries.keys.items()},
         read_whole=frozenset(gathered.dictionaries.whole),
         used=frozenset(gathered.dictionaries.used),

@@ -46,11 +46,7 @@ class DynamicReads:
         if node.kind not in (NodeKind.MODULE, NodeKind.OBJECT):
             return
         self._following.attributes_of(node, tuple(node.attributes), names, labelled=False)
-        own = getattr(node.object, "__dict__", None)
-        if own is not None and own.keys() >= node.attributes.keys():
-            self._following.modules.guard_keys(
-                node, "__dict__", (*node.attributes, *(MODULE_DICTIONARIES if node.content else ()))
-            )
+        self._heap.objects.guard_attribute_names(node, ordered=names.reads_order)
         if node.kind is NodeKind.MODULE:
             for content, step in zip(node.content, MODULE_SOURCES, strict=True):
                 self._following.modules.guard_keys(node, step.dictionary, content)

@@ -193,7 +193,7 @@ class FrameReads:
         """An object whose attributes code that is not observed may read."""
         node = self._heap.nodes.get(id(value))
         if node is not None and node.kind is NodeKind.OBJECT:
-            self._heap.objects.read_everything(node)
+            self._heap.objects.read_everything(node, names=True)
 
 
 def _added_to_tensors() -> frozenset[str]:

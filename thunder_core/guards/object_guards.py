@@ -17,7 +17,7 @@ from torch.nn import Module
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.guard import EqualGuard, PlainGuard, TypeGuard
 from thunder_core.guards.identity_guards import CodeGuard, IdentityGuard, identity_guard
-from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
+from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, make_node, node_kind
 from thunder_core.guards.plain import copy_content, is_plain, is_plain_content
 from thunder_core.guards.source import ConstantSource
 from thunder_core.guards.steps import (
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from thunder_core.guards.heap import Heap
 
 _MISSING = object()
+_IN_ORDER = "__dict__ in order"
 _CachedFunction = functools._lru_cache_wrapper
 
 
@@ -204,8 +205,25 @@ class ObjectGuards:
         self._heap.keep(value)
         self._heap.meet(value, ContextSource(node.source))
 
-    def read_everything(self, node: Node) -> None:
-        """Guard every attribute of an object, and of the objects below it."""
+    def guard_attribute_names(self, node: Node, *, ordered: bool) -> None:
+        """Which attributes an object keeps itself, and in which order if that counts."""
+        own = getattr(node.object, "__dict__", None)
+        if own is None or not own.keys() >= node.attributes.keys() or _IN_ORDER in node.edges:
+            return
+        if ordered:
+            node.edges.add(_IN_ORDER)
+        elif "__dict__" in node.edges:
+            return
+        node.edges.add("__dict__")
+        names = tuple(node.attributes)
+        if node.kind is NodeKind.MODULE:
+            names = tuple([name for name in own if name in node.attributes or name in MODULE_DICTIONARIES])
+        self._heap.guards.append(KeysGuard(node.source, names, "__dict__", ordered=ordered))
+
+    def read_everything(self, node: Node, *, names: bool = False) -> None:
+        """Guard every attribute of an object, and of the objects below it; also which there are, if ``names`` count."""
+        if names:
+            self.guard_attribute_names(node, ordered=True)
         own = getattr(node.object, "__dict__", ())
         for name, value in node.attributes.items():
             if name in node.edges:
@@ -214,7 +232,7 @@ class ObjectGuards:
             step = InstanceAttributeSource if name in own else AttributeSource
             child = self._heap.meet(value, step(node.source, name))
             if child is not None and child.kind is NodeKind.OBJECT:
-                self.read_everything(child)
+                self.read_everything(child, names=names)
 
     def called_cached_functions(self) -> tuple[Any, ...]:
         """Functions of ``functools.lru_cache`` with more hits or misses than when they were met."""

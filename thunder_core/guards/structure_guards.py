@@ -36,17 +36,18 @@ class LengthGuard(Guard):
 
 @dataclass(frozen=True, slots=True)
 class KeysGuard(Guard):
-    """The keys of a dictionary, in order.
+    """The keys of a dictionary.
 
     Attributes:
-        dictionary: the attribute of the object that holds it, if the object is not the dictionary itself. The order of
-            the attributes in a ``__dict__`` does not count.
+        dictionary: the attribute of the object that holds it, if the object is not the dictionary itself.
         stored: its class says something else than what it holds; the latter counts.
+        ordered: their order counts.
     """
 
     expected: tuple[Any, ...]
     dictionary: str = ""
     stored: bool = False
+    ordered: bool = True
     kind: ClassVar[str] = "keys"
 
     def _keys(self, value: Any) -> tuple[Any, ...]:
@@ -55,7 +56,7 @@ class KeysGuard(Guard):
         return tuple(getattr(value, self.dictionary) if self.dictionary else value)
 
     def holds(self, value: Any) -> bool:
-        if self.dictionary == "__dict__":
+        if not self.ordered:
             return set(self._keys(value)) == set(self.expected)
         return identical(self._keys(value), self.expected)
 
@@ -64,7 +65,7 @@ class KeysGuard(Guard):
         return f"{path}: expected the keys {show(self.expected)}, got {show(self._keys(value))}"
 
     def failure(self, value: str, names: Names) -> str:
-        if self.dictionary == "__dict__":
+        if not self.ordered:
             own = dictionary_expression(value, self.dictionary, names)
             return f"{own}.keys() != {names.constant(frozenset(self.expected), 'attributes')}"
         if self.stored:
