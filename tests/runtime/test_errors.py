@@ -388,3 +388,51 @@ def test_what_ends_a_recording_to_begin_another_is_not_caught(jit: Callable[...,
 
     x = t().requires_grad_()
     torch.testing.assert_close(jit(f)(x), f(x), rtol=0, atol=0)
+
+
+def _asserts(x: torch.Tensor) -> torch.Tensor:
+    torch._assert(x.sum() > -100, "too small")
+    y = x.sin().add_(1)
+    torch._assert(torch.allclose(y, y), "not a number")
+    torch._assert(torch.ones(2).sum() > 1, "a constant")
+    torch._assert(x.shape[0] == 3, "another shape")
+    return y * 2
+
+
+def _asserts_in_a_region(x: torch.Tensor) -> torch.Tensor:
+    return torch.utils.checkpoint.checkpoint(_asserts, x, use_reentrant=False)
+
+
+def _asserts_under_its_own_name(x: torch.Tensor) -> torch.Tensor:
+    _torch_assert((x > -100).all(), "too small")
+    return x * 2
+
+
+def _asserts_more_than_one(x: torch.Tensor) -> torch.Tensor:
+    torch._assert(x > -100, "too small")
+    return x * 2
+
+
+_torch_assert = torch._assert
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    "program", [_asserts, _asserts_in_a_region, _asserts_under_its_own_name, _asserts_more_than_one]
+)
+def test_assertions_of_torch_are_checked_at_each_call(
+    jit: Callable[..., Any], program: Callable[..., Any], grad: bool
+) -> None:
+    compiled = jit(program)
+    for x in (torch.ones(3), torch.full((3,), -1000.0), torch.full((3,), math.nan), torch.ones(3), torch.ones(2)):
+        outcomes = []
+        for called in (program, compiled):
+            try:
+                outcomes.append(called(x.clone().requires_grad_(grad)).detach())
+            except (AssertionError, RuntimeError) as error:
+                outcomes.append(repr(error))
+        assert type(outcomes[1]) is type(outcomes[0])
+        if isinstance(outcomes[0], str):
+            assert outcomes[1] == outcomes[0]
+        else:
+            torch.testing.assert_close(outcomes[1], outcomes[0], rtol=0, atol=0)

@@ -40,6 +40,7 @@ from thunder_core.acquire import (
     optimizer_updates,
     printing,
     subclasses,
+    values,
 )
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.recorder import Recorder
@@ -104,6 +105,7 @@ def _install() -> None:
     _replace(torch.autograd.Function, "apply", classmethod(_function_apply))
     _replace_private(*_CHECKPOINT)
     _replace(torch, "cond", _cond)
+    _replace(torch, "_assert", _assert)
     for module, name, symbol in generators.WRITES:
         _replace(module, name, _write_state(module, name, symbol))
     for module, name, symbol in generators.READS:
@@ -374,6 +376,14 @@ def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], 
     if recorder is None:
         return _original(torch, "cond")(pred, true_fn, false_fn, operands)
     return conditional.cond(recorder, pred, true_fn, false_fn, tuple(operands))
+
+
+def _assert(condition: Any, message: Any) -> None:
+    recorder = _recording()
+    if recorder is None or not values.is_unknown(recorder, condition):
+        _original(torch, "_assert")(condition, message)
+    else:
+        values.record_assertion(recorder, condition, message)
 
 
 def _recording_states() -> Recorder | None:

@@ -21,7 +21,7 @@ from thunder_core.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import FakeTensor, set_cudnn_enabled
-from thunder_core.symbols.checks import CHECK_METADATA
+from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE
 from thunder_core.symbols.registry import registry
 
 if TYPE_CHECKING:
@@ -53,6 +53,26 @@ def defer(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
         shown = recorder.own_context(current_context())
         recorder.lines.append(BoundSymbol(symbol, *recorded, proxy, PURE, shown, user_location(3)))
         return TracedNumber(proxy, symbol, tuple(call.variables))
+    finally:
+        recorder.busy = outer
+
+
+def is_unknown(recorder: Recorder, value: Any) -> bool:
+    """Whether a value is a tensor, or a number from one, that depends on an input or on random numbers."""
+    if isinstance(value, TracedNumber):
+        return True
+    return type(value) is torch.Tensor and not recorder.is_constant(recorder.variable(value))
+
+
+def record_assertion(recorder: Recorder, condition: torch.Tensor | TracedNumber, message: Any) -> None:
+    """Record a check of a condition that only the running program knows."""
+    outer, recorder.busy = recorder.busy, True
+    try:
+        call = Call(recorder)
+        checked = condition.proxy if isinstance(condition, TracedNumber) else convert(condition, call)
+        shown = recorder.own_context(current_context())
+        line = BoundSymbol(CHECK_TRUE, (checked, convert(message, call)), {}, None, Effects(external=True), shown)
+        recorder.lines.append(replace(line, location=user_location(3)))
     finally:
         recorder.busy = outer
 

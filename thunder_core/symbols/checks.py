@@ -25,4 +25,15 @@ def check_metadata(tensor: torch.Tensor, shape: tuple[int, ...], stride: tuple[i
     )
 
 
+def check_true(condition: torch.Tensor | bool, message: object) -> None:
+    """``torch._assert`` of a condition that depends on values.
+
+    Raises:
+        AssertionError: it is false.
+    """
+    if not condition:
+        raise AssertionError(message)
+
+
+CHECK_TRUE = Symbol("thunder_core.symbols.checks.check_true", check_true)
 CHECK_METADATA = Symbol("thunder_core.symbols.checks.check_metadata", check_metadata)
