@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.acquire import subclasses, values
+from thunder_core.acquire import copies, subclasses, values
 from thunder_core.acquire.base_reads import BASE, read_base
 from thunder_core.acquire.gradient_reads import GRAD, read_gradient
 from thunder_core.acquire.graph_nodes import GRAD_FN, read_node
@@ -20,14 +20,15 @@ from thunder_core.acquire.user_frames import asked_by_debugger, user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.pytorch_internals import (
-    DisableTorchFunction,
     DisableTorchFunctionSubclass,
     is_functorch_wrapped_tensor,
     is_torch_function_enabled,
+    is_view,
     no_dispatch,
     peek_interpreter_stack,
     set_grad_enabled,
     temporarily_clear_interpreter_stack,
+    version_of,
 )
 from thunder_core.symbols.metadata import value_readers
 from thunder_core.symbols.recording import RecordingMode
@@ -54,6 +55,7 @@ _FAST: dict[Any, Callable[[Variable], Any]] = {
     Tensor.__len__: lambda variable: variable.proxy.shape[0] if variable.proxy.shape else _no_length(),
 }
 _SIZE = Tensor.size
+_VERSION = Tensor._version.__get__
 # Where the memory is: not a value that could be computed, and nothing that a trace could hold.
 _MEMORY = frozenset(
     {
@@ -64,7 +66,7 @@ _MEMORY = frozenset(
 # Python functions on the elements in memory, below the dispatcher: fakes would crash.
 _ON_ELEMENTS = frozenset({Tensor.apply_, Tensor.map_, Tensor.map2_})
 # They tell of an object that existed before the program, beside what fakes know.
-_READS_OBJECT = _MEMORY | {GRAD}
+_READS_OBJECT = _MEMORY | {GRAD, Tensor.__deepcopy__}
 # Their result is a bool that a program may return; only using it needs its value.
 _DEFERRED = frozenset({torch.equal, Tensor.equal, torch.allclose, Tensor.allclose})
 _value_reads = value_readers() - _MEMORY
@@ -170,6 +172,8 @@ class AcquisitionMode(RecordingMode):
         if not any(isinstance(arg, torch.Tensor) and _known(recorder, arg) for arg in given):
             return func(*args, **kwargs)
         answer = recorder.ask(func, args, kwargs)
+        if func == _VERSION:
+            return answer + self._version_before(args[0])
         if isinstance(answer, torch.Tensor):
             raise UnsupportedError(
                 f"{getattr(func, '__name__', func)} of a traced tensor returns a tensor that was not computed here",
@@ -177,6 +181,18 @@ class AcquisitionMode(RecordingMode):
                 advice=("avoid it in the compiled function",),
             )
         return answer
+
+    def _version_before(self, tensor: torch.Tensor) -> int:
+        """How many writes the memory of an input, or of a view of one, had seen when the program began."""
+        recorder = self.recorder
+        if is_traced(tensor) and not recorder.ask(is_view, (tensor,), {}):
+            return 0
+        storage = recorder.variable(tensor).proxy.storage
+        for proxy, value in zip(recorder.inputs.proxies, recorder.inputs.objects, strict=True):
+            if isinstance(value, torch.Tensor) and getattr(proxy, "storage", None) == storage:
+                self._observer.asked(_VERSION, [value])
+                return int(version_of(value))
+        return 0
 
 
 @contextmanager
@@ -197,21 +213,12 @@ def _wrapped(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value)
 
 
-def _deepcopy(recorder: Recorder, tensor: torch.Tensor, memo: dict[int, Any]) -> Any:
-    if not is_traced(tensor) and recorder.inputs.find(tensor) is None:
-        with DisableTorchFunction():
-            return tensor.__deepcopy__(memo)
-    copied = recorder.call(torch.clone, (recorder.call(torch.Tensor.detach, (tensor,), {}),), {})
-    memo[id(tensor)] = copied
-    return copied
-
-
 def _set_grad_enabled(recorder: Recorder, enabled: bool) -> None:
     set_grad_enabled(enabled)  # each line remembers the modes that it ran under
 
 
 _INTERCEPTS: dict[Any, Callable[..., Any]] = {
-    Tensor.__deepcopy__: _deepcopy,
+    Tensor.__deepcopy__: copies.deepcopy,
     GRAD: read_gradient,
     BASE: read_base,
     Tensor.register_hook: register_hook(Tensor.register_hook),

@@ -42,13 +42,15 @@ _STORAGE = (
     Fact("{}.untyped_storage().data_ptr()", lambda tensor: tensor.untyped_storage().data_ptr()),
     Fact("{}.untyped_storage().nbytes()", lambda tensor: tensor.untyped_storage().nbytes()),
 )
+_GRADIENT = Fact("({}.grad is None)", lambda tensor: tensor.grad is None)
+_LEAF = Fact("{}.is_leaf", lambda tensor: tensor.is_leaf)
 _INFERENCE = Fact("{}.is_inference()", lambda tensor: tensor.is_inference())
 _FACTS: dict[Callable[..., Any], tuple[Fact, ...]] = {
-    _Tensor.is_leaf.__get__: (Fact("{}.is_leaf", lambda tensor: tensor.is_leaf),),
+    _Tensor.is_leaf.__get__: (_LEAF,),
     _Tensor.retains_grad.__get__: (Fact("{}.retains_grad", lambda tensor: tensor.retains_grad),),
     _Tensor.output_nr.__get__: (Fact("{}.output_nr", lambda tensor: tensor.output_nr),),
     _Tensor.grad_fn.__get__: (Fact("({}.grad_fn is None)", lambda tensor: tensor.grad_fn is None),),
-    _Tensor.grad.__get__: (Fact("({}.grad is None)", lambda tensor: tensor.grad is None),),
+    _Tensor.grad.__get__: (_GRADIENT,),
     _Tensor.storage_offset: (Fact("{}.storage_offset()", lambda tensor: tensor.storage_offset()),),
     _Tensor.is_shared: (Fact("{}.is_shared()", lambda tensor: tensor.is_shared()),),
     _Tensor.is_pinned: (Fact("{}.is_pinned()", lambda tensor: tensor.is_pinned()),),
@@ -57,6 +59,8 @@ _FACTS: dict[Callable[..., Any], tuple[Fact, ...]] = {
     torch.is_inference: (_INFERENCE,),
     _Tensor.data_ptr: (_ADDRESS,),
     _Tensor.is_set_to: (_ADDRESS,),
+    _Tensor.__deepcopy__: (_GRADIENT, _LEAF, _STORAGE[1]),
+    _Tensor._version.__get__: (Fact("{}._version", lambda tensor: tensor._version),),
     _Tensor.untyped_storage: _STORAGE,
     _Tensor.storage: _STORAGE,
 }

@@ -1,0 +1,125 @@
+"""Copies of tensors that a program makes, and how often their memory was written."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder
+from thunder_core.errors import UnsupportedError
+
+PARAMETER = nn.Parameter(torch.arange(3.0))
+
+
+def _described(x: Tensor) -> Any:
+    copied = copy.deepcopy(x)
+    return copied * 2, copied.requires_grad, copied.is_leaf, copied.stride(), type(copied) is type(x), copied is x
+
+
+def _without_graph(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        y = x * 2
+    return copy.deepcopy(y) + 1
+
+
+def _caught(x: Tensor) -> Any:
+    y = x * 2
+    try:
+        return copy.deepcopy(y)
+    except RuntimeError as error:
+        return y, str(error)
+
+
+def _containers(x: Tensor) -> Any:
+    copied = copy.deepcopy({"one": x, "more": [x, x.detach() * 2]})
+    return copied["one"] * 3, copied["more"][0] is copied["one"], copied["more"][1]  # type: ignore[index]
+
+
+def _with_attributes(x: Tensor) -> Any:
+    x.note = [1, 2]  # type: ignore[attr-defined]
+    copied: Any = copy.deepcopy(x)
+    note = getattr(copied, "note", None)
+    return note, note is x.note, copied + 1  # type: ignore[attr-defined]
+
+
+PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
+    "argument": _described,
+    "result": lambda x: copy.deepcopy(x * 2) + 1,
+    "caught": _caught,
+    "without graph": _without_graph,
+    "transposed": lambda x: _described((x.detach() * torch.ones(2, 1)).t()),
+    "containers": _containers,
+    "attributes": _with_attributes,
+    "parameter": lambda x: (*_described(PARAMETER)[1:], copy.deepcopy(PARAMETER) * x),
+    "version": lambda x: (x * 2, x._version, x[1:]._version, (x * 2)._version),
+    "version after a write": lambda x: (x._version, x.detach().add_(1), x._version),
+}
+
+
+def _outcome(program: Callable[[Tensor], Any], x: Tensor) -> Any:
+    try:
+        result = program(x)
+    except RuntimeError as error:
+        return repr(error)
+    leaves = [leaf for leaf in (result if isinstance(result, tuple) else (result,)) if isinstance(leaf, Tensor)]
+    if any(leaf.requires_grad for leaf in leaves):
+        torch.stack([leaf.sum() for leaf in leaves]).sum().backward()
+    return result, x.grad
+
+
+def _inputs() -> list[Tensor]:
+    written = torch.arange(3.0)
+    written.add_(1).mul_(2)
+    return [torch.arange(3.0), torch.arange(3.0).requires_grad_(), written, nn.Parameter(torch.ones(3))]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_as_eager(name: str) -> None:
+    compiled = thunder.jit(PROGRAMS[name])
+    for x, other in zip(_inputs() * 2, _inputs() * 2, strict=True):
+        expected, found = _outcome(PROGRAMS[name], x), _outcome(compiled, other)
+        assert _plain(found) == _plain(expected)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return (value.tolist(), value.requires_grad, value.stride()) if isinstance(value, Tensor) else repr(value)
+
+
+def test_other_memory_is_no_other_program() -> None:
+    compiled = thunder.jit(_described)
+    held = [torch.arange(3.0) for _ in range(4)]
+    for x in held:
+        compiled(x)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def _shared(x: Tensor) -> Any:
+    return copy.deepcopy((x, x.view(-1)))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [_shared, lambda x: copy.deepcopy(x[1:]), lambda x: copy.deepcopy(x.expand(2, 3)), lambda x: copy.deepcopy(x[::2])],
+)
+def test_copies_of_parts_of_a_memory_are_refused(program: Callable[[Tensor], Any]) -> None:
+    with pytest.raises(UnsupportedError, match="deepcopy of"):
+        thunder.jit(program)(torch.arange(3.0))
+
+
+def test_what_a_copy_depends_on_is_guarded() -> None:
+    compiled = thunder.jit(_described)
+    x = torch.arange(3.0)
+    compiled(x)
+    for other in (torch.arange(6.0)[:3], torch.arange(6.0)[::2]):
+        with pytest.raises(UnsupportedError, match="deepcopy of"):
+            compiled(other)
+    x.grad = torch.ones(3)
+    with pytest.raises(UnsupportedError, match="has a gradient"):
+        compiled(x)
