@@ -65,8 +65,10 @@ def lowered_form(bound: BoundSymbol, ambient: Context, store: Store | None = Non
 
     Forms that are not known in this process are looked for in ``store``, and added to it.
 
-    Raises LoweringError as `lower` does.
+    Raises LoweringError as `lower` does: so for all lines with effects outside of tensors, which tracing would have.
     """
+    if bound.effects.external:
+        raise LoweringError(f"{bound.symbol.name} has effects outside of tensors", location=bound.location)
     context = bound.context or ambient
     key = call_key(bound, context)
 

@@ -203,3 +203,17 @@ def test_selected_symbols() -> None:
     decisions = {line.symbol: line.executor for line in thunder.explain(program).decisions}
     assert [name for name, executor in decisions.items() if executor == "inductor"] == wanted
     assert set(decisions.values()) == {"inductor", "reference"}
+
+
+def test_printed_values_are_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Asking whether a line has a kernel runs it on fake tensors, which would print these."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        print(x[1:].detach())
+        return x * 2
+
+    x = torch.arange(5.0, requires_grad=True)
+    program(x)
+    expected = capsys.readouterr().out
+    thunder.jit(program, executors=[executor()])(x)
+    assert capsys.readouterr().out == expected
