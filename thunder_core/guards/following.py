@@ -28,9 +28,6 @@ from thunder_core.guards.source import GlobalSource, Source
 from thunder_core.guards.steps import AttributeSource, InstanceAttributeSource, module_variable
 from thunder_core.guards.structure_guards import AbsentGuard
 
-_MODULE_INTERNALS = frozenset(
-    {*MODULE_DICTIONARIES, *(name for name in torch.nn.Module().__dict__ if name.startswith("_"))}
-)
 _PLAIN_CONTAINER_MODULES = ("builtins", "collections")
 _DEEPEST_FRESH = 4
 _DESCRIBING = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
@@ -212,8 +209,6 @@ class Following:
         own = getattr(node.object, "__dict__", None)
         asks = replaces_lookup(type(node.object))
         for name in read:
-            if name in _MODULE_INTERNALS and node.kind is NodeKind.MODULE:
-                continue
             if asks:
                 self.computed.ask_for(node, name, names)
                 continue

@@ -16,7 +16,7 @@ from thunder_core.guards.dynamic_reads import MISSING
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
 from thunder_core.guards.identity_guards import IdentityGuard
-from thunder_core.guards.node import NodeKind
+from thunder_core.guards.node import Node, NodeKind
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
     GlobalSource,
@@ -66,7 +66,7 @@ class FrameReads:
         node.called = True
         heap.guard_module(node)
         attributes = node.attributes
-        if "forward" not in attributes and not any(attributes.get(name) for name in NoHooksGuard.dictionaries):
+        if "forward" not in attributes and not any(self._held_before(node, name) for name in NoHooksGuard.dictionaries):
             heap.guards.append(NoHooksGuard(node.source))
         else:
             for name in (*NoHooksGuard.dictionaries, "forward"):
@@ -75,6 +75,12 @@ class FrameReads:
             if "forward" not in attributes:
                 heap.guards.append(AbsentGuard(node.source, "forward"))
         self._following.classes.function(type(module), "forward")
+
+    def _held_before(self, module: Node, name: str) -> Any:
+        """The content that a dictionary of a module had before the program ran, which may have changed it since."""
+        dictionary = module.attributes.get(name)
+        node = self._heap.nodes.get(id(dictionary))
+        return dictionary if node is None else node.content
 
     def method_entered(self, receiver: Any, code: CodeType) -> None:
         """A method of ``receiver`` runs that nobody may have named (``__len__``, ``__call__``)."""

@@ -110,7 +110,12 @@ def _changes(heap: Heap, node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
 
         yield from _changed_entries(node.attributes, own_attributes(value), path, MODULE_DICTIONARIES)
         for before, name, step in zip(node.content, MODULE_DICTIONARIES, _STEPS, strict=True):
-            yield from _changed_entries(before, own.get(name, {}), lambda key, step=step: step(node.source, key))
+            now = own.get(name, {})
+            moved = _moved_keys(before, now)
+            for key in moved:
+                yield step(node.source, key), WriteKind.DELETE, None
+            still = {key: value for key, value in before.items() if key not in moved}
+            yield from _changed_entries(still, now, lambda key, step=step: step(node.source, key))
         return
     if keeps_attributes(node):
         now = own_attributes(value)
@@ -175,6 +180,13 @@ def _changed_entries(
     for key in before:
         if key not in now:
             yield path(key), WriteKind.DELETE, None
+
+
+def _moved_keys(before: dict[Any, Any], now: dict[Any, Any]) -> list[Any]:
+    """Keys that have to be deleted and assigned again for those of ``before`` to be in the order of ``now``."""
+    kept, found = [key for key in before if key in now], list(now)
+    first = next((index for index, key in enumerate(kept) if found[index] != key), len(kept))
+    return kept[first:]
 
 
 def same_items(left: Any, right: Any) -> bool:
