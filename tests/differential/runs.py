@@ -40,7 +40,8 @@ class Verdict:
 def judge(program: RandomProgram, compile: Compile) -> Verdict:
     """Compare ``program`` with ``compile(program)``, over several calls with changed state between them.
 
-    A program that Thunder refuses with one of its own errors is ``"refused"``; the calls before that were equal.
+    A program that Thunder refuses with one of its own errors is ``"refused"``, as is one whose exception says that
+    writes are lost; the calls before that were equal.
     ``"error"`` is any other exception that eager does not raise. Within `process_group.running`.
     """
     module = _load(program)
@@ -57,6 +58,8 @@ def judge(program: RandomProgram, compile: Compile) -> Verdict:
             return Verdict(
                 "wrong" if other is None else "error", where + f"eager raised {one!r}, the compiled program {other!r}"
             )
+        if any("is not written" in note for note in getattr(other, "__notes__", ())):
+            return Verdict("refused", where + f"writes before {other!r} are lost, as its note says")
         found = differences(expected, actual, _COMPARISON)
         if found:
             return Verdict("wrong", where + "\n  ".join(found[:8]))

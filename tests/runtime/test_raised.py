@@ -268,3 +268,26 @@ def test_the_exception_says_what_is_lost() -> None:
         assert box.n == 0
         (note,) = raised.value.__notes__
         assert "checkpoint" in note
+
+
+def test_an_exception_of_a_line_says_what_is_lost() -> None:
+    """Lines run before the writes, which come last; recording could not know that the line would fail."""
+    box = Box()
+
+    def program(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        box.n += 1
+        return x[index]
+
+    compiled = thunder.jit(program)
+    compiled(X(), torch.tensor([0]))
+    with pytest.raises(IndexError, match="out of bounds") as raised:
+        compiled(X(), torch.tensor([7]))
+    assert box.n == 1
+    assert "is not written, as a line of the compiled program raised it" in raised.value.__notes__[0]
+
+
+def test_an_exception_of_a_line_has_no_such_note_where_nothing_is_written() -> None:
+    compiled = thunder.jit(lambda x, index: x[index])
+    with pytest.raises(IndexError, match="out of bounds") as raised:
+        compiled(X(), torch.tensor([7]))
+    assert not any("is not written" in note for note in raised.value.__notes__)

@@ -92,9 +92,11 @@ def acquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     updates: frozenset[Callable[..., None]] = frozenset()
     first: DataDependentError | None = None
     graph = False
+    advanced: list[str] = []
     while True:
+        _check_repeatable(advanced)
         try:
-            return _attempt(function, args, kwargs, eager, updates, graph)
+            return _attempt(function, args, kwargs, eager, updates, graph, advanced)
         except GraphNeeded:
             graph = True
         except first_calls.Uninitialized as needed:
@@ -122,7 +124,9 @@ def _attempt(
     eager_modules: frozenset[Key],
     eager_updates: frozenset[Callable[..., None]],
     graph: bool,
+    advanced: list[str],
 ) -> Acquired:
+    """One recording; one that has to be repeated adds the names of what cannot be taken back to ``advanced``."""
     observer = Observer(function, args, kwargs)
     recorder = Recorder(
         observer.source_of,
@@ -140,6 +144,9 @@ def _attempt(
             cached_results.check(observer)
             random_states = tuple(observer.consumed_python_rng())
             _check_generators(observer.generators)
+        except (GraphNeeded, first_calls.Uninitialized, DataDependentError, UnsupportedError):
+            advanced += observer.rewind()
+            raise
         finally:
             observer.undo()
         if raised is None:  # the frames of an exception hold what they hold
@@ -159,6 +166,18 @@ def _attempt(
     if raised is None:
         _check_made(observer.generators)
     return Acquired(trace, sources, objects, observer, recipe, random_states, recorder.saw_strides, raised)
+
+
+def _check_repeatable(advanced: list[str]) -> None:
+    if advanced:
+        raise UnsupportedError(
+            f"the program has to be recorded a second time, and {', '.join(advanced)} has advanced in the first",
+            advice=(
+                "take values from iterators and files outside of the compiled function, and pass them as arguments",
+                "a second recording is needed for gradients that the program computes itself, for lazy modules and for "
+                "submodules that depend on values",
+            ),
+        )
 
 
 def _check_generators(generators: TorchGenerators) -> None:

@@ -22,7 +22,7 @@ from thunder_core.guards.dynamic_reads import MISSING, DynamicReads
 from thunder_core.guards.fresh_objects import parts_of_fresh
 from thunder_core.guards.heap import UNREAD_PACKAGES, Heap, is_wrapper
 from thunder_core.guards.module_reads import ModuleReads
-from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind
+from thunder_core.guards.node import Node, NodeKind
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import GlobalSource, Source
 from thunder_core.guards.steps import AttributeSource, InstanceAttributeSource, module_variable

@@ -131,6 +131,10 @@ class Observer:
         self.generators.restore()
         undo_writes(self._heap)
 
+    def rewind(self) -> list[str]:
+        """Take back what random generators outside of PyTorch drew; names of iterators and files that have advanced."""
+        return self._heap.random_states.rewind()
+
     def consumed_python_rng(self) -> list[str]:
         """Generators outside of PyTorch whose state the run changed; ask before `undo`."""
         return self._heap.random_states.consumed()

@@ -12,6 +12,8 @@ from thunder_core.guards.iterator_state import IteratorStates
 
 _OF_STATES: Final = frozenset({"bit_generator", "get_state", "getstate", "seed", "set_state", "setstate"})
 """How generators of Python and NumPy are asked for their states, or given one."""
+_REPEATABLE: Final = frozenset({"datetime", "gc", "numpy", "random", "sys", "time"})
+"""Modules whose functions may run once more than in eager: they only tell something."""
 
 
 class RandomStates:
@@ -74,6 +76,17 @@ class RandomStates:
         found.extend(name for value, name, state in self._objects.values() if not _equal(self._state(value), state))
         return found
 
+    def rewind(self) -> list[str]:
+        """Give random generators the states back that they had; names of all else that has advanced since."""
+        random.setstate(self._python)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+        changed = [item for item in self._objects.values() if not _equal(self._state(item[0]), item[2])]
+        return [
+            *[name for name in self._called if name.partition(".")[0] not in _REPEATABLE],
+            *[name for value, name, state in changed if not _set_state(value, state)],
+        ]
+
     def _state(self, value: Any) -> Any:
         state = self._iterators.state(value)
         return _state(value) if state is None else state
@@ -103,6 +116,19 @@ def _state(value: Any) -> Any:
     if isinstance(value, numpy.random.RandomState):
         return value.get_state()
     return None
+
+
+def _set_state(value: Any, state: Any) -> bool:
+    """Whether ``value`` is a random generator, which now has that state."""
+    if not _is_generator(value):
+        return False
+    if isinstance(value, random.Random):
+        value.setstate(state)
+    elif hasattr(value, "set_state"):
+        value.set_state(state)
+    else:
+        value.bit_generator.state = state
+    return True
 
 
 def _equal(left: Any, right: Any) -> bool:

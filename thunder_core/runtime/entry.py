@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from thunder_core.acquire.raised import note
 from thunder_core.acquire.rebuild import Recipe
 from thunder_core.executors.executor import Executor
 from thunder_core.guards.prologue import Prologue
@@ -105,6 +106,14 @@ def build_run(
         plain: inputs are of classes with a ``__torch_function__``, which has been recorded and must not act again.
     """
     lines = ["def run(inputs, args, kwargs):", "    values = computation(*inputs)"]
+    if epilogue is not None or recipe.writes:  # these come last
+        lines[1:] = [
+            "    try:",
+            f"    {lines[1]}",
+            "    except Exception as failure:",
+            "        note(failure, 'a line of the compiled program raised it')",
+            "        raise",
+        ]
     if epilogue is not None:
         arguments = ", ".join(_result(argument) for argument in functional.epilogue_arguments)
         lines.append(f"    after = epilogue({arguments})")
@@ -113,7 +122,7 @@ def build_run(
     lines.extend(f"    o{index} = {_result(source)}" for index, source in enumerate(functional.results))
     lines.extend(f"    {line}" for line in recipe.lines)
     lines.append(f"    return {recipe.result}")
-    namespace = {**recipe.namespace, "computation": computation, "epilogue": epilogue}
+    namespace = {**recipe.namespace, "computation": computation, "epilogue": epilogue, "note": note}
     namespace["plain"] = DisableTorchFunctionSubclass
     return compile_source("\n".join(lines) + "\n", "run", namespace, title="run")
 

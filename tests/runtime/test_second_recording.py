@@ -1,0 +1,66 @@
+"""What a program does while it is recorded for the first time is taken back when it has to be recorded again."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from tests.subjects import SUBJECT, eager
+from thunder_core.errors import UnsupportedError
+
+pytestmark = pytest.mark.skipif(SUBJECT is eager, reason="about recording")
+
+
+def gradient(weight: torch.Tensor) -> torch.Tensor:
+    """Recording starts again where the program computes gradients."""
+    return torch.autograd.grad((weight * weight).sum(), weight)[0]
+
+
+GENERATORS: dict[str, Callable[[], Callable[[], float]]] = {
+    "random": lambda: random.random,
+    "numpy": lambda: numpy.random.random,
+    "Random": lambda: random.Random(1).random,
+    "Generator": lambda: numpy.random.default_rng(1).random,
+    "RandomState": lambda: numpy.random.RandomState(1).random_sample,
+}
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.parametrize("name", GENERATORS)
+def test_random_generators_draw_once(name: str) -> None:
+    def values(wrap: Callable[[Any], Any]) -> Iterator[float]:
+        random.seed(0)
+        numpy.random.seed(0)
+        draw, weight = GENERATORS[name](), torch.ones(2, requires_grad=True)
+        program = wrap(lambda x: x * draw() + gradient(weight))
+        for _ in range(3):
+            yield program(torch.ones(2)).tolist()
+            yield draw()
+
+    assert list(values(SUBJECT)) == list(values(lambda function: function))
+
+
+def numbers() -> Callable[[], float]:
+    items = iter([1.0, 2.0, 3.0])
+    return lambda: next(items)
+
+
+def lines() -> Callable[[], float]:
+    file = io.StringIO("1\n2\n3\n")
+    return lambda: float(file.readline())
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.parametrize("following", [numbers, lines])
+def test_what_cannot_go_back_is_refused(following: Callable[[], Callable[[], float]]) -> None:
+    step, weight = following(), torch.ones(2, requires_grad=True)
+    program = SUBJECT(lambda x: x * step() + gradient(weight))
+    with pytest.raises(UnsupportedError, match="recorded a second time") as raised:
+        program(torch.ones(2))
+    assert "has advanced in the first" in str(raised.value)
