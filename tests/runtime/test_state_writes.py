@@ -7,6 +7,7 @@ from __future__ import annotations
 import collections
 import contextvars
 import dataclasses
+import functools
 import threading
 import types
 import weakref
@@ -1116,6 +1117,56 @@ def gen_closure(jit: Wrap) -> Iterator[Any]:
     yield g(X())
     yield g(X())
     yield next(it)
+
+
+@case
+def held_append(jit: Wrap) -> Iterator[Any]:
+    items = []
+    put = items.append
+
+    def f(x):
+        put(1.0)
+        return x
+
+    g = jit(f)
+    for _ in range(3):
+        yield g(X()), items
+
+
+@case
+def held_pop(jit: Wrap) -> Iterator[Any]:
+    box = Box([1.0, 2.0, 3.0])
+    box.take = box.n.pop
+    g = jit(lambda x: x * box.take())
+    for _ in range(3):
+        yield g(X()), box.n
+
+
+@case
+def held_popleft_in_a_partial(jit: Wrap) -> Iterator[Any]:
+    queue = collections.deque([1.0, 2.0, 3.0])
+    take = functools.partial(queue.popleft)
+    g = jit(lambda x: x * take())
+    for _ in range(3):
+        yield g(X()), queue
+
+
+@case
+def held_next(jit: Wrap) -> Iterator[Any]:
+    step = iter([1.0, 2.0, 3.0]).__next__
+    g = jit(lambda x: x * step())
+    for _ in range(3):
+        yield g(X())
+
+
+@case
+def held_get(jit: Wrap) -> Iterator[Any]:
+    table = {"scale": 1.0}
+    get = table.get
+    g = jit(lambda x: x * get("scale"))
+    for _ in range(3):
+        yield g(X())
+        table["scale"] += 1
 
 
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")

@@ -136,9 +136,16 @@ class Heap:
             return node
         if type(value) is BuiltinFunctionType or isinstance(value, ModuleType):
             self.guards.append(IdentityGuard(source, value))
-            self.watch(getattr(value, "__self__", None), source)
+            self.meet_receiver(value, source)
             return None
         return self._make(value, source, by_key)
+
+    def meet_receiver(self, function: Any, source: Source) -> None:
+        """Meet the object whose builtin method ``function`` may be: the method reads and writes it without a frame."""
+        receiver = getattr(function, "__self__", None)
+        if receiver is not None and not isinstance(receiver, ModuleType | type):
+            self.watch(receiver, source)
+            self.meet(receiver, AttributeSource(source, "__self__"))
 
     def watch(self, value: Any, source: Source) -> None:
         """Notice if the program consumes the state of ``value``, should it be a random generator or an iterator."""

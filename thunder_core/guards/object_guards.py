@@ -8,7 +8,7 @@ import functools
 import gc
 import sys
 import weakref
-from types import CellType, FunctionType, MappingProxyType, MethodType
+from types import CellType, FunctionType, MappingProxyType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -169,6 +169,8 @@ class ObjectGuards:
         kind = type(value)
         self._heap.watch(value, source)
         self._heap.getters.met(value)
+        if isinstance(value, MethodWrapperType):
+            self._heap.meet_receiver(value, source)
         if isinstance(value, weakref.ref):
             self._heap.guards.append(TypeGuard(source, kind))
             self._heap.meet(value(), ReferentSource(source))
