@@ -460,6 +460,21 @@ def storage_identity(read: Any) -> None:
     assert read(value.untyped_storage()) == read(value[:1].untyped_storage()) != read(torch.ones(2).untyped_storage())
 
 
+def generator_identity(read: Any) -> None:
+    """Operators get a generator as another object."""
+    seen: list[Any] = []
+
+    class Sees(pytorch_internals.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(kwargs["generator"])
+            return func(*args, **kwargs)
+
+    value = torch.Generator()
+    with Sees():
+        torch.rand(2, generator=value)
+    assert read(seen[0]) == read(value) != read(torch.Generator())
+
+
 def is_view(check: Any) -> None:
     value = torch.ones(2)
     assert check(value[:1])
@@ -955,6 +970,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "version_of": version,
     "tensor_identity": tensor_identity,
     "storage_identity": storage_identity,
+    "generator_identity": generator_identity,
     "is_view": is_view,
     "backward_hooks_of": backward_hooks,
     "neg_view": neg_view,

@@ -106,6 +106,8 @@ ROWS: Final = (
     Row("torch.Tensor._version", "noticing writes between calls", name="version_of", kind=Kind.ATTRIBUTE),
     Row("torch.Tensor._cdata", _SHARED, name="tensor_identity", kind=Kind.ATTRIBUTE),
     Row("torch.UntypedStorage._cdata", _SHARED, name="storage_identity", kind=Kind.ATTRIBUTE),
+    Row("torch.Generator._cdata", "random generators as arguments under torch.func", name="generator_identity",
+        kind=Kind.ATTRIBUTE),
     Row("torch.Tensor._is_view", "results that are views"),
     Row("torch.Tensor._backward_hooks", "hooks on results of compiled programs", kind=Kind.ATTRIBUTE,
         name="backward_hooks_of"),

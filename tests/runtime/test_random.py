@@ -122,6 +122,31 @@ def test_generator_argument(check: Callable[..., None]) -> None:
     check(program, lambda: Arguments(torch.randn(3, 4), torch.Generator().manual_seed(5)), cache_hits=None)
 
 
+@pytest.mark.parametrize("outside", [False, True], ids=["made inside", "made outside"])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x, g: torch.func.grad(lambda y: (y * torch.rand(4, generator=g)).sum())(x),
+        lambda x, g: torch.vmap(lambda y: y + torch.rand(4, generator=g), randomness="same")(x),
+        lambda x, g: [x.clone().exponential_(generator=g), x.clone().log_normal_(generator=g)],
+        lambda x, g: [x.clone().cauchy_(generator=g), x.clone().geometric_(0.4, generator=g)],
+    ],
+    ids=["grad", "vmap", "exponential_ and log_normal_", "cauchy_ and geometric_"],
+)
+def test_draws_from_generators(draw: Callable[..., Any], outside: bool, check: Callable[..., None]) -> None:
+    def inside(x: torch.Tensor) -> Any:
+        generator = torch.Generator().manual_seed(2)
+        return draw(x, generator), torch.rand(2, generator=generator)
+
+    def given(x: torch.Tensor, generator: torch.Generator) -> Any:
+        return draw(x, generator), torch.rand(2, generator=generator)
+
+    if outside:
+        check(given, lambda: Arguments(torch.randn(3, 4), torch.Generator().manual_seed(2)), rounds=3, cache_hits=None)
+    else:
+        check(inside, lambda: (torch.randn(3, 4),), rounds=3)
+
+
 def test_same_seed_same_result(jit: Callable[..., Any]) -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
     compiled = jit(copy.deepcopy(module))

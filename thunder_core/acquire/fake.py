@@ -92,6 +92,8 @@ class AcquisitionFakeMode(FakeTensorMode):
             self._observe(observed, func, args, kwargs)
         if func in NATIVE_ATTENTION:
             return NATIVE_ATTENTION[func](observed.autocast if observed is not None else (), *args, **kwargs)
+        if kwargs.get("generator") is not None:  # it draws nothing from fakes, and some meta kernels refuse it
+            kwargs = {**kwargs, "generator": None}
         result: Any = super().__torch_dispatch__(func, types, args, kwargs)
         if has_wide_statistics(func, args):
             return (result[0], *[statistic.float() for statistic in result[1:]])

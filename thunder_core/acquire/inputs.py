@@ -93,6 +93,8 @@ class Inputs:
         """A literal for an importable function or class, else an opaque input."""
         if import_path(value) is not None:
             return value
+        if isinstance(value, torch.Generator):
+            value = self._recorder.generators.known(value) or value
         proxy = self._opaque.get(id(value))
         if proxy is None:
             source = self._source_of(value)

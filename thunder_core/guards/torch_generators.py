@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
+from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes, generator_identity
 
 STATE_METHODS: Final = frozenset(
     {name for name in vars(torch.Generator) if not name.startswith("_")} - {"device"} | {"__reduce__", "__reduce_ex__"}
@@ -25,7 +25,7 @@ _SIZE_OF_SEED: Final = 8
 _SIZE_OF_MARK: Final = 128
 
 _marked: set[int] = set()
-"""Generators, by id, whose state is a mark, also those of programs that other threads record."""
+"""Generators, by identity, whose state is a mark, also those of programs that other threads record."""
 
 
 @dataclass(slots=True)
@@ -67,14 +67,15 @@ class TorchGenerators:
 
     def watch(self, generator: torch.Generator, name: str) -> None:
         """Also compare a generator from now on."""
-        if not self._is_known(generator) and id(generator) not in _marked:
-            _marked.add(id(generator))
-            self._held[id(generator)] = _held(generator, name)
+        identity = generator_identity(generator)
+        if not self._is_known(generator) and identity not in _marked:
+            _marked.add(identity)
+            self._held[identity] = _held(generator, name)
             self.drawn(generator)
 
     def drawn(self, generator: torch.Generator) -> None:
         """A line takes random numbers from a generator, so that its state would be another one."""
-        held = self._held.get(id(generator))
+        held = self._held.get(generator_identity(generator))
         if held is None:
             return
         if not _same(generator.get_state(), held.mark):
@@ -84,14 +85,22 @@ class TorchGenerators:
 
     def is_new(self, generator: torch.Generator) -> bool:
         """Whether nobody has drawn from a generator to which no path leads: the program has made it."""
-        if self._is_known(generator) or id(generator) in _marked:
+        if self._is_known(generator) or generator_identity(generator) in _marked:
             return False
         seeded = torch.Generator(generator.device).manual_seed(generator.initial_seed())
         return _same(generator.get_state(), seeded.get_state())
 
+    def known(self, generator: torch.Generator) -> torch.Generator | None:
+        """The object that a generator was first met as: calls of operators get it as another object each time."""
+        found = [reference() for reference in self._made]
+        for other in (*[held.generator for held in (*self._defaults, *self._held.values())], *found):
+            if other is not None and generator_identity(other) == generator_identity(generator):
+                return other
+        return None
+
     def made(self, generator: torch.Generator) -> None:
         """The program has made a generator: no path leads to it, and nothing should hold it when the program ends."""
-        if not any(known() is generator for known in self._made):
+        if self.known(generator) is None:
             self._made.append(weakref.ref(generator))
 
     def is_repeated(self, generator: torch.Generator, method: str) -> bool:
@@ -116,7 +125,7 @@ class TorchGenerators:
     def asked(self, generator: torch.Generator, names: CodeNames) -> None:
         """Code with these names may ask a generator for its seed, which nothing notices if a call of C does so."""
         if "initial_seed" in names.attributes and not any(chain[-1] == "initial_seed" for chain in names.chains):
-            held = self._held.get(id(generator))
+            held = self._held.get(generator_identity(generator))
             self._moved.extend([] if held is None else [held.name])
 
     def restore(self) -> None:
@@ -126,7 +135,7 @@ class TorchGenerators:
                 held.generator.set_state(held.before)
         for held in self._held.values():
             held.generator.set_state(held.before)
-            _marked.discard(id(held.generator))
+            _marked.discard(generator_identity(held.generator))
         self._held.clear()
 
     def outliving(self) -> bool:
@@ -144,7 +153,8 @@ class TorchGenerators:
         return not self._others
 
     def _is_known(self, generator: Any) -> bool:
-        return id(generator) in self._held or any(held.generator is generator for held in self._defaults)
+        identity = generator_identity(generator)
+        return identity in self._held or any(generator_identity(held.generator) == identity for held in self._defaults)
 
 
 def _held(generator: torch.Generator, name: str) -> _Held:
