@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import thunder
-from thunder_core.errors import DataDependentError, LeakedTensorError, OptionError, ThunderError
+from thunder_core.errors import DataDependentError, LeakedTensorError, OptionError, ThunderError, UnsupportedError
 
 
 class UserError(Exception):
@@ -436,3 +436,40 @@ def test_assertions_of_torch_are_checked_at_each_call(
             assert outcomes[1] == outcomes[0]
         else:
             torch.testing.assert_close(outcomes[1], outcomes[0], rtol=0, atol=0)
+
+
+def _storage_of_bools(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.tensor(torch.BoolStorage.from_buffer(b"\x00\x01\x01", "little").tolist())
+
+
+def _storage_filled(x: torch.Tensor) -> Any:
+    storage = torch.FloatStorage(3)
+    storage.fill_(2.0)
+    return x, storage[0]
+
+
+def _memory_written(x: torch.Tensor) -> torch.Tensor:
+    made = torch.from_numpy(np.zeros(3, dtype=np.float32))
+    made += x
+    return made
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x)) + 1,
+        lambda x: torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x * 2)),
+        lambda x: (x * 2, x._cdata),
+        lambda x: (x * 2, x.data_ptr()),
+        _storage_of_bools,
+        _storage_filled,
+        _memory_written,
+    ],
+)
+def test_memory_that_is_not_recorded_is_refused(jit: Callable[..., Any], program: Callable[..., Any]) -> None:
+    program(torch.ones(3))
+    for _ in range(2):
+        with pytest.raises(UnsupportedError) as caught:
+            jit(program)(torch.ones(3))
+        assert "test_errors.py" in str(caught.value)

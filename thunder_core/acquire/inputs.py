@@ -51,6 +51,7 @@ class Inputs:
         self._storages: dict[int, int] = {}
         self._fakes = InputFakes(recorder.mode)
         self._originals: dict[int, TensorProxy] = {}
+        self._unknown: set[int] = set()
 
     def close(self) -> None:
         """Forget every object."""
@@ -108,6 +109,10 @@ class Inputs:
             self._recorder.generators.drawn(value)
         return proxy
 
+    def unknown(self, storage: int) -> bool:
+        """Whether a memory is that of a tensor to which no path leads, and that the recorder did not make itself."""
+        return storage in self._unknown
+
     def is_constant_object(self, value: Any) -> bool:
         """Whether an opaque input is the same object in every run, as no path leads to it."""
         from thunder_core.guards.source import ConstantSource
@@ -141,7 +146,10 @@ class Inputs:
                     location=user_location(3),
                     advice=("call torch.get_rng_state", "read the state outside of the compiled function"),
                 )
-            return self._add(tensor, source or _constant_source(tensor), constant=constant)
+            variable = self._add(tensor, source or _constant_source(tensor), constant=constant)
+            if constant:
+                self._unknown.add(variable.proxy.storage)
+            return variable
 
     def _add(self, tensor: torch.Tensor, source: Any, *, constant: bool) -> Variable:
         recorder = self._recorder

@@ -113,6 +113,8 @@ def _install() -> None:
     _replace(torch.random, "initial_seed", _initial_seed)
     _replace(torch.random, "seed", _refuse_seed)
     _replace(torch, "set_default_device", _set_default_device)
+    for name in ("__getitem__", "__setitem__", "tolist", "fill_", "copy_"):
+        _replace(torch.storage.TypedStorage, name, _refuse_elements(name))
     _replace_collectives()
     _replace(builtins, "print", _print)
     _replace(torch, "set_printoptions", _set_printoptions)
@@ -518,6 +520,19 @@ def _logged(
         return False
     printing.log_values(recorder, logger, level, message, args, options)
     return True
+
+
+def _refuse_elements(name: str) -> Callable[..., Any]:
+    def refuse(storage: torch.storage.TypedStorage, *args: Any, **kwargs: Any) -> Any:
+        if _recording() is None:
+            return _original(torch.storage.TypedStorage, name)(storage, *args, **kwargs)
+        raise UnsupportedError(
+            f"TypedStorage.{name} inside a compiled function: storages have no elements while it is recorded",
+            location=user_location(2),
+            advice=("use tensors: torch.tensor, torch.frombuffer", "do this outside of the compiled function"),
+        )
+
+    return refuse
 
 
 def _set_default_device(device: Any) -> None:

@@ -189,6 +189,13 @@ class LineWriter(Tensors):
                 location=location,
                 advice=("use the out-of-place function and rebind the variable",),
             )
+        if any(self.inputs.unknown(proxy.storage) for proxy in written):
+            raise UnsupportedError(
+                f"{symbol.name} writes to memory of unknown origin: a call that is not recorded, as torch.from_numpy, "
+                "made it, or no path leads to it",
+                location=location,
+                advice=("clone() the tensor before it is written", "pass it as an argument"),
+            )
         if not self.entangled.isdisjoint(proxy.storage for proxy in written):
             raise UnsupportedError(
                 f"{symbol.name} writes to memory of which another tensor shows a part that depends on values",

@@ -64,8 +64,6 @@ class MadeObjects:
             return ConstantSource(value)
         if kind in (FunctionType, MethodType, functools.partial, BuiltinFunctionType) or _attributes(value) is not None:
             return self._part(value, _name(value))
-        if isinstance(value, torch.Generator) and value is not torch.default_generator:
-            raise _refused("a torch.Generator", "it would go on with the state that the last call left")
         numpy = sys.modules.get("numpy")
         if numpy is not None and kind is numpy.ndarray and value.flags.writeable and value.flags.forc:
             return MadeSource(value.copy("K").copy, (ConstantSource("K"),), "array")

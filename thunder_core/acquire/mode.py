@@ -60,6 +60,7 @@ _VERSION = Tensor._version.__get__
 _MEMORY = frozenset(
     {
         *(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.is_set_to, Tensor.__reduce_ex__),
+        Tensor._cdata.__get__,
         getattr(Tensor, "const_data_ptr", Tensor.data_ptr),  # since PyTorch 2.13
     }
 )
@@ -111,7 +112,9 @@ class AcquisitionMode(RecordingMode):
             self._observer.resume()
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        metadata = registry.is_metadata(func) or (func is Tensor.type and len(args) == 1 and not kwargs)
+        metadata = (registry.is_metadata(func) and func not in _MEMORY) or (
+            func is Tensor.type and len(args) == 1 and not kwargs
+        )
         if metadata or func in _READS_OBJECT:
             given = (*args, *kwargs.values())
             self._observer.asked(func, [arg for arg in given if not is_traced(arg) and not _wrapped(arg)])
@@ -136,8 +139,9 @@ class AcquisitionMode(RecordingMode):
                 with no_dispatch():
                     return func(*args, **kwargs)
         if func in _MEMORY and _known(self.recorder, args[0]):
+            name = getattr(func, "__self__", func).__name__
             raise UnsupportedError(
-                f"Tensor.{func.__name__} of a tensor of the program: it has no memory while the program is recorded",
+                f"Tensor.{name} of a tensor of the program: it has no memory while the program is recorded",
                 location=user_location(3),
                 advice=("do this outside of the compiled function",),
             )

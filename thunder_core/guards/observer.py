@@ -20,7 +20,7 @@ from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.heap import Heap, is_wrapper
 from thunder_core.guards.node import NodeKind
-from thunder_core.guards.outside_reads import generator_method, held_by_name, outside_read
+from thunder_core.guards.outside_reads import generator_method, gives_memory, held_by_name, outside_read
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.steps import ClosureSource
@@ -262,6 +262,12 @@ class Observer:
         if self._importing(frame) or _is_of_collector(frame.f_code):
             return
         location = SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
+        if gives_memory(function):
+            raise UnsupportedError(
+                f"{function.__name__} inside a compiled function would give the memory of the first call's tensor",
+                location=location,
+                advice=("use the tensor itself", "call it outside of the compiled function"),
+            )
         held = held_by_name(function, frame)
         if held is not None:
             raise UnsupportedError(

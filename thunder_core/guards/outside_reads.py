@@ -55,8 +55,12 @@ _REPLACED: Final = {"print": print, "apply": None}
 """
 
 
+_GIVES_MEMORY: Final[Any] = vars(torch.utils.dlpack)["to_dlpack"]
+"""Gives the memory of a tensor to whoever asks; no mode of PyTorch sees the call."""
+
+
 def _names() -> frozenset[str]:
-    named = {_SUBCLASSES, *_DATES, *STATE_METHODS, *_REPLACED}
+    named = {_SUBCLASSES, *_DATES, *STATE_METHODS, *_REPLACED, _GIVES_MEMORY.__name__}
     for name in _MODULES & sys.modules.keys():
         for member in vars(sys.modules[name]).values():
             named |= set(vars(member)) if isinstance(member, type) else {getattr(member, "__name__", "")}
@@ -85,6 +89,11 @@ def outside_read(function: Any, frame: FrameType) -> str | None:
         return None
     # the standard library may look at clocks to wait or to stamp; what it reads else it reads for the program
     return name if caller is frame or not name.startswith(("time.", "sys.", "gc.")) else None
+
+
+def gives_memory(function: Any) -> bool:
+    """Whether a builtin function gives the memory of a tensor away."""
+    return function is _GIVES_MEMORY
 
 
 def generator_method(function: Any, frame: FrameType) -> str | None:
