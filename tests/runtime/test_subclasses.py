@@ -440,3 +440,18 @@ def test_classes_as_results_are_those_of_the_user() -> None:
 def test_arguments_of_subclasses_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     thunder.jit(lambda image: print(image))(torch.ones(2).as_subclass(Image))
     assert capsys.readouterr().out == "Image([1., 1.])\n"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: torch.func.jvp(torch.sin, (x.as_subclass(Image).sum(),), (torch.ones(()),))[1],
+        lambda x: torch.func.grad(lambda y: torch.tanh(y.as_subclass(Image)).sum())(x),
+    ],
+    ids=["argument", "inside"],
+)
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # jvp imports what uses it
+def test_under_functorch_a_tensor_that_becomes_one_of_a_class_is_refused(program: Callable[..., Any]) -> None:
+    program(torch.ones(2))
+    with pytest.raises(UnsupportedError, match=r"under a transformation of torch\.func, a tensor .* one of Image"):
+        thunder.jit(program)(torch.ones(2))

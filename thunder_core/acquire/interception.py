@@ -58,6 +58,7 @@ from thunder_core.pytorch_internals import (
     detect_is_causal_mask,
     enable_checkpoint_early_stop,
     is_compiling_flag,
+    is_functorch_wrapped_tensor,
     module_backward_hook,
     nested_tensor_from_mask,
     nested_tensor_from_mask_left_aligned,
@@ -236,9 +237,15 @@ def _update(module: Any, name: str, update: Callable[..., None]) -> Callable[...
 
 def _as_subclass(tensor: torch.Tensor, cls: type) -> Any:
     recorder = _recording()
-    if recorder is None:
-        return subclasses.AS_SUBCLASS(tensor, cls)
-    return subclasses.as_subclass(recorder, tensor, cls)
+    if recorder is not None:
+        return subclasses.as_subclass(recorder, tensor, cls)
+    if active_recorder() is not None and cls is not torch.Tensor and is_functorch_wrapped_tensor(tensor):
+        raise UnsupportedError(
+            f"under a transformation of torch.func, a tensor of the program becomes one of {cls.__qualname__}",
+            location=user_location(2),
+            advice=("give the transformed function a plain tensor: tensor.as_subclass(torch.Tensor)",),
+        )
+    return subclasses.AS_SUBCLASS(tensor, cls)
 
 
 def _make_subclass(cls: type, data: torch.Tensor, require_grad: bool = False, **options: Any) -> Any:
