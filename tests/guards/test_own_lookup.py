@@ -62,3 +62,30 @@ def test_a_dictionary_that_makes_its_items() -> None:
     for _ in range(2):
         assert torch.equal(compiled(x), torch.nn.functional.gelu(x))
     assert thunder.cache_misses(compiled) == 1
+
+
+class Drawing(torch.nn.Module):
+    """Computes tensors when it is asked for attributes."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "noise":
+            return torch.rand(2) * self.factor
+        return super().__getattribute__(name)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.noise + (2 if hasattr(self, "noise") else 3)
+
+
+def test_attributes_that_are_computed_from_tensors() -> None:
+    """Nobody but the program asks for them: there are as many random numbers as in eager."""
+    module = Drawing()
+    module.factor = 2.0
+    compiled = thunder.jit(module)
+    x = torch.ones(2)
+    for factor in (2.0, 2.0, 3.0):
+        module.factor = factor
+        torch.manual_seed(0)
+        expected = [module(x), torch.rand(2)]
+        torch.manual_seed(0)
+        assert torch.equal(torch.stack([compiled(x), torch.rand(2)]), torch.stack(expected))
+    assert thunder.cache_misses(compiled) == 2

@@ -178,6 +178,15 @@ def test_a_mask_is_no_branch(jit: Callable[..., Any]) -> None:
     assert not any("torch.cond" in advice for advice in caught.value.advice)
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch.jit
+def test_another_compiler_inside_is_refused(jit: Callable[..., Any]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.jit.trace(nn.ReLU(), (torch.rand(3, 4),))(x)
+
+    with pytest.raises(UnsupportedError, match=r"test_errors.py(.|\n)*torch\.jit\.trace\("):
+        jit(program)(t())
+
+
 def test_data_dependent_error_names_the_line_of_the_branch(jit: Callable[..., Any]) -> None:
     with pytest.raises(DataDependentError) as caught:
         jit(branches)(t())

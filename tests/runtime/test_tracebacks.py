@@ -17,6 +17,7 @@ from torch import nn
 
 import thunder
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.replaced_code import ReplacedCode
 from thunder_core.errors import DataDependentError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -218,3 +219,19 @@ def test_an_uncaught_error_is_as_short_as_in_eager(tmp_path: Path) -> None:
     assert running[3:5] == [f'File "{tmp_path / "script.py"}", line 3, in inner', "return table[i]"]
     assert running[5].startswith("IndexError: index 7 is out of bounds")
     assert len(running) <= len(eager) + 1
+
+
+def test_frames_of_replaced_functions_can_be_looked_at() -> None:
+    """As debuggers, pytest and reporters of errors do; the process crashed for functions with a closure."""
+    zero, offset = 0, 1
+
+    def program(x: int, /) -> Any:
+        return x + offset + zero
+
+    replaced = ReplacedCode(program, lambda *args: dict(sys._getframe(1).f_locals))
+    try:
+        variables = program(3)
+    finally:
+        replaced.restore()
+    assert (variables["args"], variables["offset"], variables["zero"]) == ((3,), 1, 0)
+    assert program(3) == 4

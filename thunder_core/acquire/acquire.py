@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire import cached_results, collectives, first_calls, leaks, subclasses
+from thunder_core.acquire import cached_results, collectives, data_dependence, first_calls, leaks, subclasses
 from thunder_core.acquire.active import set_active_recorder
 from thunder_core.acquire.eager_modules import Key, key_of, module_to_blame
 from thunder_core.acquire.interception import intercepted, intercepting
@@ -17,7 +17,7 @@ from thunder_core.acquire.optimizer_updates import update_to_blame
 from thunder_core.acquire.raised import contents, ends_program, note, raising
 from thunder_core.acquire.rebuild import Rebuilder, Recipe
 from thunder_core.acquire.recorder import GraphNeeded, Recorder
-from thunder_core.acquire.user_frames import calls_program
+from thunder_core.acquire.user_frames import calls_program, raising_location
 from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError, recording
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.shared_memory import base_of, is_recorded
@@ -205,6 +205,14 @@ def _check_made(generators: TorchGenerators) -> None:
         )
 
 
+def _refused_by_fakes(error: Exception) -> UnsupportedError:
+    return UnsupportedError(
+        f"PyTorch needs values of tensors for what cannot be recorded: {str(error).partition(chr(10))[0]}",
+        location=raising_location(error),
+        advice=("do this outside of the compiled function, as torch.jit.trace and other compilers of PyTorch's",),
+    )
+
+
 @calls_program
 def _run(
     function: Callable[..., Any],
@@ -228,6 +236,8 @@ def _run(
             with observer:
                 try:
                     result = observer.run(function, args, kwargs)
+                except data_dependence.EXCEPTIONS as error:
+                    raise _refused_by_fakes(error) from error
                 except Exception as error:
                     subclasses.explain(error)
                     if not ends_program(error, recorder):

@@ -7,7 +7,8 @@ Names are not enough: a program may hold the function itself, by ``from torch im
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType
+from functools import cache
+from types import CodeType, FunctionType
 from typing import Any
 
 
@@ -17,6 +18,27 @@ def _call_replacement(*args: Any, **kwargs: Any) -> Any:
 
 
 _CODE = _call_replacement.__code__
+
+
+_WITH_CLOSURE = """
+def outer({names}):
+    def _call_replacement(*args, **kwargs):
+        if False:
+            {names}
+        replacement = "replacement"
+        return replacement(*args, **kwargs)
+"""
+
+
+@cache
+def _code(free_variables: int) -> CodeType:
+    """`_CODE`, in a function with so many variables from around it: where its frames keep them, they must be set."""
+    if not free_variables:
+        return _CODE
+    variables: dict[str, Any] = {}
+    names = ", ".join([f"v{index}" for index in range(free_variables)])
+    exec(compile(_WITH_CLOSURE.format(names=names), _CODE.co_filename, "exec"), variables)
+    return next(item for item in variables["outer"].__code__.co_consts if isinstance(item, CodeType))
 
 
 def copy_of(function: Any) -> Any:
@@ -50,8 +72,9 @@ class ReplacedCode:
         self.original = copy_of(held)
         self._function: FunctionType = getattr(held, "__func__", held)
         self._code = self._function.__code__
-        constants = [replacement if constant == "replacement" else constant for constant in _CODE.co_consts]
-        self._function.__code__ = _CODE.replace(co_consts=tuple(constants), co_freevars=self._code.co_freevars)
+        code = _code(len(self._code.co_freevars))
+        constants = [replacement if constant == "replacement" else constant for constant in code.co_consts]
+        self._function.__code__ = code.replace(co_consts=tuple(constants), co_freevars=self._code.co_freevars)
 
     def restore(self) -> None:
         self._function.__code__ = self._code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.dynamic_reads import MISSING, MODULE_ATTRIBUTES, ask
+from thunder_core.guards.dynamic_reads import COMPUTED, MISSING, MODULE_ATTRIBUTES, ask
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node, NodeKind
 from thunder_core.guards.steps import AttributeSource
@@ -40,7 +40,7 @@ class ComputedReads:
     def ask_for(self, node: Node, name: str, names: CodeNames) -> None:
         """An attribute as the class's own lookup answers it."""
         value = ask(node.object, name)
-        if value is MISSING:
+        if value is MISSING or value is COMPUTED:
             return
         if name in node.edges:
             known = self._heap.nodes.get(id(value))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.heap import MODULE_SOURCES, Heap
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MISSING = object()
 """What an object has that lacks an attribute, and a Python module that lacks a variable."""
+COMPUTED = object()
+"""An attribute that is computed from tensors, or is one that is computed."""
 MODULE_ATTRIBUTES = frozenset(dir(torch.nn.Module))
 
 
@@ -77,8 +80,24 @@ class DynamicReads:
 
 
 def ask(value: Any, name: str) -> Any:
-    """The attribute, computed by the object's class; a marker when there is none, whatever the class says about it."""
+    """The attribute, computed by the object's class; a marker when there is none, whatever the class says about it.
+
+    Another marker stands for what takes tensors to compute. That is no read: when the program asks for it, the frame of
+    the code that computes it is observed.
+    """
     try:
-        return getattr(value, name)
+        with _NoTensors():
+            return getattr(value, name)
+    except _ComputesTensors:
+        return COMPUTED
     except Exception:  # noqa: BLE001  the user's code may raise anything, and would raise it again in the program
         return MISSING
+
+
+class _ComputesTensors(BaseException):
+    """No `Exception`: the user's code is not to handle it."""
+
+
+class _NoTensors(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise _ComputesTensors
