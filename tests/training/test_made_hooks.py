@@ -202,6 +202,24 @@ def _changed_later(x: Tensor) -> Tensor:
     return y
 
 
+def _of_a_class(x: Tensor) -> Tensor:
+    class Held:
+        tensor = x.detach() + 1
+
+        def of(self, gradient: Tensor) -> Tensor:
+            return gradient * self.tensor
+
+    y = x.sin()
+    y.register_hook(Held().of)
+    return y
+
+
+def _caches(x: Tensor) -> Tensor:
+    y = x.sin()
+    y.register_hook(functools.lru_cache(lambda gradient: gradient * x.detach()))
+    return y
+
+
 def _shares_a_variable(x: Tensor) -> Any:
     y, count = x.sin(), 0
 
@@ -215,7 +233,16 @@ def _shares_a_variable(x: Tensor) -> Any:
 
 @pytest.mark.parametrize(
     "program",
-    [_computed, _appends, _closes_over_a_list, _assigned_later, _changed_later, _shares_a_variable],
+    [
+        _of_a_class,
+        _caches,
+        _computed,
+        _appends,
+        _closes_over_a_list,
+        _assigned_later,
+        _changed_later,
+        _shares_a_variable,
+    ],
 )
 def test_what_calls_cannot_have_of_their_own_is_refused(program: Callable[..., Any]) -> None:
     compiled = thunder.jit(program)

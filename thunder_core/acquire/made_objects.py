@@ -12,7 +12,16 @@ import functools
 import gc
 import sys
 from collections.abc import Callable
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, NoReturn
 
 import torch
@@ -62,7 +71,7 @@ class MadeObjects:
         kind = type(value)
         if id(value) in self._module_hooks:
             return ConstantSource(value)
-        if kind in (FunctionType, MethodType, functools.partial, BuiltinFunctionType) or _attributes(value) is not None:
+        if (callable(value) and not isinstance(value, torch.nn.Module)) or _attributes(value) is not None:
             return self._part(value, _name(value))
         numpy = sys.modules.get("numpy")
         if numpy is not None and kind is numpy.ndarray and value.flags.writeable and value.flags.forc:
@@ -142,6 +151,8 @@ class MadeObjects:
             return MadeSource(_partial, tuple([self._parts(part, where) for part in given]), "partial")
         if kind is tuple:
             return self._parts(value, where)
+        if isinstance(value, type):
+            _check_class(value, where)
         if isinstance(value, type | ModuleType) or import_path(value) is not None:
             return ConstantSource(value)
         if kind is BuiltinFunctionType and isinstance(value.__self__, type | ModuleType | None):
@@ -149,8 +160,8 @@ class MadeObjects:
         attributes = _attributes(value)
         if attributes is not None:
             self._objects.append((value, dict(attributes)))
-            items = tuple([self._part(item, where) for item in attributes.values()])
-            return MadeSource(functools.partial(_instance, kind, tuple(attributes)), items, kind.__name__)
+            items = [self._part(item, where) for item in (kind, *attributes.values())]
+            return MadeSource(functools.partial(_instance, tuple(attributes)), tuple(items), kind.__name__)
         _refuse_part(where, f"a {kind.__qualname__} that the program makes")
 
     def _parts(self, value: Any, where: str) -> Source:
@@ -247,10 +258,28 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     return vars(value) if reduced[2] is None or type(reduced[2]) is dict else None
 
 
-def _instance(kind: type, names: tuple[str, ...], *items: Any) -> Any:
+def _instance(names: tuple[str, ...], kind: type, *items: Any) -> Any:
     value: Any = object.__new__(kind)
     vars(value).update(zip(names, items, strict=True))
     return value
+
+
+def _check_class(kind: type, where: str) -> None:
+    """Refuse a class that the program may have made, if it holds more than functions and plain values."""
+    members = vars(kind).items() if "<locals>" in kind.__qualname__ else ()
+    for name, member in members:
+        functions = (member.fget, member.fset, member.fdel) if isinstance(member, property) else (member,)
+        for function in functions:
+            if name != "__annotations__" and not _is_fixed(getattr(function, "__func__", function)):
+                _refuse_part(where, f"the class {kind.__qualname__}, whose {name} may be another one in each call")
+
+
+def _is_fixed(member: Any) -> bool:
+    """Whether a member of a class is the same whenever the class is made."""
+    if type(member) is not FunctionType:
+        return is_plain(member) or isinstance(member, GetSetDescriptorType | MemberDescriptorType)
+    defaults = (*(member.__defaults__ or ()), *(member.__kwdefaults__ or {}).values())
+    return set(member.__code__.co_freevars) <= {"__class__"} and all(map(is_plain, defaults))
 
 
 def _content(cell: CellType) -> Any:
