@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 import torch
 
+import thunder
 from tests.runtime.stateful import Box, Program, Wrap, outcomes
 
 X = torch.arange(3.0)
@@ -1918,3 +1919,17 @@ def reprbad(jit: Wrap) -> Iterator[Any]:
 def test_program(name: str, jit: Wrap) -> None:
     """The same as in eager, whatever changes between the calls."""
     assert outcomes(PROGRAMS[name], jit) == outcomes(PROGRAMS[name], lambda function: function)
+
+
+def test_what_thunder_notes_in_its_own_objects_is_no_write_of_the_program(jit: Wrap) -> None:
+    inner = thunder.jit(lambda x: x.sin())
+    inner(X)
+    trace = thunder.last_traces(inner)[0]
+    assert trace._producers is None
+
+    def program(x: torch.Tensor, trace: Any) -> torch.Tensor:
+        return x * len(trace.names())
+
+    compiled = jit(program)
+    for _ in range(2):
+        assert torch.equal(compiled(X, trace), X * len(trace.names()))

@@ -22,7 +22,7 @@ from thunder_core.guards.distinct_objects import DistinctObjects
 from thunder_core.guards.environment import Environment
 from thunder_core.guards.getters import Getters
 from thunder_core.guards.guard import Guard, PlainGuard, TypeGuard
-from thunder_core.guards.identity_guards import IdentityGuard, SameGuard
+from thunder_core.guards.identity_guards import IdentityGuard, SameGuard, identity_guard
 from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
 from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
@@ -137,6 +137,9 @@ class Heap:
         if type(value) is BuiltinFunctionType or isinstance(value, ModuleType):
             self.guards.append(IdentityGuard(source, value))
             self.meet_receiver(value, source)
+            return None
+        if is_wrapper(value) and not callable(value):  # Thunder's own records, which the program does not write to
+            self.guards.append(identity_guard(source, value))
             return None
         return self._make(value, source, by_key)
 
