@@ -55,7 +55,9 @@ def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False, deri
         derived: a computed tensor instead.
     """
     apart = leaf or derived  # autograd looks at writes to views
-    with torch.inference_mode(False), torch.set_grad_enabled(proxy.requires_grad and not apart):
+    # a view that does not require grad, though its base does, was created while gradients were disabled
+    enabled = (proxy.requires_grad or not base.requires_grad) and not apart
+    with torch.inference_mode(False), torch.set_grad_enabled(enabled):
         source = base if base.dtype == proxy.dtype else base.view(proxy.dtype)
         fake: FakeTensor = source.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[assignment]
         if apart:
