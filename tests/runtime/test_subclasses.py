@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed._functional_collectives as functional_collectives
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -327,9 +328,12 @@ def test_constructors_in_c_are_refused(program: Callable[[Tensor], Tensor]) -> N
         thunder.jit(program)(numbers())
 
 
-def test_a_parameter_that_the_program_makes_is_not_returned() -> None:
-    with pytest.raises(UnsupportedError, match="Parameter that it makes"):
-        thunder.jit(lambda x: nn.Parameter(x))(numbers())
+def test_a_parameter_that_the_program_makes_and_returns_is_eagers() -> None:
+    x = numbers()
+    result = thunder.jit(lambda x: nn.Parameter(x))(x)
+    assert type(result) is nn.Parameter
+    assert result.is_leaf
+    assert torch.equal(result, x)
 
 
 @pytest.fixture
@@ -455,3 +459,31 @@ def test_under_functorch_a_tensor_that_becomes_one_of_a_class_is_refused(program
     program(torch.ones(2))
     with pytest.raises(UnsupportedError, match=r"under a transformation of torch\.func, a tensor .* one of Image"):
         thunder.jit(program)(torch.ones(2))
+
+
+def assigns_gradient(weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    weight.grad = x.as_subclass(Image).sin()
+    return weight * 2
+
+
+def communicates(weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return functional_collectives.all_reduce(x.as_subclass(Image).sin(), "sum", torch.distributed.group.WORLD) + weight
+
+
+@pytest.mark.usefixtures("mesh")
+@pytest.mark.parametrize(
+    ("program", "what"), [(assigns_gradient, "assigned to an attribute"), (communicates, "communicated")]
+)
+def test_computed_tensors_of_a_subclass_are_refused_where_their_class_would_be_lost(program: Any, what: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"a tensor to be {what} is of the class"):
+        thunder.jit(program)(numbers().requires_grad_(), numbers())
+
+
+def test_a_view_that_is_an_argument_of_a_subclass_may_be_written() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = x.as_subclass(Image) * 1
+        z[0] = y[1]
+        return z
+
+    x, y = numbers(), numbers().requires_grad_()
+    assert torch.equal(thunder.jit(program)(x, y), program(x, y))

@@ -156,3 +156,23 @@ def test_an_update_that_is_no_line_is_refused() -> None:
         thunder.jit(program)(torch.randn(5, 3))
     torch.testing.assert_close([p.detach() for p in model.parameters()], before)
     assert not optimizer.state
+
+
+def test_a_gradient_is_reset_after_a_write_and_a_line_with_an_effect() -> None:
+    """Whether there is a gradient is a fact of the tensor itself until a line of autograd's changes it."""
+
+    def step(weight: torch.Tensor, x: torch.Tensor, optimizer: optim.Optimizer) -> torch.Tensor:
+        print(x.shape)
+        with torch.no_grad():
+            weight.add_(x * 0.01)
+        optimizer.zero_grad()
+        (x * weight).sum().backward()
+        optimizer.step()
+        return weight.detach() * 1
+
+    runs = []
+    for compiled in (True, False):
+        weight, program = torch.ones(3, requires_grad=True), _compile(step, compiled)
+        optimizer = optim.SGD([weight], lr=0.1, momentum=0.9)
+        runs.append([(program(weight, torch.ones(3) * n, optimizer), weight.grad.clone()) for n in range(3)])
+    torch.testing.assert_close(*runs)

@@ -9,10 +9,13 @@ import torch
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.acquire.variable import Variable
+from thunder_core.ir.symbol import Tag
 from thunder_core.pytorch_internals import DisableTorchFunction
 
 _Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
 GRAD = _Tensor.grad.__get__
+_CHANGING = frozenset({Tag.AUTOGRAD, Tag.LOCAL})
+"""Lines that may give a tensor another gradient: autograd's, and functions of the user's."""
 
 
 def read_gradient(recorder: Recorder, tensor: torch.Tensor) -> Any:
@@ -32,4 +35,4 @@ def _may_be_changed(recorder: Recorder, tensor: torch.Tensor, variable: Variable
         if variable.fake is not None and variable.fake.grad is not None:
             return True
     written = variable.proxy is not recorder.inputs.object_proxy(tensor)
-    return written and any(line.effects.external for line in recorder.lines)
+    return written and any(not line.symbol.tags.isdisjoint(_CHANGING) for line in recorder.lines)

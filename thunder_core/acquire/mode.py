@@ -66,6 +66,7 @@ _MEMORY = frozenset(
 )
 # Python functions on the elements in memory, below the dispatcher: fakes would crash.
 _ON_ELEMENTS = frozenset({Tensor.apply_, Tensor.map_, Tensor.map2_})
+_COMMUNICATION = ("torch.distributed", "torch._ops._c10d_functional")
 # They tell of an object that existed before the program, beside what fakes know.
 _READS_OBJECT = _MEMORY | {GRAD, Tensor.__deepcopy__}
 # Their result is a bool that a program may return; only using it needs its value.
@@ -145,7 +146,12 @@ class AcquisitionMode(RecordingMode):
                 location=user_location(3),
                 advice=("do this outside of the compiled function",),
             )
-        if str(getattr(func, "__module__", "")).startswith("torch.distributed"):
+        module = str(getattr(func, "__module__", ""))
+        if module.startswith(_COMMUNICATION):
+            subclasses.refuse_classes((args, kwargs), "a tensor to be communicated", subclasses.is_computed)
+        if type(func) is MethodWrapperType and func.__name__ == "__set__":
+            subclasses.refuse_classes(args[1:], "a tensor to be assigned to an attribute", subclasses.is_computed)
+        if module.startswith("torch.distributed"):
             with DisableTorchFunctionSubclass():  # the operators that it calls are recorded as they come out
                 return func(*args, **kwargs)
         if func in _ON_ELEMENTS:

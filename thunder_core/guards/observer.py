@@ -165,16 +165,17 @@ class Observer:
 
     # ------------------------------------------------------------ frames
 
-    def _lookup(self, code: CodeType) -> tuple[CodeType, CodeKind, CodeNames]:
+    def _lookup(self, frame: FrameType) -> tuple[CodeType, CodeKind, CodeNames]:
+        code = frame.f_code
         known = self._codes.get(id(code))
         if known is None:
-            kind = CodeKind.IGNORED if _is_of_collector(code) else kind_of(code)
+            kind = CodeKind.IGNORED if _is_of_collector(code) or _is_generated(frame) else kind_of(code)
             names = _NO_NAMES if kind is CodeKind.IGNORED else names_of(code)
             known = self._codes[id(code)] = (code, kind, names)
         return known
 
     def _entered(self, frame: FrameType) -> None:
-        _, kind, names = self._codes.get(id(frame.f_code)) or self._lookup(frame.f_code)
+        _, kind, names = self._codes.get(id(frame.f_code)) or self._lookup(frame)
         if kind is CodeKind.IGNORED or self._importing(frame):
             return
         if kind is CodeKind.IMPORT:
@@ -229,7 +230,7 @@ class Observer:
         self._reads.environment.entered(frame)
         self._heap.random_states.entered(frame)
         caller = frame.f_back
-        if caller is None or self._lookup(caller.f_code)[1] is not CodeKind.USER:
+        if caller is None or self._lookup(caller)[1] is not CodeKind.USER:
             return
         for name in names.arguments:
             value = variables.get(name)
@@ -246,7 +247,7 @@ class Observer:
             return
         caller = frame.f_back
         while caller is not None:
-            _, kind, names = self._codes.get(id(caller.f_code)) or self._lookup(caller.f_code)
+            _, kind, names = self._codes.get(id(caller.f_code)) or self._lookup(caller)
             if kind is CodeKind.USER:
                 self._following.reach(value, names, None)
                 return
@@ -291,6 +292,12 @@ class Observer:
         name = outside_read(function, frame)
         if name is not None:
             self._heap.random_states.called(name)
+
+
+def _is_generated(frame: FrameType) -> bool:
+    """Whether PyTorch or Thunder generated the code, as `dataclasses` does for their classes: it is in no file."""
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return frame.f_code.co_filename.startswith("<") and package in ("torch", "thunder", "thunder_core")
 
 
 def _is_of_collector(code: CodeType) -> bool:
