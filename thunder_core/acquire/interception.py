@@ -82,9 +82,9 @@ def intercepting() -> Iterator[None]:
     """
     global _depth
     with _lock:
-        _depth += 1
-        if _depth == 1:
+        if _depth == 0:
             _install()
+        _depth += 1
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ Names are not enough: a program may hold the function itself, by ``from torch im
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import cache
 from types import CodeType, FunctionType
@@ -17,7 +18,13 @@ def _call_replacement(*args: Any, **kwargs: Any) -> Any:
     return replacement(*args, **kwargs)
 
 
+def _iterate_replacement(*args: Any, **kwargs: Any) -> Any:
+    replacement: Any = "replacement"
+    return (yield from replacement(*args, **kwargs))
+
+
 _CODE = _call_replacement.__code__
+_CODE_OF_GENERATOR = _iterate_replacement.__code__
 
 
 _WITH_CLOSURE = """
@@ -72,7 +79,10 @@ class ReplacedCode:
         self.original = copy_of(held)
         self._function: FunctionType = getattr(held, "__func__", held)
         self._code = self._function.__code__
-        code = _code(len(self._code.co_freevars))
+        if inspect.isgeneratorfunction(self._function):  # none that is replaced has a closure
+            code = _CODE_OF_GENERATOR
+        else:
+            code = _code(len(self._code.co_freevars))
         constants = [replacement if constant == "replacement" else constant for constant in code.co_consts]
         self._function.__code__ = code.replace(co_consts=tuple(constants), co_freevars=self._code.co_freevars)
 

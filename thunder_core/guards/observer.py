@@ -275,7 +275,7 @@ class Observer:
                 f"{held} is called by another name, which it got before the program was recorded, and would run once, "
                 "at compile time",
                 location=location,
-                advice=("call print, or apply of your autograd.Function, by its own name",),
+                advice=("call it as print(...), YourFunction.apply(...) or tensor.as_subclass(...)",),
             )
         method = generator_method(function, frame)
         if method is not None and not self.generators.is_repeated(function.__self__, method):

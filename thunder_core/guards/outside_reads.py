@@ -48,7 +48,7 @@ _SUBCLASSES: Final = "__subclasses__"
 _UNRELATED: Final = ("importlib", "inspect", "linecache", "logging", "threading", "tokenize", "traceback", "warnings")
 
 
-_REPLACED: Final = {"print": print, "apply": None}
+_REPLACED: Final = {"print": print, "apply": None, "as_subclass": torch.Tensor.as_subclass}
 """Functions of C that are replaced by name while a program is recorded.
 
 `torch.autograd.Function.apply`, which each class binds anew, is one of Python up to PyTorch 2.13.
@@ -121,6 +121,8 @@ def held_by_name(function: Any, frame: FrameType) -> str | None:
     owner = getattr(function, "__self__", None)
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
         return "torch.autograd.Function.apply"
+    if isinstance(owner, torch.Tensor) or function is _REPLACED["as_subclass"]:
+        return "torch.Tensor.as_subclass"
     return name if function is _REPLACED[name] else None
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 import threading
-import weakref
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -61,7 +61,7 @@ class TorchGenerators:
         self._defaults = [_held(generator, name) for name, generator in defaults.items()]
         self._others = threading.active_count() > 1
         self._held: dict[int, _Held] = {}
-        self._made: list[weakref.ref[torch.Generator]] = []
+        self._made: list[torch.Generator] = []
         self._marks: set[tuple[int, ...]] = set()
         self._moved: list[str] = []
 
@@ -92,16 +92,15 @@ class TorchGenerators:
 
     def known(self, generator: torch.Generator) -> torch.Generator | None:
         """The object that a generator was first met as: calls of operators get it as another object each time."""
-        found = [reference() for reference in self._made]
-        for other in (*[held.generator for held in (*self._defaults, *self._held.values())], *found):
-            if other is not None and generator_identity(other) == generator_identity(generator):
+        for other in (*[held.generator for held in (*self._defaults, *self._held.values())], *self._made):
+            if generator_identity(other) == generator_identity(generator):
                 return other
         return None
 
     def made(self, generator: torch.Generator) -> None:
         """The program has made a generator: no path leads to it, and nothing should hold it when the program ends."""
         if self.known(generator) is None:
-            self._made.append(weakref.ref(generator))
+            self._made.append(generator)
 
     def is_repeated(self, generator: torch.Generator, method: str) -> bool:
         """Whether a call of a method, which no line repeats, is the same in each run: the run makes the generator."""
@@ -140,13 +139,17 @@ class TorchGenerators:
 
     def outliving(self) -> bool:
         """Whether something holds a generator that the program has made; ask when the program's objects are gone."""
-        if any(reference() is not None for reference in self._made):
+        if self._is_shared():
             gc.collect()
-        return any(reference() is not None for reference in self._made)
+        return self._is_shared()
 
     def handed_out(self, generator: torch.Generator) -> None:
         """The caller of the program gets this generator, anew from each run."""
-        self._made = [reference for reference in self._made if reference() is not generator]
+        self._made = [made for made in self._made if made is not generator]
+
+    def _is_shared(self) -> bool:
+        # two references are those of the list and of the call; up to PyTorch 2.12 generators have no weak ones
+        return any(sys.getrefcount(self._made[index]) > 2 for index in range(len(self._made)))
 
     def _is_alone(self) -> bool:
         self._others |= threading.active_count() > 1
