@@ -968,6 +968,11 @@ CHECKS: dict[str, Callable[..., object]] = {
     "view_base": base,
     "view_base_getter": base_getter,
     "version_of": version,
+    "version_property": lambda read: version(read.__get__),
+    "identity_property": lambda read: tensor_identity(read.__get__),
+    "c10d_functional": lambda: _equal(
+        torch.ops._c10d_functional.all_reduce.default.__module__, "torch._ops._c10d_functional"
+    ),
     "tensor_identity": tensor_identity,
     "storage_identity": storage_identity,
     "generator_identity": generator_identity,

@@ -21,6 +21,7 @@ from thunder_core.errors import UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.pytorch_internals import (
     DisableTorchFunctionSubclass,
+    identity_property,
     is_functorch_wrapped_tensor,
     is_torch_function_enabled,
     is_view,
@@ -29,6 +30,7 @@ from thunder_core.pytorch_internals import (
     set_grad_enabled,
     temporarily_clear_interpreter_stack,
     version_of,
+    version_property,
 )
 from thunder_core.symbols.metadata import value_readers
 from thunder_core.symbols.recording import RecordingMode
@@ -55,12 +57,12 @@ _FAST: dict[Any, Callable[[Variable], Any]] = {
     Tensor.__len__: lambda variable: variable.proxy.shape[0] if variable.proxy.shape else _no_length(),
 }
 _SIZE = Tensor.size
-_VERSION = Tensor._version.__get__
+_VERSION = version_property.__get__
 # Where the memory is: not a value that could be computed, and nothing that a trace could hold.
 _MEMORY = frozenset(
     {
         *(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.is_set_to, Tensor.__reduce_ex__),
-        Tensor._cdata.__get__,
+        identity_property.__get__,
         getattr(Tensor, "const_data_ptr", Tensor.data_ptr),  # since PyTorch 2.13
     }
 )

@@ -13,7 +13,14 @@ from thunder_core.guards.guard import Guard
 from thunder_core.guards.identity_guards import IdentityGuard
 from thunder_core.guards.source import Names, Source
 from thunder_core.guards.tensor_guard import TensorGuard
-from thunder_core.pytorch_internals import DisableTorchFunction, is_view, tensor_identity
+from thunder_core.pytorch_internals import (
+    DisableTorchFunction,
+    identity_property,
+    is_view,
+    tensor_identity,
+    version_of,
+    version_property,
+)
 
 _Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
 
@@ -58,10 +65,10 @@ _FACTS: dict[Callable[..., Any], tuple[Fact, ...]] = {
     _Tensor.is_inference: (_INFERENCE,),
     torch.is_inference: (_INFERENCE,),
     _Tensor.data_ptr: (_ADDRESS,),
-    _Tensor._cdata.__get__: (Fact("{}._cdata", tensor_identity),),
+    identity_property.__get__: (Fact("{}._cdata", tensor_identity),),
     _Tensor.is_set_to: (_ADDRESS,),
     _Tensor.__deepcopy__: (_GRADIENT, _LEAF, _STORAGE[1]),
-    _Tensor._version.__get__: (Fact("{}._version", lambda tensor: tensor._version),),
+    version_property.__get__: (Fact("{}._version", version_of),),
     _Tensor.untyped_storage: _STORAGE,
     _Tensor.storage: _STORAGE,
 }
