@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +26,7 @@ def start_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
     def forget() -> None:
         assert save_tables() == []
         monkeypatch.setattr(kept_tables, "_tables", {})
-        monkeypatch.setattr(derive, "_cache", OrderedDict())
+        derive._cache.clear()
 
     monkeypatch.setattr(kept_tables, "_tables", {})
     forget()

@@ -63,7 +63,7 @@ _COMMUNICATES = frozenset(
 _OF_PYTORCH = frozenset({"aten", "prim", "prims", "profiler"})
 # Of PyTorch, too: those that draw are tagged.
 _TAGGED = _OF_PYTORCH | _COMMUNICATES | {"_native", "_quantized", "inductor", "inductor_prims", "mkl", "mkldnn"}
-_TAGGED |= {"mkldnn_prepacked", "onednn", "quantized", "rngprims", "sparse"}
+_TAGGED |= {"mkldnn_prepacked", "onednn", "quantized", "rngprims", "sparse", "fsdp", "torch_attn", "torch_nn"}
 # Of PyTorch's operators without results, those that are there for what they do; the others check or ask metadata.
 _ACTS = frozenset({"aten::_assert_async", "aten::_assert_scalar", "aten::_print"})
 
