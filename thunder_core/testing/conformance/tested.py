@@ -21,6 +21,7 @@ from thunder_core.testing.conformance.failure import Breach, NotApplicable
 from thunder_core.testing.conformance.recording import program_of
 from thunder_core.testing.conformance.results import ValueCheck
 from thunder_core.testing.conformance.running import Run, in_double, quietly, run
+from thunder_core.testing.conformance.samples import draws
 from thunder_core.testing.conformance.subject import Subject
 from thunder_core.testing.conformance.tolerance import Tolerances, value_problem
 
@@ -93,7 +94,8 @@ class Tested:
         Args:
             scale: of numbers that cancel in the result; the relative tolerance is for them as well.
         """
-        if any(one.line.effects.random for one in asked) or subject.is_uninitialised:
+        drawn = any(one.line.effects.random for one in asked) and draws(call)  # operators may draw without a tag
+        if drawn or subject.is_uninitialised:
             return _anything
         return _ValueCheck(self.tolerances, subject.name, call, double, scale)
 
