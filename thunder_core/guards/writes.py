@@ -162,9 +162,8 @@ def keeps_attributes(node: Node) -> bool:
 
 def _changed_dictionary(heap: Heap, node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
     before, now = node.content, dict(entries(node.object))
-    kept = [key for key in before if key in now]
     named = all(is_plain(key) for key in now if key not in before)  # other keys are rebuilt in each run, as values are
-    if not named or list(now)[: len(kept)] != kept:
+    if not named or _moved_keys(before, now):
         heap.objects.read_dictionary(node)  # the new content has parts of the old one
         yield node.source, WriteKind.REPLACE, now
     else:
@@ -185,7 +184,8 @@ def _changed_entries(
 def _moved_keys(before: dict[Any, Any], now: dict[Any, Any]) -> list[Any]:
     """Keys that have to be deleted and assigned again for those of ``before`` to be in the order of ``now``."""
     kept, found = [key for key in before if key in now], list(now)
-    first = next((index for index, key in enumerate(kept) if found[index] != key), len(kept))
+    # membership compares as dictionaries do: tensors, which may be keys, by identity
+    first = next((index for index, key in enumerate(kept) if found[index] not in {key}), len(kept))
     return kept[first:]
 
 
