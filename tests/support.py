@@ -17,10 +17,10 @@ from pathlib import Path
 
 from tests import subjects
 from thunder_core.pytorch_versions import tested_versions
-from thunder_core.testing.opinfo import SAMPLES_PER_OPERATOR, operator_names, run_operator
-from thunder_core.testing.opinfo_gradients import differentiable_operator_names, run_backward
-from thunder_core.testing.outcome import Outcome, Status
-from thunder_core.testing.workers import run_in_workers
+from thunder_testing.opinfo import SAMPLES_PER_OPERATOR, operator_names, run_operator
+from thunder_testing.opinfo_gradients import differentiable_operator_names, run_backward
+from thunder_testing.outcome import Outcome, Status
+from thunder_testing.workers import run_in_workers
 
 PAGE = Path(__file__).parents[1] / "docs" / "support.md"
 OPERATORS, GRADIENTS, TRAINING = "operators/", "gradients/", "/training"

@@ -15,8 +15,8 @@ import torch.utils.checkpoint
 
 from thunder_core.errors import PrivateNameError
 from thunder_core.private_names import Kind, Missing, PrivateNames, Row, is_missing, resolve
-from thunder_core.testing.conformance.failure import ConformanceError, ConformanceFailure, NotApplicable
-from thunder_core.testing.private_names import private_names_cases, private_uses
+from thunder_testing.conformance.failure import ConformanceError, ConformanceFailure, NotApplicable
+from thunder_testing.private_names import private_names_cases, private_uses
 
 # Another PyTorch than the installed one, as seen by everything that is imported after it.
 OTHER = """

@@ -20,7 +20,7 @@ import thunder
 import thunder_core
 from thunder_core import pytorch_internals
 from thunder_core.private_names import EntryPoint
-from thunder_core.testing import private_names_suite
+from thunder_testing import private_names_suite
 
 _aten: Any = torch.ops.aten
 
@@ -812,25 +812,7 @@ def _softmax_backward(forward: Callable[..., torch.Tensor]) -> Callable[[Any], N
     return check
 
 
-# --- samples and trees
-
-
-def operators(table: Any) -> None:
-    (relu,) = [info for info in table if info.name == "nn.functional.relu"]
-    sample = next(iter(relu.sample_inputs("cpu", torch.float32, requires_grad=False)))
-    assert isinstance(sample.input, torch.Tensor)
-    assert isinstance(sample.args, tuple)
-    assert isinstance(sample.kwargs, dict)
-    assert torch.float32 in relu.supported_dtypes("cpu")
-
-
-def operator_info(cls: Any) -> None:
-    assert isinstance(pytorch_internals.op_db[0], cls)
-
-
-def common_utilities(module: Any) -> None:
-    assert isinstance(module.SEED, int)
-    assert callable(module.np.random.seed)
+# --- trees
 
 
 def flattens(function: Any) -> None:
@@ -1053,9 +1035,6 @@ CHECKS: dict[str, Callable[..., object]] = {
     "native_log_softmax": log_softmax,
     "log_softmax_backward_data": _softmax_backward(torch.log_softmax),
     "softmax_backward_data": _softmax_backward(torch.softmax),
-    "op_db": operators,
-    "common_test_utilities": common_utilities,
-    "OpInfo": operator_info,
     "tree_flatten": flattens,
     "tree_leaves": lambda function: _equal(function({"a": [1, None], "b": 3}), [1, None, 3]),
     "tree_map": lambda function: _equal(function(lambda leaf: leaf + 1, {"a": [1, 2]}), {"a": [2, 3]}),

@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # classes that annotations name, or that are derived from
     from torch._ops import OpOverloadPacket as OpOverloadPacket
     from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
-    from torch.testing._internal.opinfo.core import OpInfo as OpInfo
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 _RECORD = "recording programs"
@@ -31,7 +30,6 @@ _MODULE_HOOKS = "backward hooks of modules in compiled programs"
 _SUBCLASSES = "tensor subclasses in compiled programs"
 _ATTENTION = "PyTorch's attention modules in compiled programs"
 _SHARED = "arguments that share memory"
-_SAMPLES = "samples of PyTorch's operators for tests of executors"
 _OPERATORS = "PyTorch's operators in traces"
 
 ROWS: Final = (
@@ -199,10 +197,6 @@ ROWS: Final = (
     Row("torch._log_softmax", name="native_log_softmax", feature="recognizing cross entropy under autocast"),
     Row("torch._log_softmax_backward_data", "the derivative of log_softmax"),
     Row("torch._softmax_backward_data", "the derivative of softmax"),
-    # Tests of executors and transforms.
-    Row("torch.testing._internal.common_methods_invocations.op_db", _SAMPLES),
-    Row("torch.testing._internal.common_utils", _SAMPLES, name="common_test_utilities"),
-    Row("torch.testing._internal.opinfo.core.OpInfo", _SAMPLES),
     *[Row(f"torch.utils._pytree.{name}", "nested arguments of thunder.grad and of tests")
       for name in ("tree_flatten", "tree_leaves", "tree_map", "tree_unflatten", "treespec_pprint")],
 )  # fmt: skip

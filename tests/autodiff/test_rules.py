@@ -19,9 +19,9 @@ from thunder_core.autodiff.rules import all_rules, find_rule
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.symbol import Symbol
 from thunder_core.symbols.registry import registry
-from thunder_core.testing.opinfo import OPERATORS
-from thunder_core.testing.opinfo_gradients import run_backward
-from thunder_core.testing.outcome import Status
+from thunder_testing.opinfo import OPERATORS
+from thunder_testing.opinfo_gradients import run_backward
+from thunder_testing.outcome import Status
 
 Sources = list[tuple[Symbol, str]]
 

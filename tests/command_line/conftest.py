@@ -13,6 +13,7 @@ import pytest
 
 from thunder.command_line.main import main
 from thunder_core.plugins.host import reset_host
+from thunder_testing.distributions import write_metadata
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -108,12 +109,8 @@ def install(tmp_path_factory, command, monkeypatch) -> Callable[..., None]:
 
     def write(name: str, source: str, api: int = 1) -> None:
         (site / f"{name}.py").write_text(source)
-        metadata = site / f"thunder_plugin_{name}-1.2.dist-info"
-        metadata.mkdir()
-        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: thunder-plugin-{name}\nVersion: 1.2\n")
-        (metadata / "entry_points.txt").write_text(
-            f"[thunder.plugins]\n{name} = {name}\n\n[thunder.plugin_api]\n{name} = {api}\n"
-        )
+        points = {"plugins": {name: name}, "interfaces": {name: api}}
+        write_metadata(site, f"thunder-plugin-{name}", version="1.2", **points)
 
     yield write
     for name in [name for name, module in sys.modules.items() if str(site) in str(getattr(module, "__file__", ""))]:

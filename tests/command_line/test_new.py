@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,10 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
+def project(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+
+
 def test_writes_a_distribution_and_says_what_is_next(command, tmp_path):
     ended = command("new", "fast_norms")
     assert (ended.code, ended.err) == (0, "")
@@ -28,7 +33,16 @@ def test_writes_a_distribution_and_says_what_is_next(command, tmp_path):
     files = _files(folder)
     assert [f"  {path.relative_to(folder)}" for path in files] == lines[1 : lines.index("Next:")]
     assert {path.suffix for path in files} == TEXT
-    assert '  pip install --editable "fast_norms[test]"' in lines
+    after = lines[lines.index("Next:") + 1 :]
+    assert after[0] == '  pip install --editable "fast_norms[test]"'
+    assert project(folder)["optional-dependencies"]["test"] == [f"thunder-testing>={thunder.__version__}"]
+
+
+def test_the_package_that_the_tests_need_is_named_where_it_is_not_installed(command, monkeypatch):
+    monkeypatch.setattr("thunder.command_line.new.find_spec", lambda name: None)
+    lines = command("new", "fast_norms").out.splitlines()
+    folder = Path(__file__).resolve().parents[2] / "plugins" / "testing"
+    assert lines[lines.index("Next:") + 1] == f"  pip install {folder}"
 
 
 def test_the_name_is_everywhere_and_nothing_is_left_of_the_templates(command, tmp_path):
@@ -39,11 +53,11 @@ def test_the_name_is_everywhere_and_nothing_is_left_of_the_templates(command, tm
     assert "{version}" not in text
     assert "{api}" not in text
     assert not [path for path in _files(tmp_path) if "my_kernels" in str(path) or path.suffix == ".template"]
-    project = tomllib.loads((tmp_path / "fast_norms" / "pyproject.toml").read_text())["project"]
-    assert project["name"] == "thunder-plugin-fast-norms"
-    assert project["entry-points"]["thunder.plugins"] == {"fast_norms": "fast_norms"}
-    assert project["entry-points"]["thunder.plugin_api"] == {"fast_norms": str(API)}
-    assert f"thunder-core>={thunder.__version__}" in project["dependencies"]
+    found = project(tmp_path / "fast_norms")
+    assert found["name"] == "thunder-plugin-fast-norms"
+    assert found["entry-points"]["thunder.plugins"] == {"fast_norms": "fast_norms"}
+    assert found["entry-points"]["thunder.plugin_api"] == {"fast_norms": str(API)}
+    assert f"thunder-core>={thunder.__version__}" in found["dependencies"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from thunder_testing.distributions import write_metadata
 
 NVFUSER = '''
 """A plugin with one executor, which is called like the plugin, and with a preset."""
@@ -220,19 +223,13 @@ def install(site: Path) -> None:
     for name, text in modules.items():
         (site / name).parent.mkdir(exist_ok=True)
         (site / name).write_text(text)
-    distribution(site, "nvfuser", "0.3", "Provides-Extra: lib\nRequires-Dist: torch>=2; extra == 'lib'\n")
+    distribution(site, "nvfuser", "0.3", requires=["torch>=2; extra == 'lib'"], extras=["lib"])
     distribution(site, "kernels", "1.0")
     distribution(site, "broken", "0.1")
-    needs = "Provides-Extra: lib\nRequires-Dist: a-vendor-library>=2; extra == 'lib'\n"
-    distribution(site, "vendor", "2.0", needs)
+    distribution(site, "vendor", "2.0", requires=["a-vendor-library>=2; extra == 'lib'"], extras=["lib"])
 
 
-def distribution(site: Path, name: str, version: str, more: str = "") -> None:
+def distribution(site: Path, name: str, version: str, **more: Any) -> None:
     """The metadata of a distribution with one plugin."""
-    folder = site / f"thunder_plugin_{name}-{version}.dist-info"
-    folder.mkdir()
-    head = f"Metadata-Version: 2.1\nName: thunder-plugin-{name}\nVersion: {version}\n"
-    (folder / "METADATA").write_text(head + more)
-    (folder / "entry_points.txt").write_text(
-        f"[thunder.plugins]\n{name} = {name}_plugin\n\n[thunder.plugin_api]\n{name} = 1\n"
-    )
+    points = {"plugins": {name: f"{name}_plugin"}, "interfaces": {name: 1}}
+    write_metadata(site, f"thunder-plugin-{name}", version=version, **points, **more)

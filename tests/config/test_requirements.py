@@ -26,12 +26,7 @@ from thunder_core.config import check_config
 )
 def test_met(requirement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    distribution(
-        tmp_path,
-        "early",
-        "2.0rc1",
-        "Provides-Extra: all\nRequires-Dist: absent\nRequires-Dist: torch; extra == 'all'\n",
-    )
+    distribution(tmp_path, "early", "2.0rc1", requires=["absent", "torch; extra == 'all'"], extras=["all"])
     assert check_config({"requires": [requirement]}) == []
 
 
@@ -62,6 +57,6 @@ def test_met(requirement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 )  # fmt: skip
 def test_unmet(requirement: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    distribution(tmp_path, "odd", "one", "Provides-Extra: x\nRequires-Dist: >>>\n")
+    distribution(tmp_path, "odd", "one", requires=[">>>"], extras=["x"])
     (problem,) = check_config({"requires": ["torch", requirement]})
     assert (problem.place, problem.text) == ("requires[1]", told)

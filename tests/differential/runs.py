@@ -19,8 +19,8 @@ import torch
 from tests.differential import process_group
 from tests.differential.programs import CALLS, RandomProgram
 from thunder_core.errors import RecompileWarning, ThunderError, UncacheableWarning
-from thunder_core.testing.difference import Comparison, differences
-from thunder_core.testing.snapshot import Entry, snapshot
+from thunder_testing.difference import Comparison, differences
+from thunder_testing.snapshot import Entry, snapshot
 
 Compile = Callable[[Any], Any]
 _COMPARISON = Comparison(rtol=1e-4, atol=1e-5)

@@ -18,13 +18,19 @@ import pytest
 from thunder_core import pytorch_versions
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+FOLDERS = (
+    ROOT,
+    ROOT / "docs",
+    ROOT / "benchmarks",
+    ROOT / "plugins" / "testing",
+)  # plugins test their READMEs themselves
+DOCUMENTS = sorted(path for folder in FOLDERS for path in folder.glob("*.md"))
 PIECE = re.compile(
     r"^```python\n(?P<code>.*?)^```|^<!-- output: (?P<expression>.*?) -->\n```text\n(?P<text>.*?)^```",
     re.MULTILINE | re.DOTALL,
 )
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
-PATH = re.compile(r"`((?:thunder|thunder_core|tests|docs|scripts|benchmarks|examples)/[\w./-]*)`")
+PATH = re.compile(r"`((?:thunder|thunder_core|tests|docs|scripts|benchmarks|examples|plugins)/[\w./-]*)`")
 # What the README's first block takes for granted.
 PREAMBLE = """
 import torch

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.executors.pointwise import Pointwise
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.trace import Trace
+from thunder_testing.pointwise import Pointwise
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import thunder
-from tests.executors.pointwise import Pointwise
 from tests.executors.saving import Saving
 from thunder_core.executors.artifacts import ArtifactCache, DamagedArtifact, artifact_cache
 from thunder_core.passes import compiled_regions
 from thunder_core.report.region_report import RegionReport
+from thunder_testing.pointwise import Pointwise
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 
 import thunder
-from tests.executors.pointwise import Pointwise
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Tag
+from thunder_testing.pointwise import Pointwise
 
 CASES: dict[str, Any] = {
     "chain": lambda x: (x.exp() * 2).sin() + 1,

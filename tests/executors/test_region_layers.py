@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional
 
 import thunder
-from tests.executors.pointwise import Pointwise
 from thunder_core.ir.symbol import Tag
 from thunder_core.passes.region_key import region_key
+from thunder_testing.pointwise import Pointwise
 
 litgpt = pytest.importorskip("litgpt")
 

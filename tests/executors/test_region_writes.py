@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import thunder
-from tests.executors.pointwise import Pointwise
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of, tensors_written_by
+from thunder_testing.pointwise import Pointwise
 
 
 class Writing(Pointwise):

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import thunder
-from tests.executors.pointwise import Pointwise
 from tests.passes.programs import acquire_program, functionalize
 from thunder_core.passes.regions import dependencies, find_regions
+from thunder_testing.pointwise import Pointwise
 
 OPERATIONS: tuple[Any, ...] = (
     torch.add,

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import thunder
-from tests.executors.pointwise import Pointwise
 from thunder_core.errors import ExecutorError
 from thunder_core.executors import Claim, DerivativePair, OperatorExecutor
 from thunder_core.ir.trace import Trace
+from thunder_testing.pointwise import Pointwise
 
 LIES: dict[str, Callable[[torch.Tensor], Any]] = {
     "dtype": torch.Tensor.double,

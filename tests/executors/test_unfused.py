@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import thunder
-from tests.executors.pointwise import Pointwise
+from thunder_testing.pointwise import Pointwise
 
 
 class Everything(Pointwise):

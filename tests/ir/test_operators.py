@@ -17,7 +17,7 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
 from thunder_core.saving.reader import read_trace
 from thunder_core.symbols.lowering import lower, lower_trace
-from thunder_core.testing.opinfo_samples import sample_inputs
+from thunder_testing.opinfo_samples import sample_inputs
 
 OPERATORS = {
     f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name: op

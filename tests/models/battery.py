@@ -14,8 +14,8 @@ from tests.models import hugging_face, lit_gpt
 from tests.models.inputs import INPUTS, VOCABULARY, labels
 from tests.models.training import check_training, distance_from_noise, next_token, own_loss
 from tests.subjects import Compile, hit_counter
-from thunder_core.testing import Arguments, Comparison, assert_same_behaviour
-from thunder_core.testing.outcome import Outcome, outcome_of
+from thunder_testing import Arguments, Comparison, assert_same_behaviour
+from thunder_testing.outcome import Outcome, outcome_of
 
 Case = Callable[[Compile], None]
 # Differentiated not only from a loss but from every output too.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tests.models.inputs import VOCABULARY
-from thunder_core.testing import Comparison
+from thunder_testing import Comparison
 
 _COMMON: dict[str, Any] = {
     "vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,

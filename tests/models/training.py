@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional as F
 
 from tests.subjects import Compile, hit_counter
-from thunder_core.testing import Arguments, Comparison, assert_same_behaviour
-from thunder_core.testing.snapshot import snapshot
+from thunder_testing import Arguments, Comparison, assert_same_behaviour
+from thunder_testing.snapshot import snapshot
 
 Batch = dict[str, Any]
 Objective = Callable[[torch.nn.Module, Batch], torch.Tensor]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from thunder_core.testing.outcome import Outcome, Status
+from thunder_testing.outcome import Outcome, Status
 
 REQUIRED_SHARE = 0.985
 """Of the operators that eager passes, how many have to pass compiled; the others have to be refused clearly."""

@@ -12,9 +12,9 @@ import pytest
 from tests.batteries import part
 from tests.opinfo.bar import NEVER, require_none, require_share
 from tests.subjects import SUBJECT
-from thunder_core.testing.opinfo import operator_names, run_operator
-from thunder_core.testing.outcome import Outcome, Status
-from thunder_core.testing.workers import run_in_workers
+from thunder_testing.opinfo import operator_names, run_operator
+from thunder_testing.outcome import Outcome, Status
+from thunder_testing.workers import run_in_workers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # one fixture runs them all
 

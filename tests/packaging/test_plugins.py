@@ -1,4 +1,4 @@
-"""Wheels of the core and of all plugins, installed away from the checkout."""
+"""Wheels of the core, of all plugins and of what tests them, installed away from the checkout."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ import pytest
 from tests.command_line.environment import ROOT, Environment, make_environment
 from tests.packaging.wheels import metadata
 
-PLUGINS = sorted((ROOT / "plugins").glob("*/pyproject.toml"))
+PROJECTS = {path.parent: tomllib.loads(path.read_text())["project"] for path in ROOT.glob("plugins/*/pyproject.toml")}
+PLUGINS = [folder for folder, project in PROJECTS.items() if "thunder.plugins" in project.get("entry-points", {})]
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("wheels")
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--no-index"]
-    sources = [str(ROOT), *[str(path.parent) for path in PLUGINS]]
+    sources = [str(ROOT), *map(str, PROJECTS)]
     command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", str(folder), *sources]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -57,7 +58,7 @@ def test_modules_beside_the_tests_have_names_of_their_own() -> None:
 
 
 def test_there_is_a_wheel_for_each(wheels: list[Path]) -> None:
-    names = [tomllib.loads(path.read_text())["project"]["name"] for path in PLUGINS]
+    names = [project["name"] for project in PROJECTS.values()]
     assert {metadata(wheel)["Name"] for wheel in wheels} == {"thunder-core", *names}
 
 
@@ -75,18 +76,31 @@ def test_wheels_hold_what_is_in_the_checkout(wheels: list[Path]) -> None:
 
 def test_requirements_of_plugins_are_the_core_and_extras(wheels: list[Path]) -> None:
     """Installing a plugin must not fetch the vendor's library: that is what the extra ``lib`` is for."""
+    plugins = {PROJECTS[folder]["name"] for folder in PLUGINS}
     for wheel in wheels:
         found = metadata(wheel)
-        if found["Name"] != "thunder-core":
+        if found["Name"] in plugins:
             required = [line for line in found.get_all("Requires-Dist", []) if "extra ==" not in line]
             assert [line.partition(">")[0] for line in required] == ["thunder-core"], found["Name"]
+
+
+def test_tests_of_plugins_depend_on_the_package_for_tests() -> None:
+    without = [folder.name for folder in PLUGINS if "thunder-testing>=0.1" not in _tests(folder)]
+    assert not without
+
+
+def _tests(plugin: Path) -> list[str]:
+    """What the plugin's extra ``test`` requires."""
+    extras: dict[str, list[str]] = PROJECTS[plugin]["optional-dependencies"]
+    return extras["test"]
 
 
 def test_plugins_are_found_away_from_the_checkout(environment: Environment, tmp_path: Path) -> None:
     done = environment.run("thunder plugins --json", tmp_path)
     assert done.returncode == 0, done.stdout
     records = {record["name"]: record for record in json.loads(done.stdout)["plugins"]}
-    assert {path.parent.name for path in PLUGINS} <= set(records)
+    assert {folder.name for folder in PLUGINS} <= set(records)
+    assert set(records).isdisjoint(folder.name for folder in PROJECTS if folder not in PLUGINS)
     assert {record["state"] for record in records.values()} <= {"loaded", "library missing"}
 
 

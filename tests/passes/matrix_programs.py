@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from thunder_core.testing import Arguments
-from thunder_core.testing.conformance.transform_programs import TransformProgram
+from thunder_testing import Arguments
+from thunder_testing.conformance.transform_programs import TransformProgram
 
 
 class Gated(nn.Module):

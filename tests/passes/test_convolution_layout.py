@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from tests.executors.pointwise import Pointwise
 from tests.passes.programs import acquire_program
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Tag
@@ -19,8 +18,9 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.convolution_layout import ConvolutionLayout
 from thunder_core.symbols.registry import registry
-from thunder_core.testing import Comparison, assert_same_behaviour
-from thunder_core.testing.compare import Arguments
+from thunder_testing import Comparison, assert_same_behaviour
+from thunder_testing.compare import Arguments
+from thunder_testing.pointwise import Pointwise
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch was built without oneDNN")
 

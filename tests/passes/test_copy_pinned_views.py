@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 
 import thunder
-from tests.executors.pointwise import Pointwise
 from tests.passes.programs import acquire_program
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.copy_pinned_views import CopyPinnedViews
+from thunder_testing.pointwise import Pointwise
 
 HEADS, GROUPS, SIZE, POSITIONS = 4, 1, 8, 6
 WIDTH = (HEADS + 2 * GROUPS) * SIZE

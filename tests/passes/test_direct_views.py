@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import thunder
-from tests.executors.pointwise import Pointwise
+from thunder_testing.pointwise import Pointwise
 
 ROWS = torch.contiguous_format
 DIRECT = "torch._C._dynamo.guards._reinterpret_tensor"

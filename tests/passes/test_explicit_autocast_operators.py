@@ -23,8 +23,8 @@ from thunder_core.passes.autocast_forms import explicit_form
 from thunder_core.passes.autocast_log import log_call
 from thunder_core.passes.autocast_policies import rewrite_by_class
 from thunder_core.symbols.autocast import autocast_classes
-from thunder_core.testing.opinfo import OPERATORS
-from thunder_core.testing.opinfo_samples import sample_inputs
+from thunder_testing.opinfo import OPERATORS
+from thunder_testing.opinfo_samples import sample_inputs
 
 SAMPLES = 2
 GIVEN = {

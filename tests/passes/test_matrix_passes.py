@@ -19,7 +19,7 @@ from thunder_core.passes.dtype_round_trips import DtypeRoundTrips
 from thunder_core.passes.fold_transposes import FoldTransposes
 from thunder_core.passes.merge_matmuls import MergeMatmuls
 from thunder_core.passes.transform import Phase, Transform, TransformContext
-from thunder_core.testing import transform_suite
+from thunder_testing import transform_suite
 
 PASSES: tuple[Transform, ...] = (AccumulateProducts(), DtypeRoundTrips(), FoldTransposes())
 by_name = pytest.mark.parametrize("transform", PASSES, ids=lambda item: item.name)

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import thunder
-from tests.executors.pointwise import Pointwise
 from tests.ir.build import substitute_parts
 from tests.passes.composite_executor import executor, found
 from tests.passes.pattern_programs import B, K, T, check, normal, rms_norm, swiglu
@@ -19,6 +18,7 @@ from thunder_core.report.decision_table import decision_table
 from thunder_core.saving.reader import read_trace
 from thunder_core.symbols import composites
 from thunder_core.symbols.lowering import lower_trace
+from thunder_testing.pointwise import Pointwise
 
 
 def test_a_value_that_others_read_keeps_its_lines() -> None:

@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from tests.executors.pointwise import Pointwise
 from tests.passes.programs import acquire_program
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.separate_bias import SeparateBias
-from thunder_core.testing import Comparison, assert_same_behaviour
-from thunder_core.testing.compare import Arguments
+from thunder_testing import Comparison, assert_same_behaviour
+from thunder_testing.compare import Arguments
+from thunder_testing.pointwise import Pointwise
 
 X, WEIGHT, BIAS = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5)
 

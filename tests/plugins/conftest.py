@@ -7,10 +7,12 @@ import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from thunder_core.plugins.host import PluginRecord, host, reset_host
+from thunder_testing.distributions import write_metadata
 
 _numbers = itertools.count()
 
@@ -32,35 +34,9 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def distribution(
-        self,
-        name: str,
-        *,
-        version: str = "1.0",
-        requires: tuple[str, ...] = (),
-        extras: tuple[str, ...] = (),
-        plugins: dict[str, str] | None = None,
-        interfaces: dict[str, str] | None = None,
-        urls: dict[str, str] | None = None,
-        folder: Path | None = None,
-    ) -> Path:
-        """Metadata of one distribution. ``plugins`` and ``interfaces`` are its entry points."""
-        info = (folder or self.folder) / f"{name.replace('-', '_')}-{version}.dist-info"
-        info.mkdir(parents=True)
-        fields = [("Metadata-Version", "2.4"), ("Name", name), ("Version", version)]
-        fields += [("Requires-Dist", line) for line in requires] + [("Provides-Extra", extra) for extra in extras]
-        fields += [("Project-URL", f"{label}, {address}") for label, address in (urls or {}).items()]
-        (info / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in fields) + "\nName: not-this\n")
-        groups = {"thunder.plugins": plugins, "thunder.plugin_api": interfaces}
-        text = "".join(
-            f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in entries.items()) + "\n"
-            for group, entries in groups.items()
-            if entries
-        )
-        if text:
-            (info / "entry_points.txt").write_text(text)
-        importlib.invalidate_caches()
-        return info
+    def distribution(self, name: str, *, folder: Path | None = None, **metadata: Any) -> Path:
+        """Metadata of one distribution, as `write_metadata` takes it."""
+        return write_metadata(folder or self.folder, name, **metadata)
 
     def module(self, source: str) -> str:
         """A new module with this source; its name."""

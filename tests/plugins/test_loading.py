@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -291,7 +292,11 @@ def test_advice_names_where_a_plugin_comes_from(site: Site, origin: dict[str, ob
 
 def test_plugins_of_the_repository_are_known_by_name(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(__file__).resolve().parents[2] / "plugins"
-    assert sorted(first_party_names()) == sorted(path.parent.name for path in folder.glob("*/pyproject.toml"))
+    projects = {
+        path.parent.name: tomllib.loads(path.read_text())["project"] for path in folder.glob("*/pyproject.toml")
+    }
+    plugins = [name for name, project in projects.items() if "thunder.plugins" in project.get("entry-points", {})]
+    assert sorted(first_party_names()) == sorted(plugins)
     monkeypatch.setenv("THUNDER_PLUGINS", "")
     monkeypatch.setattr(Installed, "with_plugins", lambda self: [])
     for name in first_party_names():

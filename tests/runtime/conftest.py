@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.subjects import SUBJECT, hit_counter
-from thunder_core.testing import Comparison, assert_same_behaviour
+from thunder_testing import Comparison, assert_same_behaviour
 
 
 @pytest.fixture

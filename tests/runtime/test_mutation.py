@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from thunder_core.errors import DataDependentError, ThunderError
-from thunder_core.testing import BehaviourMismatch
+from thunder_testing import BehaviourMismatch
 
 
 def t(*shape: int) -> torch.Tensor:

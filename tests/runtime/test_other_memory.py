@@ -11,8 +11,8 @@ import torch
 import thunder
 from tests.training.steps import CLOSE, detached, loss_of
 from thunder_core.errors import UnsupportedError
-from thunder_core.testing.difference import differences
-from thunder_core.testing.snapshot import snapshot
+from thunder_testing.difference import differences
+from thunder_testing.snapshot import snapshot
 
 Pair = Callable[[], tuple[torch.Tensor, torch.Tensor]]
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import thunder
-from tests.executors.pointwise import Pointwise
 from thunder import progress_bar
 from thunder_core import progress
+from thunder_testing.pointwise import Pointwise
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from thunder_core.testing import Arguments
+from thunder_testing import Arguments
 
 
 class Pair(NamedTuple):

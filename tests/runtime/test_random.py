@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.subjects import SUBJECT, eager
 from thunder_core.errors import UncacheableWarning, UnsupportedError
-from thunder_core.testing import Arguments
+from thunder_testing import Arguments
 
 
 def draws(x: torch.Tensor) -> Any:

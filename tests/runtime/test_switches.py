@@ -11,9 +11,9 @@ import torch
 import thunder
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.switches import SWITCHES, read_switches, set_switches
-from thunder_core.testing import Comparison
-from thunder_core.testing.difference import differences
-from thunder_core.testing.snapshot import snapshot
+from thunder_testing import Comparison
+from thunder_testing.difference import differences
+from thunder_testing.snapshot import snapshot
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from thunder_core.ir.symbol import CallStyle, Symbol
 from thunder_core.symbols.registry import registry
-from thunder_core.testing.opinfo_samples import sample_inputs
+from thunder_testing.opinfo_samples import sample_inputs
 
 
 class ComparingMode(TorchFunctionMode):

@@ -6,8 +6,8 @@ pytest.importorskip("numpy")
 pytest.importorskip("expecttest")
 
 from tests.symbols.resolving import resolved
-from thunder_core.testing.opinfo import operator_names, run_operator
-from thunder_core.testing.outcome import Status
+from thunder_testing.opinfo import operator_names, run_operator
+from thunder_testing.outcome import Status
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

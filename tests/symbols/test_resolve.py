@@ -15,7 +15,7 @@ import thunder_core.symbols
 from tests.symbols.resolving import check_canonical, resolved
 from thunder_core.ir.symbol import CallStyle, Tag
 from thunder_core.symbols.registry import Registry, registry
-from thunder_core.testing.compare import Arguments, assert_same_behaviour
+from thunder_testing.compare import Arguments, assert_same_behaviour
 
 
 class Calls(TorchFunctionMode):

@@ -17,7 +17,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.batteries import part
 from tests.symbols.resolving import resolved
-from thunder_core.testing.opinfo_samples import sample_inputs
+from thunder_testing.opinfo_samples import sample_inputs
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

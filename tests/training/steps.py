@@ -12,9 +12,9 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from tests.subjects import SUBJECT, eager, hit_counter
-from thunder_core.testing import Comparison, assert_same_behaviour
-from thunder_core.testing.difference import differences
-from thunder_core.testing.snapshot import snapshot
+from thunder_testing import Comparison, assert_same_behaviour
+from thunder_testing.difference import differences
+from thunder_testing.snapshot import snapshot
 
 CLOSE = Comparison(rtol=1e-5, atol=1e-6)
 """Float32 with sums in another order."""

@@ -11,8 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 import thunder
 from tests.training.steps import CLOSE, detached, leaf, loss_of
-from thunder_core.testing.difference import differences
-from thunder_core.testing.snapshot import snapshot
+from thunder_testing.difference import differences
+from thunder_testing.snapshot import snapshot
 
 SUBJECTS: dict[str, Callable[[Any], Any]] = {
     "reference": lambda program: thunder.jit(program, executors=[]),

@@ -18,7 +18,7 @@ from tests.subjects import SUBJECT, eager
 from tests.training import steps
 from tests.training.autocast_programs import PROGRAMS
 from tests.training.steps import LOW_PRECISION, assert_same, assert_same_training, detached, leaf
-from thunder_core.testing import Comparison
+from thunder_testing import Comparison
 
 DTYPES = [torch.bfloat16, torch.float16]
 check = functools.partial(steps.check, comparison=Comparison(gradients=True, gradient_rtol=2e-2, gradient_atol=2e-2))

@@ -17,8 +17,8 @@ from torch.utils.checkpoint import checkpoint
 import thunder
 from tests.passes.test_explicit_autocast_operators import operators_with_a_class
 from thunder_core.ir.tree import map_leaves
-from thunder_core.testing.opinfo import OPERATORS
-from thunder_core.testing.opinfo_samples import sample_inputs
+from thunder_testing.opinfo import OPERATORS
+from thunder_testing.opinfo_samples import sample_inputs
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device"),

@@ -15,9 +15,9 @@ from torch.func import functional_call
 import thunder
 from tests.subjects import SUBJECT, eager
 from tests.training.steps import detached, leaf
-from thunder_core.testing import Comparison
-from thunder_core.testing.difference import differences
-from thunder_core.testing.snapshot import snapshot
+from thunder_testing import Comparison
+from thunder_testing.difference import differences
+from thunder_testing.snapshot import snapshot
 
 pytestmark = pytest.mark.skipif(SUBJECT is eager, reason="about compiled programs")
 

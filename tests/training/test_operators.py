@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from tests.training import steps
 from tests.training.steps import leaf
-from thunder_core.testing import Comparison
+from thunder_testing import Comparison
 
 check = functools.partial(
     steps.check, comparison=Comparison(rtol=1e-12, atol=1e-12, gradients=True, gradient_rtol=1e-9, gradient_atol=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,7 @@ def new(
     for it, tests, and a README. The tests pass as they are; put your kernel in the place of the example.
     """
     from thunder.command_line.new_plugin import NewPlugin, name_problem, taken, write_plugin
+    from thunder_core.plugins.first_party import install_command
 
     name = name.replace("-", "_")
     folder = directory / name
@@ -35,11 +37,13 @@ def new(
         raise typer.BadParameter(problem, param_hint="NAME")
     plugin = NewPlugin(name)
     written = write_plugin(plugin, folder)
+    needed = [] if find_spec("thunder_testing") else [f"  {install_command('testing')}"]
     print_lines(
         [
             f"Made {folder}, the distribution {plugin.distribution}:",
             *(f"  {path.relative_to(folder)}" for path in written),
             "Next:",
+            *needed,
             f'  pip install --editable "{folder}[test]"',
             f"  pytest {folder}",
             f"  thunder explain program.py:model --executors {name}",

@@ -23,8 +23,13 @@ def first_party_names() -> tuple[str, ...]:
 
 
 def how_to_get(name: str) -> str:
-    """The command that installs one of these plugins: from the checkout that the core runs from, if it does."""
+    """What to do where one of these plugins is not installed."""
+    return f"the plugin {name!r} of Thunder's repository is not installed: {install_command(name)}"
+
+
+def install_command(name: str) -> str:
+    """The command that installs a project of `plugins/`: from the checkout that the core runs from, if it does."""
     folder = _PACKAGES / "plugins" / name
     if (folder / "pyproject.toml").is_file():
-        return f"the plugin {name!r} of Thunder's repository is not installed: pip install {folder}"
-    return f"the plugin {name!r} of Thunder's repository is not installed: pip install ./plugins/{name} in a checkout"
+        return f"pip install {folder}"
+    return f"pip install ./plugins/{name} in a checkout"

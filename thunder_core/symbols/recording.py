@@ -37,26 +37,15 @@ def recorded(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
 
     @wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        if _is_recording():
+        if is_recording():
             return handle_torch_function(call, (), *args, **kwargs)
         return function(*args, **kwargs)
 
     return call
 
 
-def recorded_whole(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """What calls ``function`` such that the call is one line of traces, though plain calls of it are not. The attribute
-    ``whole`` is the function.
-    """
-
-    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        return handle_torch_function(function, (), *args, **kwargs) if _is_recording() else function(*args, **kwargs)
-
-    call.whole = function  # type: ignore[attr-defined]
-    return call
-
-
-def _is_recording() -> bool:
+def is_recording() -> bool:
+    """Whether the innermost torch-function mode records calls of `recorded` functions as one line."""
     if not is_torch_function_mode_enabled():
         return False
     return isinstance(get_current_function_mode(), RecordingMode)

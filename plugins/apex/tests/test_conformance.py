@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from fake_apex import installed
 
 from thunder_core.symbols import composites
-from thunder_core.testing import executor_suite
 from thunder_plugin_apex.executor import ApexExecutor
+from thunder_testing import executor_suite
 
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
 

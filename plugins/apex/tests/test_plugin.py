@@ -9,10 +9,11 @@ import pytest
 
 from thunder_core.plugins.host import host, reset_host
 from thunder_core.plugins.states import PluginRecord, PluginState
-from thunder_core.testing import package_suite
 from thunder_plugin_apex.executor import from_options
 from thunder_plugin_apex.library import BUILD, FLAGS
 from thunder_plugin_apex.options import ApexOptions
+from thunder_testing import package_suite
+from thunder_testing.distributions import write_metadata
 
 test_package = package_suite(__file__)
 
@@ -39,9 +40,7 @@ def test_which_apex_is_installed(
     if version is None and _installed("apex"):
         pytest.skip("Apex is installed")
     if version is not None:
-        folder = tmp_path / f"apex-{version}.dist-info"
-        folder.mkdir()
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: apex\nVersion: {version}\n")
+        write_metadata(tmp_path, "apex", version=version)
         monkeypatch.syspath_prepend(str(tmp_path))
     reset_host()
     try:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from thunder_core.testing import transform_suite
 from thunder_plugin_cudagraphs import CUDAGraphs
+from thunder_testing import transform_suite
 
 EXACT = (0.0, 0.0)
 

@@ -9,10 +9,10 @@ import pytest
 
 import thunder_plugin_cudagraphs
 from thunder_core.plugins import TransformOptions
-from thunder_core.testing import package_suite
-from thunder_core.testing.package.suite import package_cases
 from thunder_plugin_cudagraphs import CUDAGraphs, plugin
 from thunder_plugin_cudagraphs.options import CUDAGraphsOptions
+from thunder_testing import package_suite
+from thunder_testing.package.suite import package_cases
 
 test_package = package_suite(__file__)
 OWN = [name for name in CUDAGraphsOptions.model_fields if name not in TransformOptions.model_fields]

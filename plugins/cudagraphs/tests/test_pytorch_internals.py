@@ -11,9 +11,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import thunder_plugin_cudagraphs
-from thunder_core.testing import private_names_suite
 from thunder_plugin_cudagraphs.backend import Layout
 from thunder_plugin_cudagraphs.pytorch_internals import NAMES
+from thunder_testing import private_names_suite
 
 
 def graph_is_kept(function: Any) -> None:

@@ -6,9 +6,9 @@ import torch
 from cudnn_samples import OPERATIONS, SAMPLES
 from fake_cudnn import installed
 
-from thunder_core.testing import executor_suite
 from thunder_plugin_cudnn.executor import CudnnExecutor
 from thunder_plugin_cudnn.options import CudnnOptions
+from thunder_testing import executor_suite
 
 ROUNDED = (2e-2, 2e-2)
 """Attention rounds its weights in other places than the formula does."""

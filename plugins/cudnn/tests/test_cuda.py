@@ -13,8 +13,8 @@ import thunder
 from thunder_core.plugins.host import host
 from thunder_core.plugins.states import PluginState
 from thunder_core.symbols import composites
-from thunder_core.testing import executor_suite
 from thunder_plugin_cudnn import attention, handles
+from thunder_testing import executor_suite
 
 RECORD = next(record for record in host().records if record.name == "cudnn")
 USABLE = RECORD.state in (PluginState.AVAILABLE, PluginState.LOADED)

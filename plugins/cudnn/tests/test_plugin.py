@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from thunder_core.plugins.host import host, reset_host
 from thunder_core.plugins.states import PluginRecord, PluginState
-from thunder_core.testing import package_suite
 from thunder_plugin_cudnn import library
 from thunder_plugin_cudnn.executor import from_options
 from thunder_plugin_cudnn.options import CudnnOptions
+from thunder_testing import package_suite
+from thunder_testing.distributions import write_metadata
 
 LIBRARY = "nvidia-cudnn-frontend"
 test_package = package_suite(__file__)
@@ -36,9 +37,7 @@ def test_which_library_is_installed(
     if version is None and any(found.metadata["Name"] == LIBRARY for found in importlib.metadata.distributions()):
         pytest.skip("the library is installed")
     if version is not None:
-        folder = tmp_path / f"nvidia_cudnn_frontend-{version}.dist-info"
-        folder.mkdir()
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {LIBRARY}\nVersion: {version}\n")
+        write_metadata(tmp_path, LIBRARY, version=version)
         monkeypatch.syspath_prepend(str(tmp_path))
     reset_host()
     try:

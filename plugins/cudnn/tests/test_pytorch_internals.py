@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 import thunder_plugin_cudnn
-from thunder_core.testing import private_names_suite
 from thunder_plugin_cudnn.pytorch_internals import NAMES
+from thunder_testing import private_names_suite
 
 
 def raw_stream(function: Any) -> None:

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from thunder_core.testing import transform_suite
 from thunder_plugin_debug import LineCallbacks, NanFinder
+from thunder_testing import transform_suite
 
 EXACT = (0.0, 0.0)
 

@@ -14,8 +14,8 @@ from torch import nn
 
 import thunder
 from thunder_core.executors import Claim, Executor, OperatorExecutor
-from thunder_core.testing import Comparison, assert_same_behaviour
 from thunder_plugin_debug import Bisect, DivergenceError, LineTiming, NanFinder, NonFiniteError, NvtxRanges
+from thunder_testing import Comparison, assert_same_behaviour
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device")
 

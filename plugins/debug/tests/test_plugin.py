@@ -12,10 +12,10 @@ import torch
 import thunder_plugin_debug
 from thunder_core.passes.transform import Place, Transform
 from thunder_core.plugins import TransformSpec
-from thunder_core.testing import package_suite
-from thunder_core.testing.package.suite import package_cases
 from thunder_plugin_debug import plugin
 from thunder_plugin_debug.options import LineCallbacksOptions
+from thunder_testing import package_suite
+from thunder_testing.package.suite import package_cases
 
 test_package = package_suite(__file__)
 SPECS = {spec.name: spec for spec in plugin.thunder_transforms()}

@@ -18,8 +18,8 @@ from torch.utils.checkpoint import checkpoint
 import thunder
 from thunder_core.executors import Executor
 from thunder_core.passes.transform import Transform
-from thunder_core.testing import Comparison, assert_same_behaviour
 from thunder_plugin_debug import Bisect, LineCallbacks, LineTiming, NanFinder
+from thunder_testing import Comparison, assert_same_behaviour
 
 
 def everything() -> list[Transform]:

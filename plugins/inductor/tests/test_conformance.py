@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from thunder_core.testing.conformance.case import as_test
-from thunder_core.testing.conformance.suite import executor_cases
 from thunder_plugin_inductor import compilers
+from thunder_testing.conformance.case import as_test
+from thunder_testing.conformance.suite import executor_cases
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import thunder
-from thunder_core.testing.opinfo import run_operator
-from thunder_core.testing.opinfo_gradients import run_backward
-from thunder_core.testing.outcome import Outcome, Status
 from thunder_plugin_inductor import compilers
+from thunder_testing.opinfo import run_operator
+from thunder_testing.opinfo_gradients import run_backward
+from thunder_testing.outcome import Outcome, Status
 
 pytestmark = pytest.mark.skipif(
     compilers.missing_compiler("cpu") is not None, reason=str(compilers.missing_compiler("cpu"))

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from thunder_core.testing import package_suite
+from thunder_testing import package_suite
 
 test_package = package_suite(__file__)

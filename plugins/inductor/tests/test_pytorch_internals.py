@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import thunder_plugin_inductor
 from thunder_core.private_names import release
-from thunder_core.testing import private_names_suite
 from thunder_plugin_inductor.pytorch_internals import NAMES
+from thunder_testing import private_names_suite
 
 
 def parameters(*names: str, of: str = "") -> Callable[[Any], None]:

@@ -13,8 +13,8 @@ from torch import nn
 import thunder
 from thunder_core.plugins.host import host
 from thunder_core.plugins.states import PluginState
-from thunder_core.testing import executor_suite
 from thunder_plugin_nvfuser.reproducers import save_reproducers
+from thunder_testing import executor_suite
 
 _RECORD = next(record for record in host().records if record.name == "nvfuser")
 _WHY = "no CUDA device" if not torch.cuda.is_available() else f"{_RECORD.state.value}: {_RECORD.why}"

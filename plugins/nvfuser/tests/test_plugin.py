@@ -13,9 +13,9 @@ import thunder
 from thunder_core.errors import ConfigError
 from thunder_core.plugins.host import host
 from thunder_core.plugins.states import PluginState
-from thunder_core.testing import package_suite
 from thunder_plugin_nvfuser import library
 from thunder_plugin_nvfuser.options import NvfuserOptions
+from thunder_testing import package_suite
 
 test_package = package_suite(__file__)
 

@@ -12,8 +12,8 @@ import torch
 from nvfuser_programs import compare, compiled, reasons, regions
 from torch.testing._internal.common_methods_invocations import op_db
 
-from thunder_core.testing.opinfo import spelling
 from thunder_plugin_nvfuser.table import TABLE, reason_against
+from thunder_testing.opinfo import spelling
 
 aten = torch.ops.aten
 

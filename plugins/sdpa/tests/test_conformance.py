@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from thunder_core.testing import executor_suite
+from thunder_testing import executor_suite
 
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
 

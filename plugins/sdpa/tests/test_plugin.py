@@ -8,9 +8,9 @@ import pytest
 
 import thunder
 from thunder_core.errors import ConfigError
-from thunder_core.testing import package_suite
 from thunder_plugin_sdpa.executor import from_options
 from thunder_plugin_sdpa.options import SdpaOptions
+from thunder_testing import package_suite
 
 test_package = package_suite(__file__)
 

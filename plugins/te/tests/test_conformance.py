@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from fake_transformer_engine import REAL
 from te_layers import executor
 
-from thunder_core.testing import executor_suite
 from thunder_plugin_te import operations
+from thunder_testing import executor_suite
 
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
 pytestmark = pytest.mark.skipif(REAL, reason="Transformer Engine is installed: test_cuda.py has the tests with it")

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 import thunder
 from thunder_core.errors import ThunderError
-from thunder_core.testing import package_suite
 from thunder_plugin_te.executor import from_options
 from thunder_plugin_te.options import TeOptions
+from thunder_testing import package_suite
 
 test_package = package_suite(__file__)
 

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from typing import Any
 
-from thunder_core.testing import ConformanceFailure
-from thunder_core.testing.conformance.case import Case
-from thunder_core.testing.conformance.failure import NotApplicable
+import torch
+
+from thunder_core.executors import Executor
+from thunder_testing import ConformanceFailure
+from thunder_testing.conformance.case import Case
+from thunder_testing.conformance.failure import NotApplicable
+from thunder_testing.conformance.suite import executor_cases
+
+
+def failures(executor: Executor, pattern: str, **options: Any) -> Iterator[str]:
+    """The messages of the tests of an executor with such ids."""
+    options = {"dtypes": (torch.float32,), "limit": 8, **options}
+    return failures_of(executor_cases(executor, **options), pattern)
 
 
 def failures_of(cases: Iterable[Case], pattern: str) -> Iterator[str]:

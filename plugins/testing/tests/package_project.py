@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
-import sys
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
-import pytest
-
-from tests.plugins.conftest import Site, site  # noqa: F401 - a fixture
-from thunder_core.testing.conformance.case import Case
-from thunder_core.testing.package.suite import package_cases
+from thunder_testing.conformance.case import Case
+from thunder_testing.distributions import write_metadata
+from thunder_testing.package.suite import package_cases
 
 _numbers = itertools.count()
 
@@ -152,11 +148,11 @@ assert compiled(torch.ones(2)).tolist() == [4, 4]
 class Package:
     """The project and, on the path, what is installed of it."""
 
-    def __init__(self, folder: Path, installed: Site) -> None:
+    def __init__(self, folder: Path, site: Path) -> None:
         self.folder = folder
-        self.installed = installed
+        self.site = site
         self.module = f"thunder_test_module_package_{next(_numbers)}"
-        self.source = installed.folder / self.module
+        self.source = self.site / self.module
         self.paths = {"pyproject.toml": folder, "README.md": folder}
         files = {"pyproject.toml": PYPROJECT, "README.md": README, "__init__.py": PLUGIN, "executor.py": EXECUTOR}
         folder.mkdir()
@@ -175,11 +171,10 @@ class Package:
         assert not right or text.count(right) == 1
         self.path(name).write_text(text.replace(right, wrong.replace("MODULE", self.module), 1))
 
-    def install(self, **metadata: object) -> None:
+    def install(self, **metadata: Any) -> None:
         """Its metadata as pip would write it; with ``requires`` and ``extras``, a library."""
         points = {"plugins": {"rows": self.module}, "interfaces": {"rows": "1"}}
-        self.metadata = self.installed.distribution("plugin-rows", **points, **metadata)
-        importlib.invalidate_caches()
+        self.metadata = write_metadata(self.site, "plugin-rows", **points, **metadata)
 
     def cases(self, pattern: str = "*", **options: object) -> list[Case]:
         """The tests of the suite with such ids."""
@@ -190,12 +185,3 @@ class Package:
         """The one test with such an id."""
         (case,) = self.cases(pattern)
         case.check()
-
-
-@pytest.fixture
-def package(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Package]:  # noqa: F811
-    monkeypatch.delenv("UPDATE_DOCUMENTS", raising=False)
-    monkeypatch.setenv("PYTHONPATH", str(site.folder))
-    yield Package(tmp_path / "project", site)
-    for name in [name for name in sys.modules if name.startswith("thunder_test_module_package_")]:
-        del sys.modules[name]

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from thunder_core.errors import DataDependentError
-from thunder_core.testing import Arguments, BehaviourMismatch, Comparison, assert_same_behaviour
-from thunder_core.testing.copying import copy_together
-from thunder_core.testing.outcome import Outcome, Status, outcome_of
-from thunder_core.testing.workers import run_in_workers
+from thunder_testing import Arguments, BehaviourMismatch, Comparison, assert_same_behaviour
+from thunder_testing.copying import copy_together
+from thunder_testing.outcome import Outcome, Status, outcome_of
+from thunder_testing.workers import run_in_workers
 
 
 def arguments() -> Arguments:
@@ -186,7 +186,7 @@ def _case(name: str) -> Outcome:
 
 
 def test_workers_survive_what_cases_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thunder_core.testing.workers._START_SECONDS", 15)
+    monkeypatch.setattr("thunder_testing.workers._START_SECONDS", 15)
     outcomes = run_in_workers(_case, ["a", "die", "b", "hang", "c"], workers=2, seconds=1)
     assert list(outcomes) == ["a", "die", "b", "hang", "c"]
     assert [outcome.status for outcome in outcomes.values()] == [

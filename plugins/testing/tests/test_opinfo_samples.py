@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from thunder_core.testing.opinfo import OPERATORS
-from thunder_core.testing.opinfo_samples import sample_inputs
+from thunder_testing.opinfo import OPERATORS
+from thunder_testing.opinfo_samples import sample_inputs
 
 
 @pytest.mark.parametrize("name", ["add", "sum", "nn.functional.layer_norm", "linalg.svd", "nn.functional.dropout"])

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from thunder_core.symbols import composites
-from thunder_core.testing.conformance.case import as_test
-from thunder_core.testing.conformance.suite import executor_cases
+from thunder_testing.conformance.case import as_test
+from thunder_testing.conformance.suite import executor_cases
 
 CUDA = torch.cuda.is_available()
 

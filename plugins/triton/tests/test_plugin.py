@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from thunder_core.testing import package_suite
 from thunder_plugin_triton.executor import from_options
 from thunder_plugin_triton.options import TritonOptions
+from thunder_testing import package_suite
 
 test_package = package_suite(__file__)
 

@@ -9,16 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thunder_core.testing.compare import Arguments as Arguments
-    from thunder_core.testing.compare import BehaviourMismatch as BehaviourMismatch
-    from thunder_core.testing.compare import assert_same_behaviour as assert_same_behaviour
-    from thunder_core.testing.conformance.failure import ConformanceError as ConformanceError
-    from thunder_core.testing.conformance.failure import ConformanceFailure as ConformanceFailure
-    from thunder_core.testing.conformance.suite import executor_suite as executor_suite
-    from thunder_core.testing.conformance.transform_suite import transform_suite as transform_suite
-    from thunder_core.testing.difference import Comparison as Comparison
-    from thunder_core.testing.package.suite import package_suite as package_suite
-    from thunder_core.testing.private_names import private_names_suite as private_names_suite
+    from thunder_testing.compare import Arguments as Arguments
+    from thunder_testing.compare import BehaviourMismatch as BehaviourMismatch
+    from thunder_testing.compare import assert_same_behaviour as assert_same_behaviour
+    from thunder_testing.conformance.failure import ConformanceError as ConformanceError
+    from thunder_testing.conformance.failure import ConformanceFailure as ConformanceFailure
+    from thunder_testing.conformance.suite import executor_suite as executor_suite
+    from thunder_testing.conformance.transform_suite import transform_suite as transform_suite
+    from thunder_testing.difference import Comparison as Comparison
+    from thunder_testing.package.suite import package_suite as package_suite
+    from thunder_testing.private_names import private_names_suite as private_names_suite
 
 _WHERE = {
     "Arguments": "compare",

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from thunder_core.testing.copying import copy_together
-from thunder_core.testing.difference import Comparison, differences
-from thunder_core.testing.seeding import seed_generators
-from thunder_core.testing.snapshot import Entry, snapshot
+from thunder_testing.copying import copy_together
+from thunder_testing.difference import Comparison, differences
+from thunder_testing.seeding import seed_generators
+from thunder_testing.snapshot import Entry, snapshot
 
 
 class BehaviourMismatch(AssertionError):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.testing.snapshot import Entry, storage_key
+from thunder_testing.snapshot import Entry, storage_key
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from thunder_core.pytorch_internals import op_db
-from thunder_core.testing.compare import Arguments, assert_same_behaviour, observe
-from thunder_core.testing.difference import Comparison
-from thunder_core.testing.opinfo_samples import sample_inputs
-from thunder_core.testing.outcome import Outcome, Status, outcome_of
-from thunder_core.testing.seeding import seed_generators
+from thunder_testing.compare import Arguments, assert_same_behaviour, observe
+from thunder_testing.difference import Comparison
+from thunder_testing.opinfo_samples import sample_inputs
+from thunder_testing.outcome import Outcome, Status, outcome_of
+from thunder_testing.pytorch_internals import op_db
+from thunder_testing.seeding import seed_generators
 
 SAMPLES_PER_OPERATOR = 2
 # Operators whose results hold memory that nobody wrote.

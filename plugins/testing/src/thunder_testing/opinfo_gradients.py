@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from thunder_core.pytorch_internals import tree_map
-from thunder_core.testing.compare import Arguments
-from thunder_core.testing.difference import Comparison
-from thunder_core.testing.opinfo import OPERATORS, SAMPLES_PER_OPERATOR, Program, run_programs, spelling
-from thunder_core.testing.opinfo_samples import sample_inputs
-from thunder_core.testing.outcome import Outcome
+from thunder_testing.compare import Arguments
+from thunder_testing.difference import Comparison
+from thunder_testing.opinfo import OPERATORS, SAMPLES_PER_OPERATOR, Program, run_programs, spelling
+from thunder_testing.opinfo_samples import sample_inputs
+from thunder_testing.outcome import Outcome
 
 DTYPE = torch.float64
 _COMPARISON = Comparison(rtol=1e-7, atol=1e-7, gradients=True, gradient_rtol=1e-7, gradient_atol=1e-7)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.testing.seeding import seed_generators
+from thunder_testing.seeding import seed_generators
 
 if TYPE_CHECKING:
-    from thunder_core.pytorch_internals import OpInfo
+    from thunder_testing.pytorch_internals import OpInfo
 
 
 def sample_inputs(operator: OpInfo, device: str, dtype: torch.dtype, *, requires_grad: bool = False) -> Iterator[Any]:
@@ -19,7 +19,7 @@ def sample_inputs(operator: OpInfo, device: str, dtype: torch.dtype, *, requires
     The method looks for a unittest among its callers, and reads the source of every frame for that. Under pytest, where
     there is none, this took nine tenths of a battery's time.
     """
-    from thunder_core.pytorch_internals import common_test_utilities
+    from thunder_testing.pytorch_internals import common_test_utilities
 
     samples = iter(operator.sample_inputs_func(operator, device, dtype, requires_grad))
     while True:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.errors import ThunderError
-from thunder_core.testing.compare import BehaviourMismatch
+from thunder_testing.compare import BehaviourMismatch
 
 
 class Status(enum.IntEnum):

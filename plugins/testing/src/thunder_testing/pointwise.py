@@ -32,15 +32,19 @@ class Pointwise(FusionExecutor):
 
     @property
     def smallest(self) -> int:  # type: ignore[override]
+        """As ``least`` says."""
         return self.least
 
     def can_fuse(self, bound: BoundSymbol) -> bool | str:
+        """By its tags."""
         return bool(bound.symbol.tags & self.tags) or f"{bound.symbol.name} is not elementwise"
 
     def fuse(self, region: Trace) -> Callable[..., tuple[Any, ...]] | str:
+        """Its lines, one by one."""
         self.regions.append(region)
         refused = [bound.symbol.name for bound in region.symbols if bound.symbol.name in self.refuses]
         return f"it cannot compile {refused[0]}" if refused else compile_trace(region)
 
     def names(self) -> list[list[str]]:
+        """The last parts of the names of the lines, by region."""
         return [[bound.symbol.name.rpartition(".")[2] for bound in region.symbols] for region in self.regions]

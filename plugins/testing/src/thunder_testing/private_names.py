@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from thunder_core.private_names import Kind, Missing, PrivateNames, Row, resolve, version_of
-from thunder_core.testing.conformance.case import Case, as_test
-from thunder_core.testing.conformance.failure import ConformanceError, ConformanceFailure, NotApplicable
+from thunder_testing.conformance.case import Case, as_test
+from thunder_testing.conformance.failure import ConformanceError, ConformanceFailure, NotApplicable
 
 Checks = Mapping[str, Callable[..., object]]
 

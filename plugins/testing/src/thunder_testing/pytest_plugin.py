@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from thunder_core.testing.conformance.case import Case
+    from thunder_testing.conformance.case import Case
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,12 +64,12 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 def _check(config: pytest.Config) -> None:
     """Raises pytest.UsageError for what was asked for and cannot be tested here."""
     for name in config.getoption("thunder_executor"):
-        from thunder_core.testing.conformance.suite import check_executor
+        from thunder_testing.conformance.suite import check_executor
 
         with _usage_errors(f"executor {name}"):
             check_executor(name, _devices(config))
     for name in config.getoption("thunder_transform"):
-        from thunder_core.testing.conformance.transform_suite import check_transform
+        from thunder_testing.conformance.transform_suite import check_transform
 
         with _usage_errors(f"transform {name}"):
             check_transform(name)
@@ -77,11 +77,11 @@ def _check(config: pytest.Config) -> None:
 
 def _suites(session: pytest.Session, config: pytest.Config) -> Iterator[pytest.Item]:
     for name in config.getoption("thunder_executor"):
-        from thunder_core.testing.conformance.suite import executor_cases
+        from thunder_testing.conformance.suite import executor_cases
 
         yield from _items(session, f"executor {name}", partial(executor_cases, name, devices=_devices(config)))
     for name in config.getoption("thunder_transform"):
-        from thunder_core.testing.conformance.transform_suite import transform_cases
+        from thunder_testing.conformance.transform_suite import transform_cases
 
         yield from _items(session, f"transform {name}", partial(transform_cases, name))
 
@@ -136,7 +136,7 @@ class SuiteTest(pytest.Item):
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """A failure is its message, and the exception that it is about; other exceptions are shown in full."""
-        from thunder_core.testing.conformance.failure import ConformanceFailure
+        from thunder_testing.conformance.failure import ConformanceFailure
 
         if not isinstance(excinfo.value, ConformanceFailure):
             return super().repr_failure(excinfo, style)

@@ -12,7 +12,7 @@ from multiprocessing.context import SpawnProcess
 
 import torch
 
-from thunder_core.testing.outcome import Outcome, Status
+from thunder_testing.outcome import Outcome, Status
 
 Runner = Callable[[str], Outcome]
 _START_SECONDS = 120

@@ -10,17 +10,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from thunder_core import pytorch_internals
 from thunder_core.private_names import PrivateNames, Row
-from thunder_core.testing import ConformanceError
-from thunder_core.testing.conformance import opinfo_index, samples
-from thunder_core.testing.conformance.call import Call, describe_call
-from thunder_core.testing.conformance.coverage import covering
-from thunder_core.testing.conformance.failure import Breach
-from thunder_core.testing.conformance.guarded import GuardedMemory
-from thunder_core.testing.conformance.layouts import layouts
-from thunder_core.testing.conformance.subject import operation, symbol_of
-from thunder_core.testing.conformance.variants import (
+from thunder_testing import ConformanceError, pytorch_internals
+from thunder_testing.conformance import opinfo_index, samples
+from thunder_testing.conformance.call import Call, describe_call
+from thunder_testing.conformance.coverage import covering
+from thunder_testing.conformance.failure import Breach
+from thunder_testing.conformance.guarded import GuardedMemory
+from thunder_testing.conformance.layouts import layouts
+from thunder_testing.conformance.subject import operation, symbol_of
+from thunder_testing.conformance.variants import (
     as_matrices,
     shapes,
     with_negative_dimensions,

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.symbols import composites
-from thunder_core.testing.conformance.case import as_test
-from thunder_core.testing.conformance.failure import ConformanceFailure
-from thunder_core.testing.conformance.suite import executor_cases
+from thunder_testing.conformance.case import as_test
+from thunder_testing.conformance.failure import ConformanceFailure
+from thunder_testing.conformance.suite import executor_cases
 
 
 def samples(device: str, dtype: torch.dtype) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -33,5 +33,5 @@ def test_wrong() -> None:
     (case,) = [case for case in cases(lambda gate, up: F.silu(up) * gate) if "swiglu-forward" in case.id]
     with pytest.raises(ConformanceFailure, match="the rule of values is broken") as raised:
         case.run()
-    whole = "thunder_core.symbols.recording.recorded_whole(thunder_core.symbols.composites.gating.swiglu)(x0, x1)"
+    whole = "thunder_testing.conformance.call.recorded_whole(thunder_core.symbols.composites.gating.swiglu)(x0, x1)"
     assert f"    return {whole}" in str(raised.value)

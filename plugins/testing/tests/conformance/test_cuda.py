@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from messages import failures
 
-from tests.testing.conformance.test_defects import failures
 from thunder_core.executors import Claim, DerivativePair, OperatorExecutor
-from thunder_core.testing.conformance.suite import executor_cases
+from thunder_testing.conformance.suite import executor_cases
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -79,7 +79,7 @@ def test_writes_behind_the_result_are_found() -> None:
 
 @pytest.mark.parametrize("symbol", [torch.softmax, F.layer_norm, torch.matmul, F.dropout, torch.sum, F.cross_entropy])
 def test_pytorch_itself_passes(symbol: Any) -> None:
-    from thunder_core.testing.conformance.subject import symbol_of
+    from thunder_testing.conformance.subject import symbol_of
 
     executor = OperatorExecutor("same", (Claim(symbol, symbol_of(symbol).target),))
     assert list(failures(executor, "*", **ON_GPU)) == []

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
+import defective as d
 import pytest
 import torch
 import torch.nn.functional as F
+from messages import failures
 
-from tests.testing.conformance import defective as d
-from tests.testing.conformance.messages import failures_of
 from thunder_core.executors import Claim, Declined, DerivativePair, Executor, OperatorExecutor
-from thunder_core.testing.conformance.suite import executor_cases
-
-
-def failures(executor: Executor, pattern: str, **options: Any) -> Iterator[str]:
-    """The messages of the tests with such ids."""
-    options = {"dtypes": (torch.float32,), "limit": 8, **options}
-    return failures_of(executor_cases(executor, **options), pattern)
+from thunder_testing.conformance.suite import executor_cases
 
 
 def table(symbol: Any, run: Any = None, **options: Any) -> OperatorExecutor:

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+import defective as d
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.executors.pointwise import Pointwise
-from tests.testing.conformance import defective as d
 from thunder_core.executors import Claimed, Decision, Declined, DerivativePair, Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.testing import ConformanceFailure
-from thunder_core.testing.conformance import suite
-from thunder_core.testing.conformance.failure import NotApplicable
-from thunder_core.testing.conformance.suite import executor_cases
+from thunder_testing import ConformanceFailure
+from thunder_testing.conformance import suite
+from thunder_testing.conformance.failure import NotApplicable
+from thunder_testing.conformance.suite import executor_cases
+from thunder_testing.pointwise import Pointwise
 
 
 def outcomes(executor: Executor, *patterns: str, **options: Any) -> dict[str, str]:

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[3]
-PLUGIN = "thunder_core.testing.pytest_plugin"
+HELPERS = Path(__file__).resolve().parents[1]
+PLUGIN = "thunder_testing.pytest_plugin"
+PATH = os.pathsep.join([str(HELPERS), os.environ.get("PYTHONPATH", "")])
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", "-W", "error", *arguments]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = os.environ | {"PYTHONPATH": PATH, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -32,8 +33,8 @@ def test_import_is_light() -> None:
     program = (
         f"import sys, pytest; before = set(sys.modules); import {PLUGIN}; print(sorted(set(sys.modules) - before))"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['thunder_core', 'thunder_core.testing', 'thunder_core.testing.pytest_plugin']"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['thunder_testing', 'thunder_testing.pytest_plugin']"
 
 
 def test_without_options_it_does_nothing(folder: Path) -> None:
@@ -55,8 +56,8 @@ def offer(folder: Path, module: str, keyword: str, item: str) -> None:
     (folder / "offered.py").write_text(
         "from thunder_core.config.resolve import settings_of\n"
         "from thunder_core.passes.transform import Place\n"
-        f"from thunder_core.testing.conformance import {module}\n"
-        "from tests.testing.conformance import defective, defective_transforms\n"
+        f"from thunder_testing.conformance import {module}\n"
+        "import defective, defective_transforms\n"
         f"{module}.settings_of = lambda **options: settings_of(**options | {{'{keyword}': [{item}]}})\n"
     )
 

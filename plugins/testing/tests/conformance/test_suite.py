@@ -12,19 +12,19 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import defective as d
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.testing.conformance import defective as d
 from thunder_core.errors import ConfigError, ExecutorError
 from thunder_core.executors import Claim, OperatorExecutor
-from thunder_core.testing import ConformanceError, ConformanceFailure, executor_suite
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.snippet import snippet
-from thunder_core.testing.conformance.suite import executor_cases
+from thunder_testing import ConformanceError, ConformanceFailure, executor_suite
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.snippet import snippet
+from thunder_testing.conformance.suite import executor_cases
 
-ROOT = Path(__file__).resolve().parents[3]
+HELPERS = Path(__file__).resolve().parents[1]
 FLOAT = (torch.float32,)
 
 
@@ -186,15 +186,16 @@ def test_mistakes_are_explained() -> None:
 def test_pytest_collects_a_suite(tmp_path: Path) -> None:
     (tmp_path / "test_kernels.py").write_text(
         "import torch\n"
-        "from tests.testing.conformance import defective as d\n"
-        "from thunder_core.testing import executor_suite\n"
+        "import defective as d\n"
+        "from thunder_testing import executor_suite\n"
         "options = {'dtypes': (torch.float32,), 'limit': 2}\n"
         "test_right = executor_suite(d.claims(), skip={'*-memory-*': 'it is slow'}, **options)\n"
         "test_wrong = executor_suite(d.claims(run=d.fails_on_empty), **options)\n"
     )
     words = "forward-float32-0 or memory-float32-0 or shapes-float32-0"
     command = [sys.executable, "-m", "pytest", "-v", "-rs", "-W", "error", "-p", "no:cacheprovider", "-k", words]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    path = os.pathsep.join([str(HELPERS), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     for line in (

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing._comparison import _DTYPE_PRECISIONS
 
-from thunder_core.testing.conformance.tolerance import DEFAULT, EXACT, Tolerances, same_bits, value_problem
+from thunder_testing.conformance.tolerance import DEFAULT, EXACT, Tolerances, same_bits, value_problem
 
 HALF = DEFAULT[torch.float16]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import defective_transforms as d
 import pytest
 import torch
+from messages import failures_of
 
-from tests.testing.conformance import defective_transforms as d
-from tests.testing.conformance.messages import failures_of
 from thunder_core.passes.transform import Place, Transform
-from thunder_core.testing import Arguments, ConformanceError, transform_suite
-from thunder_core.testing.conformance.transform_programs import TransformProgram
-from thunder_core.testing.conformance.transform_suite import transform_cases
+from thunder_testing import Arguments, ConformanceError, transform_suite
+from thunder_testing.conformance.transform_programs import TransformProgram
+from thunder_testing.conformance.transform_suite import transform_cases
 
 
 def failures(transform: str | Transform, pattern: str, **options: Any) -> Iterator[str]:

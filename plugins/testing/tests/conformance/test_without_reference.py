@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from messages import failures_of
 
-from tests.testing.conformance.messages import failures_of
 from thunder_core.executors import Claim, DerivativePair, OperatorExecutor
-from thunder_core.testing.conformance.case import Case
-from thunder_core.testing.conformance.failure import NotApplicable
-from thunder_core.testing.conformance.suite import executor_cases
+from thunder_testing.conformance.case import Case
+from thunder_testing.conformance.failure import NotApplicable
+from thunder_testing.conformance.suite import executor_cases
 
 REFUSED = "backward of eager PyTorch raises RuntimeError: no such kernel"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from package_project import Package
 
-from tests.testing.package.conftest import Package
-from thunder_core.testing import ConformanceFailure
-from thunder_core.testing.conformance.failure import NotApplicable
+from thunder_testing import ConformanceFailure
+from thunder_testing.conformance.failure import NotApplicable
 
 LIBRARY = {"requires": ('absent-library>=2; extra == "lib"',), "extras": ("lib",)}
 WHY = "it needs absent-library, which is not installed"

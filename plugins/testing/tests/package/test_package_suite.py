@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from package_project import README, Package
 
-from tests.testing.package.conftest import README, Package
-from thunder_core.testing import ConformanceError, package_suite
+from thunder_testing import ConformanceError, package_suite
 
-FILE = "from thunder_core.testing import package_suite\n\ntest_package = package_suite(__file__)\n"
+FILE = "from thunder_testing import package_suite\n\ntest_package = package_suite(__file__)\n"
 
 
 def run(package: Package, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from package_project import Package
 
-from tests.testing.package.conftest import Package
-from thunder_core.testing import ConformanceFailure
+from thunder_testing import ConformanceFailure
 
 # What is wrong: the file, what it had, what it has; the test that notices, and what it says.
 BROKEN = {

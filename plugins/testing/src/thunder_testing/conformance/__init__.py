@@ -1,1 +1,1 @@
-"""Suites of tests for executors and transforms: `thunder_core.testing.executor_suite` and `transform_suite`."""
+"""Suites of tests for executors and transforms: `thunder_testing.executor_suite` and `transform_suite`."""

@@ -13,11 +13,11 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import FakeTensor, TorchDispatchMode
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.failure import Breach, NotApplicable
-from thunder_core.testing.conformance.recording import lines_of, record
-from thunder_core.testing.conformance.running import quietly
-from thunder_core.testing.conformance.subject import Subject
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.failure import Breach, NotApplicable
+from thunder_testing.conformance.recording import lines_of, record
+from thunder_testing.conformance.running import quietly
+from thunder_testing.conformance.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)

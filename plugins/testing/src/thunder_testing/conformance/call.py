@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch.overrides import handle_torch_function
 
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.testing.copying import copy_together
+from thunder_core.symbols.recording import is_recording
+from thunder_testing.copying import copy_together
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +76,18 @@ class Call:
 
     def _with(self, args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Call:
         return Call(f"{self.what}, {what}" if what else self.what, self.function, args, kwargs)
+
+
+def recorded_whole(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """What calls ``function`` such that the call is one line of traces, though plain calls of it are not. The attribute
+    ``whole`` is the function.
+    """
+
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return handle_torch_function(function, (), *args, **kwargs) if is_recording() else function(*args, **kwargs)
+
+    call.whole = function  # type: ignore[attr-defined]
+    return call
 
 
 def can_require_grad(tensor: torch.Tensor) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from thunder_core.testing.conformance.failure import ConformanceError
+from thunder_testing.conformance.failure import ConformanceError
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Case:
         __tracebackhide__ = True
         import pytest
 
-        from thunder_core.testing.conformance.failure import NotApplicable
+        from thunder_testing.conformance.failure import NotApplicable
 
         if self.skip:
             pytest.skip(self.skip)

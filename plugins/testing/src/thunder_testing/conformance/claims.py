@@ -11,12 +11,12 @@ from thunder_core.errors import LoweringError
 from thunder_core.executors import Claim, Claimed, Decision, Declined
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.passes.rewriting import rewritten_form
-from thunder_core.testing.conformance.asking import Asked, answer_of, ask, refuse_unreasoned, watched
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.failure import Breach, NotApplicable
-from thunder_core.testing.conformance.samples import recorded_instead
-from thunder_core.testing.conformance.subject import Subject
-from thunder_core.testing.conformance.tested import Tested
+from thunder_testing.conformance.asking import Asked, answer_of, ask, refuse_unreasoned, watched
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.failure import Breach, NotApplicable
+from thunder_testing.conformance.samples import recorded_instead
+from thunder_testing.conformance.subject import Subject
+from thunder_testing.conformance.tested import Tested
 
 
 def check_claims(tested: Tested, subject: Subject, calls: Iterable[Call], *, each: bool = True) -> None:

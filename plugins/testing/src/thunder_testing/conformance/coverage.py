@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.testing.conformance.call import Call
+from thunder_testing.conformance.call import Call
 
 
 def covering(calls: Iterable[Call], limit: int, wanted: Callable[[Call], bool] = lambda call: True) -> list[Call]:

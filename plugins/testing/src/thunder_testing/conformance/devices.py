@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from thunder_core.testing.conformance.failure import ConformanceError
+from thunder_testing.conformance.failure import ConformanceError
 
 
 def check_devices(devices: Iterable[str]) -> None:

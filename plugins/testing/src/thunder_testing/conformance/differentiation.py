@@ -7,10 +7,10 @@ from typing import Final
 
 import torch
 
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.failure import NotApplicable
-from thunder_core.testing.conformance.running import Run, quietly, run
-from thunder_core.testing.conformance.tested import raised
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.failure import NotApplicable
+from thunder_testing.conformance.running import Run, quietly, run
+from thunder_testing.conformance.tested import raised
 
 LAYOUTS: Final = ("dense", "expanded", "transposed")
 """Of cotangents."""

@@ -8,13 +8,13 @@ from functools import partial
 
 import torch
 
-from thunder_core.testing.conformance.call import Call, describe_call
-from thunder_core.testing.conformance.case import Case
-from thunder_core.testing.conformance.claims import check_any_claim, check_claims
-from thunder_core.testing.conformance.failure import Breach, ConformanceFailure
-from thunder_core.testing.conformance.plan import CHECKS, Plan
-from thunder_core.testing.conformance.snippet import snippet
-from thunder_core.testing.conformance.subject import Subject
+from thunder_testing.conformance.call import Call, describe_call
+from thunder_testing.conformance.case import Case
+from thunder_testing.conformance.claims import check_any_claim, check_claims
+from thunder_testing.conformance.failure import Breach, ConformanceFailure
+from thunder_testing.conformance.plan import CHECKS, Plan
+from thunder_testing.conformance.snippet import snippet
+from thunder_testing.conformance.subject import Subject
 
 
 @dataclass(frozen=True, eq=False)

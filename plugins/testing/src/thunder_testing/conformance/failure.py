@@ -10,7 +10,7 @@ from thunder_core.errors import ThunderError
 if TYPE_CHECKING:
     import torch
 
-    from thunder_core.testing.conformance.call import Call
+    from thunder_testing.conformance.call import Call
 
 
 class ConformanceError(ThunderError):

@@ -8,19 +8,19 @@ import torch
 
 from thunder_core.executors import Declined
 from thunder_core.runtime.function import ThunderFunction
-from thunder_core.testing.conformance.asking import Asked, ask, is_claimed
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.differentiation import compiled_backward, cotangents_for, differentiates
-from thunder_core.testing.conformance.failure import Breach, NotApplicable
-from thunder_core.testing.conformance.guarded import PATTERNS, GuardedMemory
-from thunder_core.testing.conformance.recording import is_offered
-from thunder_core.testing.conformance.results import compare
-from thunder_core.testing.conformance.running import run, tensors_of
-from thunder_core.testing.conformance.samples import accepts
-from thunder_core.testing.conformance.subject import Subject
-from thunder_core.testing.conformance.tested import Tested
-from thunder_core.testing.conformance.tolerance import same_bits
-from thunder_core.testing.conformance.variants import with_other_values
+from thunder_testing.conformance.asking import Asked, ask, is_claimed
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.differentiation import compiled_backward, cotangents_for, differentiates
+from thunder_testing.conformance.failure import Breach, NotApplicable
+from thunder_testing.conformance.guarded import PATTERNS, GuardedMemory
+from thunder_testing.conformance.recording import is_offered
+from thunder_testing.conformance.results import compare
+from thunder_testing.conformance.running import run, tensors_of
+from thunder_testing.conformance.samples import accepts
+from thunder_testing.conformance.subject import Subject
+from thunder_testing.conformance.tested import Tested
+from thunder_testing.conformance.tolerance import same_bits
+from thunder_testing.conformance.variants import with_other_values
 
 
 def check_forward(tested: Tested, subject: Subject, call: Call, others: Sequence[Call] = ()) -> None:

@@ -8,8 +8,8 @@ from typing import Any, Final
 import torch
 from torch.nn import functional as F
 
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.subject import Subject
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.subject import Subject
 
 OPERATIONS: Final = (
     "torch.add", "torch.sub", "torch.mul", "torch.div", "torch.pow", "torch.maximum", "torch.where", "torch.clamp",

@@ -10,9 +10,9 @@ import torch
 
 from thunder_core.executors import Claimed
 from thunder_core.runtime.function import ThunderFunction
-from thunder_core.testing.conformance.asking import Asked, ask
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.differentiation import (
+from thunder_testing.conformance.asking import Asked, ask
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.differentiation import (
     LAYOUTS,
     backward,
     cancelling,
@@ -22,12 +22,12 @@ from thunder_core.testing.conformance.differentiation import (
     eager,
     eager_backward,
 )
-from thunder_core.testing.conformance.failure import Breach, NotApplicable, check_applicable
-from thunder_core.testing.conformance.results import ValueCheck, compare, compare_arguments, compare_metadata
-from thunder_core.testing.conformance.running import run, tensors_of
-from thunder_core.testing.conformance.subject import Subject
-from thunder_core.testing.conformance.tested import Tested
-from thunder_core.testing.conformance.tolerance import same_bits
+from thunder_testing.conformance.failure import Breach, NotApplicable, check_applicable
+from thunder_testing.conformance.results import ValueCheck, compare, compare_arguments, compare_metadata
+from thunder_testing.conformance.running import run, tensors_of
+from thunder_testing.conformance.subject import Subject
+from thunder_testing.conformance.tested import Tested
+from thunder_testing.conformance.tolerance import same_bits
 
 
 def check_gradient(tested: Tested, subject: Subject, call: Call, others: Sequence[Call] = ()) -> None:

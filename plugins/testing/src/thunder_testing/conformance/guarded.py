@@ -8,9 +8,9 @@ from typing import Any, Final
 import torch
 
 from thunder_core.pytorch_internals import TorchDispatchMode, schema_of
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.failure import Breach
-from thunder_core.testing.conformance.placed_memory import tensor_at
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.failure import Breach
+from thunder_testing.conformance.placed_memory import tensor_at
 
 MARGIN: Final = 4096
 """Bytes before and behind each tensor: a block of most kernels."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.testing.conformance.call import Call
+from thunder_testing.conformance.call import Call
 
 
 def layouts(calls: Iterable[Call]) -> Iterator[Call]:

@@ -10,11 +10,11 @@ import torch
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.private_names import is_missing
 from thunder_core.symbols.registry import registry
-from thunder_core.testing.conformance.failure import ConformanceError
-from thunder_core.testing.conformance.subject import Subject
+from thunder_testing.conformance.failure import ConformanceError
+from thunder_testing.conformance.subject import Subject
 
 if TYPE_CHECKING:
-    from thunder_core.pytorch_internals import OpInfo
+    from thunder_testing.pytorch_internals import OpInfo
 
 
 def opinfos(subject: Subject) -> list[OpInfo]:
@@ -49,7 +49,7 @@ def _symbols(operator: OpInfo) -> set[Symbol]:
 
 
 def _database() -> Any:
-    from thunder_core.pytorch_internals import op_db
+    from thunder_testing.pytorch_internals import op_db
 
     if is_missing(op_db):
         raise ConformanceError(

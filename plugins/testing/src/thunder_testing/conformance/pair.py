@@ -12,15 +12,15 @@ from thunder_core.executors.states import Stateful
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.passes.proxies import tensor_inputs_of
 from thunder_core.pytorch_internals import FakeTensorMode
-from thunder_core.testing.conformance.asking import ask, watched
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.differentiation import LAYOUTS, differentiates
-from thunder_core.testing.conformance.failure import Breach, NotApplicable, check_applicable
-from thunder_core.testing.conformance.pair_backward import PairBackward
-from thunder_core.testing.conformance.pair_forward import PairForward, compare_with_fake
-from thunder_core.testing.conformance.subject import Subject
-from thunder_core.testing.conformance.tested import Tested
-from thunder_core.testing.conformance.tolerance import same_bits
+from thunder_testing.conformance.asking import ask, watched
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.differentiation import LAYOUTS, differentiates
+from thunder_testing.conformance.failure import Breach, NotApplicable, check_applicable
+from thunder_testing.conformance.pair_backward import PairBackward
+from thunder_testing.conformance.pair_forward import PairForward, compare_with_fake
+from thunder_testing.conformance.subject import Subject
+from thunder_testing.conformance.tested import Tested
+from thunder_testing.conformance.tolerance import same_bits
 
 
 def check_pair(tested: Tested, subject: Subject, call: Call, others: Sequence[Call] = ()) -> None:

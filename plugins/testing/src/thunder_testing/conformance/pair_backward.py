@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from thunder_core.pytorch_internals import FakeTensor, FakeTensorMode
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.differentiation import backward, cancelling, cotangents_for, eager_backward
-from thunder_core.testing.conformance.failure import Breach, NotApplicable
-from thunder_core.testing.conformance.pair_forward import PairForward, Pieces, called, tensors_in
-from thunder_core.testing.conformance.results import compare_metadata, strides_that_matter
-from thunder_core.testing.conformance.running import Run, run
-from thunder_core.testing.conformance.subject import Subject
-from thunder_core.testing.conformance.tested import Tested
-from thunder_core.testing.conformance.tolerance import same_bits
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.differentiation import backward, cancelling, cotangents_for, eager_backward
+from thunder_testing.conformance.failure import Breach, NotApplicable
+from thunder_testing.conformance.pair_forward import PairForward, Pieces, called, tensors_in
+from thunder_testing.conformance.results import compare_metadata, strides_that_matter
+from thunder_testing.conformance.running import Run, run
+from thunder_testing.conformance.subject import Subject
+from thunder_testing.conformance.tested import Tested
+from thunder_testing.conformance.tolerance import same_bits
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,12 +11,12 @@ import torch
 from thunder_core.executors import DerivativePair
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.testing.conformance.asking import Asked
-from thunder_core.testing.conformance.failure import Breach
-from thunder_core.testing.conformance.results import strides_that_matter
-from thunder_core.testing.conformance.running import quietly
-from thunder_core.testing.conformance.tested import raised
-from thunder_core.testing.snapshot import storage_key
+from thunder_testing.conformance.asking import Asked
+from thunder_testing.conformance.failure import Breach
+from thunder_testing.conformance.results import strides_that_matter
+from thunder_testing.conformance.running import quietly
+from thunder_testing.conformance.tested import raised
+from thunder_testing.snapshot import storage_key
 
 
 @dataclass(frozen=True, slots=True)

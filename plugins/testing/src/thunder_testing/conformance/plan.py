@@ -9,16 +9,16 @@ from typing import Final
 import torch
 
 from thunder_core.executors import Executor, OperatorExecutor
-from thunder_core.testing.conformance.asking import is_claimed
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.differentiation import differentiates
-from thunder_core.testing.conformance.forward import check_determinism, check_forward, check_memory
-from thunder_core.testing.conformance.gradient import check_gradient, check_gradients_of
-from thunder_core.testing.conformance.pair import check_pair
-from thunder_core.testing.conformance.sampler import Sampler
-from thunder_core.testing.conformance.samples import dtypes_of
-from thunder_core.testing.conformance.subject import Subject
-from thunder_core.testing.conformance.tested import Tested
+from thunder_testing.conformance.asking import is_claimed
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.differentiation import differentiates
+from thunder_testing.conformance.forward import check_determinism, check_forward, check_memory
+from thunder_testing.conformance.gradient import check_gradient, check_gradients_of
+from thunder_testing.conformance.pair import check_pair
+from thunder_testing.conformance.sampler import Sampler
+from thunder_testing.conformance.samples import dtypes_of
+from thunder_testing.conformance.subject import Subject
+from thunder_testing.conformance.tested import Tested
 
 Check = Callable[[Tested, Subject, Call, Sequence[Call]], None]
 """The last argument: other calls of the same operation."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from thunder_core.acquire.acquire import Acquired, acquire
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.failure import NotApplicable
-from thunder_core.testing.conformance.running import quietly
-from thunder_core.testing.conformance.subject import Subject
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.failure import NotApplicable
+from thunder_testing.conformance.running import quietly
+from thunder_testing.conformance.subject import Subject
 
 
 def record(call: Call) -> Acquired:

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from thunder_core.pytorch_internals import tree_flatten, tree_map
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.failure import Breach
-from thunder_core.testing.conformance.running import Run
-from thunder_core.testing.conformance.tolerance import same_bits
-from thunder_core.testing.snapshot import storage_key
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.failure import Breach
+from thunder_testing.conformance.running import Run
+from thunder_testing.conformance.tolerance import same_bits
+from thunder_testing.snapshot import storage_key
 
 ValueCheck = Callable[[str, int, torch.Tensor, torch.Tensor], None]
 """Takes the name of a result, its position among the tensors, ours and eager's; raises `Breach`."""

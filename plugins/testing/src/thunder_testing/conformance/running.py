@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from thunder_core.pytorch_internals import tree_leaves
-from thunder_core.testing.conformance.call import Call, can_require_grad
-from thunder_core.testing.seeding import seed_generators
+from thunder_testing.conformance.call import Call, can_require_grad
+from thunder_testing.seeding import seed_generators
 
 
 @contextmanager

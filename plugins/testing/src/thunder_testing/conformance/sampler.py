@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from thunder_core.testing.conformance.call import Call, describe_call
-from thunder_core.testing.conformance.coverage import covering
-from thunder_core.testing.conformance.layouts import is_expanded, layouts
-from thunder_core.testing.conformance.recording import is_offered
-from thunder_core.testing.conformance.samples import accepts, calls, draws, finds_positions
-from thunder_core.testing.conformance.subject import Subject
-from thunder_core.testing.conformance.variants import as_matrices, shapes, with_negative_dimensions
+from thunder_testing.conformance.call import Call, describe_call
+from thunder_testing.conformance.coverage import covering
+from thunder_testing.conformance.layouts import is_expanded, layouts
+from thunder_testing.conformance.recording import is_offered
+from thunder_testing.conformance.samples import accepts, calls, draws, finds_positions
+from thunder_testing.conformance.subject import Subject
+from thunder_testing.conformance.variants import as_matrices, shapes, with_negative_dimensions
 
 
 @dataclass(frozen=True, eq=False)

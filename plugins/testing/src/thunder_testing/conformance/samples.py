@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.testing.conformance.call import Call, can_require_grad
-from thunder_core.testing.conformance.failure import NotApplicable
-from thunder_core.testing.conformance.opinfo_index import opinfos
-from thunder_core.testing.conformance.recording import lines_of, record
-from thunder_core.testing.conformance.running import quietly, run
-from thunder_core.testing.conformance.subject import Subject
-from thunder_core.testing.opinfo_samples import sample_inputs
-from thunder_core.testing.seeding import seed_generators
+from thunder_testing.conformance.call import Call, can_require_grad
+from thunder_testing.conformance.failure import NotApplicable
+from thunder_testing.conformance.opinfo_index import opinfos
+from thunder_testing.conformance.recording import lines_of, record
+from thunder_testing.conformance.running import quietly, run
+from thunder_testing.conformance.subject import Subject
+from thunder_testing.opinfo_samples import sample_inputs
+from thunder_testing.seeding import seed_generators
 
 if TYPE_CHECKING:
-    from thunder_core.pytorch_internals import OpInfo
+    from thunder_testing.pytorch_internals import OpInfo
 
 DTYPES = (
     torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.int64, torch.bool,

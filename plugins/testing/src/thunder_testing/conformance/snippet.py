@@ -10,8 +10,7 @@ import torch
 from thunder_core.errors import TraceError
 from thunder_core.ir.literals import Speller
 from thunder_core.ir.tree import map_leaves
-from thunder_core.symbols.recording import recorded_whole
-from thunder_core.testing.conformance.call import Call
+from thunder_testing.conformance.call import Call, recorded_whole
 
 _MOST_VALUES: Final = 128
 """Of larger tensors the snippet has random values instead."""

@@ -13,10 +13,9 @@ from thunder_core.executors.claim_index import index_claims
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 from thunder_core.symbols.naming import function_printed_as
-from thunder_core.symbols.recording import recorded_whole
 from thunder_core.symbols.registry import registry
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.failure import ConformanceError
+from thunder_testing.conformance.call import Call, recorded_whole
+from thunder_testing.conformance.failure import ConformanceError
 
 Samples = Callable[[str, torch.dtype], Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]]]
 """``samples(device, dtype)`` yields ``(args, kwargs)``; nothing for a dtype that the operation does not take."""

@@ -10,16 +10,16 @@ import torch
 from thunder_core.config.resolve import settings_of
 from thunder_core.executors import Executor, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
-from thunder_core.testing.conformance.case import Case, as_test, with_skips
-from thunder_core.testing.conformance.devices import check_devices
-from thunder_core.testing.conformance.executor_cases import ExecutorCases
-from thunder_core.testing.conformance.failure import ConformanceError
-from thunder_core.testing.conformance.fused_programs import OPERATIONS, program_subjects
-from thunder_core.testing.conformance.plan import Plan
-from thunder_core.testing.conformance.sampler import Sampler
-from thunder_core.testing.conformance.subject import Samples, Subject, operation, subjects_of, symbol_of
-from thunder_core.testing.conformance.tested import Tested
-from thunder_core.testing.conformance.tolerance import Tolerance, Tolerances
+from thunder_testing.conformance.case import Case, as_test, with_skips
+from thunder_testing.conformance.devices import check_devices
+from thunder_testing.conformance.executor_cases import ExecutorCases
+from thunder_testing.conformance.failure import ConformanceError
+from thunder_testing.conformance.fused_programs import OPERATIONS, program_subjects
+from thunder_testing.conformance.plan import Plan
+from thunder_testing.conformance.sampler import Sampler
+from thunder_testing.conformance.subject import Samples, Subject, operation, subjects_of, symbol_of
+from thunder_testing.conformance.tested import Tested
+from thunder_testing.conformance.tolerance import Tolerance, Tolerances
 
 
 def executor_suite(

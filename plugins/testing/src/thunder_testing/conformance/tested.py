@@ -15,15 +15,15 @@ from thunder_core.executors.states import States
 from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.entry import Entry
 from thunder_core.runtime.function import ThunderFunction
-from thunder_core.testing.conformance.asking import Asked
-from thunder_core.testing.conformance.call import Call
-from thunder_core.testing.conformance.failure import Breach, NotApplicable
-from thunder_core.testing.conformance.recording import program_of
-from thunder_core.testing.conformance.results import ValueCheck
-from thunder_core.testing.conformance.running import Run, in_double, quietly, run
-from thunder_core.testing.conformance.samples import draws
-from thunder_core.testing.conformance.subject import Subject
-from thunder_core.testing.conformance.tolerance import Tolerances, value_problem
+from thunder_testing.conformance.asking import Asked
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.failure import Breach, NotApplicable
+from thunder_testing.conformance.recording import program_of
+from thunder_testing.conformance.results import ValueCheck
+from thunder_testing.conformance.running import Run, in_double, quietly, run
+from thunder_testing.conformance.samples import draws
+from thunder_testing.conformance.subject import Subject
+from thunder_testing.conformance.tolerance import Tolerances, value_problem
 
 Double = Callable[[Call], Sequence[Any]]
 """What eager PyTorch gives for a call in double precision."""

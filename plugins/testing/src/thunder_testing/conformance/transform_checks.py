@@ -13,11 +13,11 @@ from thunder_core.config.settings import Settings
 from thunder_core.errors import VerificationError
 from thunder_core.guards.compiled_modules import ORIGINAL
 from thunder_core.pytorch_internals import tree_leaves
-from thunder_core.testing.compare import Arguments, BehaviourMismatch, assert_same_behaviour
-from thunder_core.testing.conformance.failure import Breach, NotApplicable
-from thunder_core.testing.conformance.running import quietly
-from thunder_core.testing.conformance.transform_programs import TransformProgram
-from thunder_core.testing.conformance.transform_run import (
+from thunder_testing.compare import Arguments, BehaviourMismatch, assert_same_behaviour
+from thunder_testing.conformance.failure import Breach, NotApplicable
+from thunder_testing.conformance.running import quietly
+from thunder_testing.conformance.transform_programs import TransformProgram
+from thunder_testing.conformance.transform_run import (
     TestedTransform,
     arguments_of,
     called,
@@ -28,7 +28,7 @@ from thunder_core.testing.conformance.transform_run import (
     text_of,
     verified,
 )
-from thunder_core.testing.difference import Comparison
+from thunder_testing.difference import Comparison
 
 
 def _original(made: Any) -> Any:

@@ -9,9 +9,9 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from thunder_core.testing.compare import Arguments
-from thunder_core.testing.conformance.transform_functions import FUNCTIONS
-from thunder_core.testing.conformance.transform_modules import (
+from thunder_testing.compare import Arguments
+from thunder_testing.conformance.transform_functions import FUNCTIONS
+from thunder_testing.conformance.transform_modules import (
     Attention,
     Counting,
     Dropping,

@@ -17,10 +17,10 @@ from thunder_core.runtime.compiled import Compiled
 from thunder_core.runtime.function import ThunderFunction
 from thunder_core.runtime.module import compile_module
 from thunder_core.runtime.module_forward import compiled_of
-from thunder_core.testing.compare import Arguments
-from thunder_core.testing.conformance.running import quietly
-from thunder_core.testing.conformance.transform_programs import TransformProgram
-from thunder_core.testing.difference import Comparison
+from thunder_testing.compare import Arguments
+from thunder_testing.conformance.running import quietly
+from thunder_testing.conformance.transform_programs import TransformProgram
+from thunder_testing.difference import Comparison
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from thunder_core.config.resolve import settings_of
 from thunder_core.passes.transform import Transform
-from thunder_core.testing.conformance.case import Case, as_test, with_skips
-from thunder_core.testing.conformance.failure import ConformanceError, as_failure
-from thunder_core.testing.conformance.tolerance import Tolerance
-from thunder_core.testing.conformance.transform_checks import (
+from thunder_testing.conformance.case import Case, as_test, with_skips
+from thunder_testing.conformance.failure import ConformanceError, as_failure
+from thunder_testing.conformance.tolerance import Tolerance
+from thunder_testing.conformance.transform_checks import (
     check_changes,
     check_inference,
     check_optimizer,
@@ -20,9 +20,9 @@ from thunder_core.testing.conformance.transform_checks import (
     check_state_dict,
     check_training,
 )
-from thunder_core.testing.conformance.transform_programs import TransformProgram, transform_programs
-from thunder_core.testing.conformance.transform_run import TestedTransform
-from thunder_core.testing.difference import Comparison
+from thunder_testing.conformance.transform_programs import TransformProgram, transform_programs
+from thunder_testing.conformance.transform_run import TestedTransform
+from thunder_testing.difference import Comparison
 
 Check = Callable[[TestedTransform, TransformProgram], None]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.ir.tree import map_leaves
-from thunder_core.testing.conformance.call import Call
+from thunder_testing.conformance.call import Call
 
 _MANY: Final = 1031
 """More elements than a block of most kernels has, and no multiple of anything."""

@@ -1,6 +1,6 @@
 """What importing a plugin brings in, seen by a fresh interpreter.
 
-``python -m thunder_core.testing.package.imports NAME TARGET`` imports the plugin, calls its hooks, and prints the
+``python -m thunder_testing.package.imports NAME TARGET`` imports the plugin, calls its hooks, and prints the
 packages that this imported and that are neither Python's, nor the plugin's own, nor needed to list plugins, by the
 lines that asked for them first.
 """

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, cast
 from thunder_core.config.sentences import sentences
 from thunder_core.errors import PluginError
 from thunder_core.plugins.host import host
-from thunder_core.plugins.options_table import own_options
 from thunder_core.plugins.specs import Preset, SymbolsSpec
 from thunder_core.private_names import PrivateNames
-from thunder_core.testing.conformance.failure import Breach
-from thunder_core.testing.package.plugin import Item
+from thunder_testing.conformance.failure import Breach
+from thunder_testing.package.options_table import own_options
+from thunder_testing.package.plugin import Item
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

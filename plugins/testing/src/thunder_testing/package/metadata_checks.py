@@ -10,9 +10,9 @@ import sys
 from thunder_core.plugins.distributions import API_GROUP, GROUP
 from thunder_core.plugins.hookspecs import API
 from thunder_core.plugins.importing import FAILURES, failure
-from thunder_core.testing.conformance.failure import Breach
-from thunder_core.testing.package.plugin import Plugin
-from thunder_core.testing.package.project import Project
+from thunder_testing.conformance.failure import Breach
+from thunder_testing.package.plugin import Plugin
+from thunder_testing.package.project import Project
 
 
 def check_metadata(project: Project) -> None:
@@ -55,7 +55,7 @@ def check_hooks(plugin: Plugin) -> None:
 
 def check_light(plugin: Plugin) -> None:
     """Importing it and calling its hooks imports nothing that costs time."""
-    command = [sys.executable, "-m", "thunder_core.testing.package.imports", plugin.name, plugin.target]
+    command = [sys.executable, "-m", "thunder_testing.package.imports", plugin.name, plugin.target]
     done = subprocess.run(command, cwd=plugin.project.folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"it ends with {done.returncode}"])[-1]

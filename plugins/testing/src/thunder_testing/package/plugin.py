@@ -11,8 +11,8 @@ from thunder_core.plugins.importing import imported
 from thunder_core.plugins.loaded import WORDS
 from thunder_core.plugins.registration import register
 from thunder_core.plugins.states import PluginRecord, PluginState
-from thunder_core.testing.conformance.failure import Breach, NotApplicable
-from thunder_core.testing.package.project import Project
+from thunder_testing.conformance.failure import Breach, NotApplicable
+from thunder_testing.package.project import Project
 
 _USABLE: Final = (PluginState.AVAILABLE, PluginState.LOADED)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from thunder_core.plugins.distributions import API_GROUP, GROUP
-from thunder_core.testing.conformance.failure import ConformanceError
+from thunder_testing.conformance.failure import ConformanceError
 
 
 @dataclass(frozen=True)

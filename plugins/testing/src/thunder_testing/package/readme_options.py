@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from thunder_core.plugins.nearest import suggestion
-from thunder_core.plugins.options_table import option_rows, options_table
-from thunder_core.testing.conformance.failure import Breach, NotApplicable
-from thunder_core.testing.package.project import Project
+from thunder_testing.conformance.failure import Breach, NotApplicable
+from thunder_testing.package.options_table import option_rows, options_table
+from thunder_testing.package.project import Project
 
 UPDATE: Final = "UPDATE_DOCUMENTS"
 """The environment variable that has the tables written anew."""

@@ -1,0 +1,52 @@
+"""Installed distributions, made for a test: metadata as pip writes it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from thunder_core.plugins.distributions import API_GROUP, GROUP
+
+
+def write_metadata(
+    site: Path,
+    name: str,
+    *,
+    version: str = "1.0",
+    requires: Sequence[str] = (),
+    extras: Sequence[str] = (),
+    plugins: Mapping[str, str] | None = None,
+    interfaces: Mapping[str, str | int] | None = None,
+    urls: Mapping[str, str] | None = None,
+) -> Path:
+    """Write the metadata of a distribution, so that Python finds it installed where ``site`` is on the path.
+
+    Args:
+        site: a folder of packages.
+        requires: requirements, ``'vendor-library>=2; extra == "lib"'``.
+        extras: names of extras.
+        plugins: entry points in the group ``thunder.plugins``: ``module:attribute`` by the plugin's name.
+        interfaces: those in the group ``thunder.plugin_api``.
+        urls: addresses by label.
+
+    Returns:
+        The folder of the metadata.
+    """
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    fields = [("Metadata-Version", "2.4"), ("Name", name), ("Version", version)]
+    fields += [("Requires-Dist", line) for line in requires] + [("Provides-Extra", extra) for extra in extras]
+    fields += [("Project-URL", f"{label}, {address}") for label, address in (urls or {}).items()]
+    # The description, below the empty line, is no field.
+    (info / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in fields) + "\nName: not-this\n")
+    groups = {GROUP: plugins, API_GROUP: interfaces}
+    text = "".join(
+        f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in entries.items()) + "\n"
+        for group, entries in groups.items()
+        if entries
+    )
+    if text:
+        (info / "entry_points.txt").write_text(text)
+    importlib.invalidate_caches()
+    return info
