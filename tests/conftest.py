@@ -1,4 +1,4 @@
-"""Settings for all tests: one thread, fixed seeds, no hub access, PyTorch's global modes restored."""
+"""Settings for the core's tests: one thread, no hub access, PyTorch's global modes restored."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def _fixed_seed() -> None:
-    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

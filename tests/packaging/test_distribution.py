@@ -58,7 +58,7 @@ def test_source_archive_holds_tests_and_documents(archives):
     (path,) = archives.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"README.md", "ARCHITECTURE.md", "LICENSE", "pyproject.toml", "tests/conftest.py"} <= names
+    assert {"README.md", "ARCHITECTURE.md", "LICENSE", "pyproject.toml", "conftest.py", "tests/conftest.py"} <= names
     assert not [name for name in names if "__pycache__" in name or (name.startswith(".") and name != ".gitignore")]
 
 

@@ -1,4 +1,4 @@
-"""No test finds what another process timed; and, as in ``plugins/conftest.py``, the interpreter without a GPU."""
+"""No test finds what another process timed; and, as in the `conftest.py` above, the interpreter without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings for the tests of all plugins: fixed seeds, and Triton's interpreter where there is no GPU.
+"""Settings for all tests, those of plugins too: fixed seeds, and Triton's interpreter where there is no GPU.
 
 Triton decides it when it is imported, which modules of other tests do: so before any of them is.
 """
