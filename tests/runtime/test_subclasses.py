@@ -487,9 +487,3 @@ def test_a_view_that_is_an_argument_of_a_subclass_may_be_written() -> None:
 
     x, y = numbers(), numbers().requires_grad_()
     assert torch.equal(thunder.jit(program)(x, y), program(x, y))
-
-
-def test_as_subclass_by_another_name_is_refused() -> None:
-    as_subclass = Tensor.as_subclass
-    with pytest.raises(UnsupportedError, match=r"Tensor\.as_subclass is called by another name"):
-        thunder.jit(lambda x: as_subclass(x * 2, Image).sum())(torch.ones(3))

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.autograd import Function
 
-import thunder
 from tests.training.autograd_functions import (
     Dirty,
     ExpandedGradient,
@@ -26,7 +25,6 @@ from tests.training.autograd_functions import (
     ViewAndInput,
 )
 from tests.training.steps import assert_same, check, gradients, leaf, raised
-from thunder_core.errors import UnsupportedError
 
 
 def twice(x: torch.Tensor) -> Any:
@@ -63,21 +61,6 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_function(name: str) -> None:
     check(FUNCTIONS[name], lambda: (leaf(3, 4),))
-
-
-def test_apply_by_another_name() -> None:
-    """Its backward is the user's. Since PyTorch 2.14 ``apply`` is a function of C, which is refused by another name."""
-    apply = StraightThrough.apply
-
-    def program(x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = apply(x * 3)
-        return y.square()
-
-    if isinstance(vars(Function)["apply"], classmethod):
-        check(program, lambda: (leaf(3, 4),))
-    else:
-        with pytest.raises(UnsupportedError, match=r"Function\.apply is called by another name"):
-            thunder.jit(program)(leaf(3, 4))
 
 
 @pytest.mark.parametrize("needed", [(True, True), (True, False), (False, True), (False, False)], ids=str)

@@ -11,7 +11,7 @@ import torch
 from thunder_core.acquire import cached_results, collectives, data_dependence, first_calls, leaks, subclasses
 from thunder_core.acquire.active import set_active_recorder
 from thunder_core.acquire.eager_modules import Key, key_of, module_to_blame
-from thunder_core.acquire.interception import intercepted, intercepting
+from thunder_core.acquire.interception import intercepted, intercepting, stand_in_of
 from thunder_core.acquire.mode import AcquisitionMode
 from thunder_core.acquire.optimizer_updates import update_to_blame
 from thunder_core.acquire.raised import contents, ends_program, note, raising
@@ -22,6 +22,7 @@ from thunder_core.errors import AcquisitionError, DataDependentError, Unsupporte
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.shared_memory import base_of, is_recorded
 from thunder_core.guards.source import Source
+from thunder_core.guards.stand_ins import recording_turn
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.proxy import Proxy
@@ -96,7 +97,8 @@ def acquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     while True:
         _check_repeatable(advanced)
         try:
-            return _attempt(function, args, kwargs, eager, updates, graph, advanced)
+            with recording_turn():
+                return _attempt(function, args, kwargs, eager, updates, graph, advanced)
         except GraphNeeded:
             graph = True
         except first_calls.Uninitialized as needed:
@@ -127,7 +129,7 @@ def _attempt(
     advanced: list[str],
 ) -> Acquired:
     """One recording; one that has to be repeated adds the names of what cannot be taken back to ``advanced``."""
-    observer = Observer(function, args, kwargs)
+    observer = Observer(function, args, kwargs, stand_in_of)
     recorder = Recorder(
         observer.source_of,
         eager_modules,
@@ -140,7 +142,7 @@ def _attempt(
         outputs: list[Proxy] = []
         try:
             with recording():
-                recipe, raised = _run(function, args, kwargs, recorder, observer, outputs)
+                recipe, raised = _run(function, recorder, observer, outputs)
             cached_results.check(observer)
             random_states = tuple(observer.consumed_python_rng())
             _check_generators(observer.generators)
@@ -216,8 +218,6 @@ def _refused_by_fakes(error: Exception) -> UnsupportedError:
 @calls_program
 def _run(
     function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
     recorder: Recorder,
     observer: Observer,
     outputs: list[Proxy],
@@ -235,7 +235,7 @@ def _run(
         ):
             with observer:
                 try:
-                    result = observer.run(function, args, kwargs)
+                    result = observer.run(function)
                 except data_dependence.EXCEPTIONS as error:
                     raise _refused_by_fakes(error) from error
                 except Exception as error:

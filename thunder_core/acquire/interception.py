@@ -4,7 +4,8 @@
 functions are plain Python to PyTorch, as are `print` and loggers. While at least one thread acquires a program their
 entry points are replaced by versions that ask whether the calling thread is the one; every other thread gets the
 original. Of Python functions the code is replaced, so that it does not matter through which name the program has them;
-a function of C that the program holds by a name of its own is refused when it is called.
+names of the program's own for functions of C get stand-ins (`thunder_core/guards/stand_ins.py`), and where that is not
+possible, their call is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import FrameType, MethodType
+from types import FrameType, FunctionType, MethodType
 from typing import Any, Final
 
 import torch
@@ -71,6 +72,7 @@ _depth = 0
 _CALLER: Final = 2  # the frame of who calls a function, seen from what replaces its code
 _distributed: tuple[type, ...] = ()
 _originals: dict[tuple[Any, str], Any] = {}
+_PRINT: Final = builtins.print
 _undo: list[Callable[[], None]] = []
 
 
@@ -96,14 +98,33 @@ def intercepting() -> Iterator[None]:
 
 def intercepted(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function``, or what stands for it while it is intercepted: the program may be such an entry point itself."""
+    stand_in: Callable[..., Any] | None = stand_in_of(function)
+    return function if stand_in is None else stand_in
+
+
+def stand_in_of(function: Any) -> Any:
+    """What stands for a function of C that is intercepted, under whatever name the program has it; None for others."""
+    if function is _PRINT:
+        return _print
+    if function is subclasses.AS_SUBCLASS:
+        return _as_subclass
     if higher_order.is_apply(function):
-        return MethodType(_function_apply, function.__self__)  # type: ignore[attr-defined]
-    return function
+        return MethodType(_function_apply, function.__self__)
+    return None
+
+
+def original_of(value: Any) -> Any:
+    """The function of C that ``value`` stands for while a program is recorded; any other object itself."""
+    if type(value) is MethodType and value.__func__ is _function_apply:
+        cls: Any = value.__self__
+        return higher_order.apply_of(cls)
+    return _STAND_INS.get(value, value) if type(value) is FunctionType else value
 
 
 def _install() -> None:
     global _distributed
     _replace(torch.autograd.Function, "apply", classmethod(_function_apply))
+    _shadow(torch.autograd.function.BackwardCFunction, "__init__", _context_made)
     _replace_private(*_CHECKPOINT)
     _replace(torch, "cond", _cond)
     _replace(torch, "_assert", _assert)
@@ -199,6 +220,17 @@ def _function_apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: An
             recorder, function, tuple(operands), {"use_reentrant": True, "preserve_rng_state": preserve}
         )
     return higher_order.autograd_function(recorder, cls, args, kwargs)
+
+
+def _context_made(context: Any, *args: Any, **kwargs: Any) -> None:
+    """An autograd.Function is applied, and not by `_function_apply`: that makes contexts while the recorder is busy."""
+    if _recording() is not None:
+        raise UnsupportedError(
+            f"{type(context).__name__.removesuffix('Backward')}.apply is called by a function of C, under a name that "
+            "is not known, and would run once, at compile time",
+            location=user_location(2),
+            advice=("call it as YourFunction.apply(...)",),
+        )
 
 
 _original_module_call = copy_of(torch.nn.Module.__call__)
@@ -491,6 +523,9 @@ def _print(*values: Any, **options: Any) -> None:
         _original(builtins, "print")(*values, **options)
     else:
         printing.print_values(recorder, _original(builtins, "print"), values, options)
+
+
+_STAND_INS: Final[dict[Any, Any]] = {_print: _PRINT, _as_subclass: subclasses.AS_SUBCLASS}
 
 
 def _set_printoptions(**options: Any) -> None:

@@ -20,6 +20,7 @@ import torch
 
 from thunder_core.acquire.first_calls import EagerCallNeeded
 from thunder_core.acquire.hook_handles import TracedHandle
+from thunder_core.acquire.interception import original_of
 from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_method_of_value
 from thunder_core.acquire.rebuild_iterators import holds_traced_tensor, rebuild_generator, rebuild_reference
 from thunder_core.acquire.recipe_writer import RecipeWriter
@@ -111,6 +112,7 @@ class Rebuilder(RecipeWriter):
             return self._output(value.proxy)
         if isinstance(value, TracedHandle):
             return self._output(value.proxy())
+        value = original_of(self._observer.original_of(value))
         known = self.known(value)
         if known is not None:
             return known

@@ -68,7 +68,10 @@ class FunctionRebuilder:
         return name
 
     def method(self, method: MethodType) -> str:
-        """A bound method: its function and its object."""
+        """A bound method: its function and its object; one that is bound to a class is what it is."""
+        if isinstance(method.__self__, type):
+            check_class(method.__self__, self._observer)
+            return self._rebuilder.constant(method)
         parts = f"{self._rebuilder.expression(method.__func__)}, {self._rebuilder.expression(method.__self__)}"
         return self._rebuilder.assign(method, f"{self._rebuilder.constant(MethodType, 'MethodType')}({parts})")
 

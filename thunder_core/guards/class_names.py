@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,7 +12,7 @@ import torch
 _lookups: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 _replaced: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 _BASES = frozenset({object, torch.nn.Module})
-_LIBRARY_DESCRIPTORS = (BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType)
+_LIBRARY_DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType)
 
 
 class ClassNames:
@@ -47,6 +47,11 @@ def function_behind(attribute: Any) -> tuple[str, FunctionType] | None:
     if isinstance(attribute, functools.cached_property):
         return ("func", attribute.func) if isinstance(attribute.func, FunctionType) else None
     return None
+
+
+def constant_behind(attribute: Any) -> Any:
+    """What reading the attribute gives; of a static method that is no Python function: what it wraps."""
+    return attribute.__func__ if isinstance(attribute, staticmethod) else attribute
 
 
 def is_descriptor(attribute: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.guards.class_names import ClassNames, function_behind, is_descriptor, replaces_lookup
+from thunder_core.guards.class_names import ClassNames, constant_behind, function_behind, is_descriptor, replaces_lookup
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.heap import Heap
@@ -44,7 +44,9 @@ class ClassReads:
             if function_behind(attribute) is not None:
                 self.function(kind, name, attribute)
                 self._guard_not_overridden(node, name)
-            elif not (is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__")):
+                continue
+            attribute = constant_behind(attribute)
+            if not (is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__")):
                 if replaces_lookup(kind):  # which may answer with something else
                     self._following.computed.ask_for(node, name, names)
                 else:
@@ -90,10 +92,12 @@ class ClassReads:
             attribute = on_class[name]
             if function_behind(attribute) is not None:
                 self.function(kind, name, attribute)
-            elif is_descriptor(attribute) or name.startswith("__"):
                 continue
-            elif node.attributes.get(name, attribute) is attribute:  # else overwritten before it could be read
-                self._value(node, name, attribute, names)
+            value = constant_behind(attribute)
+            if is_descriptor(value) or name.startswith("__"):
+                continue
+            if node.attributes.get(name, attribute) is attribute:  # else overwritten before it could be read
+                self._value(node, name, value, names)
 
     def read_whole(self, node: Node, names: CodeNames) -> None:
         """A class of which any attribute may be read: those that it holds itself, and their names."""
@@ -101,7 +105,10 @@ class ClassReads:
         self.read(node, replace(names, attributes=own, probes=frozenset(), whole=frozenset()))
         if "__dict__" not in node.edges:
             node.edges.add("__dict__")
-            self._heap.guards.append(ClassNamesGuard(node.source, own))
+            if kind_of_class(node.object) is CodeKind.USER:
+                self._heap.guards.append(ClassNamesGuard(node.source, own))
+            else:
+                self._heap.late_classes.append(node)
 
     def function(self, kind: type, name: str, attribute: Any = None) -> None:
         """A method: replaced on the class, it would be another program."""

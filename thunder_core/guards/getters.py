@@ -1,23 +1,35 @@
-"""Attributes that prebuilt getters of the ``operator`` module read: their code is not Python, their names are known."""
+"""What functions of C read that the program has under names of its own, which its bytecode does not tell.
+
+Of prebuilt getters of the ``operator`` module the names are known that they read. Of ``fetch = getattr`` they are not:
+the program may read anything then.
+"""
 
 from __future__ import annotations
 
 import operator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.instructions import UNKNOWN
+
+_READERS: Final = (getattr, hasattr, vars, dir, id, hash, isinstance, issubclass, callable, globals)
 
 
 class Getters:
-    """Names that the getters met so far read of the objects that they are given.
+    """What the getters met so far, and functions like `getattr` under other names, read of what they are given.
 
-    From then on code may read these names of whatever it reaches, as it may read the names in its own bytecode.
+    From then on code may read this of whatever it reaches, as it may read the names in its own bytecode.
     """
 
     def __init__(self) -> None:
         self._names: frozenset[str] = frozenset()
-        self._extended: dict[tuple[int, frozenset[str]], tuple[CodeNames, CodeNames]] = {}
+        self._reads_all = False
+        self._extended: dict[tuple[int, frozenset[str], bool], tuple[CodeNames, CodeNames]] = {}
+
+    def met_function(self, function: Any) -> None:
+        """A function of C was met, by another name than its own, as that of a builtin leads to none."""
+        self._reads_all |= any(function is reader for reader in _READERS)
 
     def met(self, value: Any) -> None:
         """An object was met, which may be a getter."""
@@ -31,11 +43,22 @@ class Getters:
 
     def extend(self, names: CodeNames) -> CodeNames:
         """``names`` with those of the getters; the same object while no getter is met."""
-        if self._names <= names.attributes:
+        if self._names <= names.attributes and not (self._reads_all and UNKNOWN not in names.whole):
             return names
-        key = (id(names), self._names)
+        key = (id(names), self._names, self._reads_all)
         if key not in self._extended:
-            self._extended[key] = (names, replace(names, attributes=names.attributes | self._names))
+            extended = replace(names, attributes=names.attributes | self._names)
+            if self._reads_all:
+                extended = replace(
+                    extended,
+                    chains=(*names.chains, ("globals",)),
+                    whole=frozenset({UNKNOWN}),
+                    reads_order=True,
+                    asks_class=True,
+                    compares_identity=True,
+                    compares_objects=True,
+                )
+            self._extended[key] = (names, extended)
         return self._extended[key][1]
 
 

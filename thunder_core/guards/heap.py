@@ -9,7 +9,7 @@ import enum
 import functools
 import os
 import sys
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from torch import Generator, Tensor
@@ -27,7 +27,8 @@ from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
 from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 from thunder_core.guards.random_state import RandomStates
-from thunder_core.guards.source import ConstantSource, GlobalSource, Source
+from thunder_core.guards.source import ConstantSource, FunctionSource, GlobalSource, Source
+from thunder_core.guards.stand_ins import FUNCTIONS_OF_C, StandIn, StandIns
 from thunder_core.guards.state_functions import state_guard
 from thunder_core.guards.steps import (
     AttributeSource,
@@ -38,7 +39,7 @@ from thunder_core.guards.steps import (
     ParameterSource,
     SubmoduleSource,
 )
-from thunder_core.guards.structure_guards import NotShadowedGuard
+from thunder_core.guards.structure_guards import ClassNamesGuard, NotShadowedGuard
 from thunder_core.guards.tensor_facts import TensorFacts
 from thunder_core.guards.tensor_index import TensorIndex
 from thunder_core.guards.torch_generators import TorchGenerators
@@ -69,11 +70,17 @@ class Heap:
         builtins_read: names of builtins by the Python module, here its variables, whose code uses them.
         late: paths into PyTorch whose objects are looked at when the program has run: during acquisition some of them
             are replaced.
+        late_classes: classes that are not the user's, of which the program may read any attribute; the same holds for
+            them.
         met_abstract: an abstract class of the user's was met, in which others can be registered.
         distinct: what the program may have compared by identity.
+        stand_ins: what is put in place of functions of C that acquisition replaces.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, stand_in: StandIn | None = None, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> None:
+        self.stand_ins = StandIns(stand_in, args, kwargs or {}, self._holder)
         self.nodes: dict[int, Node] = {}
         self.guards: list[Guard] = []
         self.tensors = TensorIndex(self)
@@ -92,6 +99,7 @@ class Heap:
         self.stored_attributes: set[str] = set()
         self.builtins_read: dict[int, tuple[dict[str, Any], set[str]]] = {}
         self.late: list[Source] = []
+        self.late_classes: list[Node] = []
         self.met_abstract = False
         self._variables: set[tuple[int, str]] = set()
         self._kept: list[Any] = []
@@ -116,6 +124,7 @@ class Heap:
         Args:
             by_key: the caller goes on to say which entries of a dictionary are read; otherwise all of them are.
         """
+        held, value = value, self.stand_ins.original(value)
         if type(value) in ATOM_TYPES or is_plain(value):
             self.guards.append(PlainGuard(source, value))
             return self._enum_node(value, source) if isinstance(value, enum.Enum) else None
@@ -134,8 +143,11 @@ class Heap:
             elif node.kind is NodeKind.SEQUENCE and not by_key:
                 self.objects.guard_container(node)
             return node
-        if type(value) is BuiltinFunctionType or isinstance(value, ModuleType):
+        if type(value) in FUNCTIONS_OF_C or isinstance(value, ModuleType):
             self.guards.append(IdentityGuard(source, value))
+            self.getters.met_function(value)
+            if held is value:
+                self.stand_ins.met(value, source)
             self.meet_receiver(value, source)
             return None
         if is_wrapper(value) and not callable(value):  # Thunder's own records, which the program does not write to
@@ -300,11 +312,34 @@ class Heap:
 
     # ------------------------------------------------------------ at the end
 
+    def without_stand_ins(self) -> None:
+        """Put back what stand-ins stand for, also in what is known of objects that were met meanwhile."""
+        stand_ins = self.stand_ins
+        stand_ins.restore()
+        if not stand_ins.any:
+            return
+        for node in self.distinct_nodes():
+            node.attributes = _originals(node.attributes, stand_ins)
+            node.content = _originals(node.content, stand_ins)
+        for key, (path, before) in self.stored_globals.items():
+            self.stored_globals[key] = (path, stand_ins.original(before))
+        for identity, (closure, cell, before) in self.stored_cells.items():
+            self.stored_cells[identity] = (closure, cell, stand_ins.original(before))
+
+    def _holder(self, source: Source) -> Any:
+        """The object that was met on a path."""
+        if isinstance(source, ConstantSource | FunctionSource):
+            return source.read((), {})
+        return next((node.object for node in self.nodes.values() if node.source == source), None)
+
     def finish(self) -> None:
         """Add the guards that could not be made while the program ran."""
         for source in self.late:
             self.guards.append(IdentityGuard(source, source.read((), {})))
         self.late.clear()
+        for node in self.late_classes:
+            self.guards.append(ClassNamesGuard(node.source, ClassNamesGuard.names_of(node.object)))
+        self.late_classes.clear()
         self._guard_builtins()
         self.guards.extend(self.environment.guards())
         self.objects.finish()
@@ -318,6 +353,15 @@ class Heap:
                 name = str(namespace.get("__name__", "")).rpartition(".")[2]
                 self.guards.append(NotShadowedGuard(ConstantSource(namespace, f"globals_of_{name}"), frozenset(names)))
         self.builtins_read.clear()
+
+
+def _originals(content: Any, stand_ins: StandIns) -> Any:
+    """What a node holds, without stand-ins."""
+    if isinstance(content, dict):
+        return {key: stand_ins.original(value) for key, value in content.items()}
+    if isinstance(content, tuple):
+        return tuple(map(stand_ins.original, content))
+    return content
 
 
 def is_wrapper(value: Any) -> bool:

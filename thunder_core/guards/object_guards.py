@@ -144,6 +144,9 @@ class ObjectGuards:
             value = getattr(function, name)
             if value:
                 self._heap.meet(value, AttributeSource(node.source, name))
+        # before its frame is entered: a hook of `sys.setprofile` writes back what the frame's variables were
+        for index, (name, cell) in enumerate(zip(code.co_freevars, function.__closure__ or (), strict=True)):
+            self._heap.stand_ins.met(_content(cell), ClosureSource(node.source, index, name))
 
     def _read_wrapped(self, wrapper: FunctionType, node: Node) -> None:
         """The user's functions in the closure of a decorator's result, such as that of ``torch.no_grad()``.

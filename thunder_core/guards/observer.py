@@ -23,6 +23,7 @@ from thunder_core.guards.node import NodeKind
 from thunder_core.guards.outside_reads import generator_method, gives_memory, held_by_name, outside_read
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
+from thunder_core.guards.stand_ins import StandIn
 from thunder_core.guards.steps import ClosureSource
 from thunder_core.guards.undo import undo_writes
 from thunder_core.guards.writes import Write, WriteKind, find_writes
@@ -40,16 +41,23 @@ class Observer:
     Create it before the run, outside of any torch-function mode of the compiler's own. After the run ask for `guards`,
     `writes` and `consumed_python_rng`, then call `undo`.
 
+    Args:
+        stand_in: what takes the place of functions of C that the program holds under names of its own.
+
     Attributes:
         global_state: PyTorch's modes and flags when the observer was made.
         generators: PyTorch's random generators that the program reaches.
     """
 
     def __init__(
-        self, function: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        stand_in: StandIn | None = None,
     ) -> None:
         self.global_state = GlobalState.current()
-        self._heap = Heap()
+        self._heap = Heap(stand_in, args, kwargs)
         self.generators = self._heap.generators
         self._following = Following(self._heap)
         self._reads = FrameReads(self._heap, self._following)
@@ -65,6 +73,7 @@ class Observer:
             raise
 
     def __enter__(self) -> Observer:
+        self._heap.stand_ins.start()
         self._hook.start()
         return self
 
@@ -74,10 +83,12 @@ class Observer:
         self._hook.stop()
         self._import = None
         self._builtins.watched.restore()
+        self._heap.without_stand_ins()
 
-    def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call ``function``; what it does to context variables is seen, and ends with the call."""
-        return self._heap.context.run(function, *args, **kwargs)
+    def run(self, function: Callable[..., Any]) -> Any:
+        """Call ``function`` with the arguments; what it does to context variables is seen, and ends with the call."""
+        stand_ins = self._heap.stand_ins
+        return self._heap.context.run(function, *stand_ins.args, **stand_ins.kwargs)
 
     def pause(self) -> None:
         """Stop observing until `resume`; pairs may nest."""
@@ -98,6 +109,10 @@ class Observer:
     def source_of(self, value: Any) -> Source | None:
         """The path to an object that existed before the run; None for one that the program made."""
         return self._heap.tensors.find(value)
+
+    def original_of(self, value: Any) -> Any:
+        """What a function stands for that took the place of another one during the run; any other object itself."""
+        return self._builtins.watched.original(self._heap.stand_ins.original(value))
 
     def closure_of(self, cell: CellType) -> ClosureSource | None:
         """The path to a closure variable of a function that was met; None for a cell that no such function has."""

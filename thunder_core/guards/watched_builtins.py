@@ -6,6 +6,7 @@ import builtins
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ class WatchedBuiltins:
         self.active = True
         self._thread = threading.get_ident()
         self._replaced: dict[tuple[Any, str], tuple[Any, Any]] = {}
+        self._originals: dict[Any, Any] = {}
 
     def watch(self, names: Iterable[str]) -> None:
         """Replace these builtins, as far as there are callbacks for them, until `restore`."""
@@ -63,6 +65,10 @@ class WatchedBuiltins:
                 setattr(owner, name, original)
         self._replaced.clear()
 
+    def original(self, value: Any) -> Any:
+        """The builtin that one of the replacements stands for, also after `restore`; any other object itself."""
+        return self._originals.get(value, value) if type(value) is FunctionType else value
+
     def _observes(self) -> bool:
         return self.active and threading.get_ident() == self._thread
 
@@ -83,4 +89,5 @@ class WatchedBuiltins:
             return result
 
         builtin.__name__ = builtin.__qualname__ = original.__name__
+        self._originals[builtin] = original
         return builtin

@@ -1,0 +1,207 @@
+"""Functions of C that acquisition replaces, where the program holds them under names of its own: ``log = print``.
+
+The code of a Python function can be replaced; a function of C has none. So the variables, attributes and items that
+lead to it hold its stand-in while the program is recorded. A place that cannot hold another object keeps the function,
+and its call is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
+from typing import Any
+
+from thunder_core.guards.node import slot_names
+from thunder_core.guards.source import ArgumentSource, GlobalSource, KeywordSource, Source
+from thunder_core.guards.steps import AttributeSource, ClosureSource, DictionarySource, KeySource
+from thunder_core.guards.stored_content import store_item, stored_item
+
+_turn = threading.Condition()
+_recording: Counter[int] = Counter()
+"""Recordings by thread."""
+_placing: Counter[int] = Counter()
+"""Recordings that have stand-ins in the user's objects; all of one thread."""
+
+
+@contextmanager
+def recording_turn() -> Iterator[None]:
+    """One recording: while stand-ins are in the user's objects, those of other threads wait."""
+    thread = threading.get_ident()
+    with _turn:
+        _turn.wait_for(lambda: not _placing or thread in _placing)
+        _recording[thread] += 1
+    try:
+        yield
+    finally:
+        with _turn:
+            _leave(_recording, thread)
+            _turn.notify_all()
+
+
+def _leave(count: Counter[int], thread: int) -> None:
+    count[thread] -= 1
+    if not count[thread]:
+        del count[thread]
+
+
+FUNCTIONS_OF_C = (BuiltinFunctionType, MethodDescriptorType)
+StandIn = Callable[[Any], Any]
+"""Gives the stand-in of a function that acquisition replaces, and None for all others."""
+
+
+class StandIns:
+    """What one recording puts into the user's objects.
+
+    Attributes:
+        args, kwargs: the arguments of the call, with stand-ins.
+
+    Args:
+        holder: gives the object that was met on a path.
+    """
+
+    def __init__(
+        self, find: StandIn | None, args: tuple[Any, ...], kwargs: dict[str, Any], holder: Callable[[Source], Any]
+    ) -> None:
+        self.args, self.kwargs = list(args), dict(kwargs)
+        self._find, self._holder = find or (lambda function: None), holder
+        self._waiting: list[tuple[Any, Source]] = []
+        self._originals: dict[int, tuple[Any, Any]] = {}  # by the id of the stand-in
+        self._tuples: dict[int, tuple[Any, ...]] = {}  # those with stand-ins, by the id of those without
+        self._undo: list[Callable[[], None]] = []
+        self._active = False
+
+    def met(self, function: Any, source: Source) -> None:
+        """An object is read from ``source``, before the program gets it."""
+        if type(function) not in FUNCTIONS_OF_C:
+            return
+        if not self._active:
+            self._waiting.append((function, source))
+            return
+        stand_in = self._find(function)
+        if stand_in is not None and self._claim():
+            self._originals[id(stand_in)] = (stand_in, function)
+            self._put(source, stand_in)
+
+    def start(self) -> None:
+        """From now on functions that are met are replaced, and those that were met before."""
+        self._active = True
+        for function, source in self._waiting:
+            self.met(function, source)
+        self._waiting.clear()
+
+    def restore(self) -> None:
+        """Give each place its function back, if the program has not put something else there."""
+        self._active = False
+        while self._undo:
+            self._undo.pop()()
+
+    @property
+    def any(self) -> bool:
+        """Whether anything was replaced."""
+        return bool(self._originals)
+
+    def original(self, value: Any) -> Any:
+        """What a stand-in stands for that was put into one of the user's objects; any other object itself."""
+        held = self._originals.get(id(value))
+        return value if held is None else held[1]
+
+    def _claim(self) -> bool:
+        thread = threading.get_ident()
+        with _turn:
+            if self._undo:
+                return True
+            if _recording.keys() - {thread}:  # they may have met the same objects
+                return False
+            _placing[thread] += 1
+        self._undo.append(functools.partial(_release, thread))
+        return True
+
+    def _put(self, source: Source, value: Any) -> None:
+        if isinstance(source, ArgumentSource):
+            self.args[source.index] = value
+        elif isinstance(source, KeywordSource):
+            self.kwargs[source.name] = value
+        elif isinstance(source, GlobalSource):
+            self._put_item(source.namespace, source.name, value)
+        elif source.parent is not None:
+            self._put_into(self._holder(source.parent), source, value)
+
+    def _put_in_tuple(self, holder: tuple[Any, ...], source: KeySource, value: Any) -> None:
+        now = self._tuples.get(id(holder), holder)
+        changed = tuple.__new__(type(holder), (*now[: source.key], value, *now[source.key + 1 :]))
+        self._tuples[id(holder)] = changed
+        self._originals[id(changed)] = (changed, holder)
+        self._put(source.parent, changed)
+
+    def _put_into(self, holder: Any, source: Source, value: Any) -> None:
+        if isinstance(source, ClosureSource) and isinstance(holder, FunctionType):
+            self._put_attribute((holder.__closure__ or ())[source.index], "cell_contents", value)
+        elif isinstance(source, DictionarySource):
+            self._put_item(getattr(holder, source.dictionary), source.name, value)
+        elif isinstance(source, KeySource) and isinstance(holder, tuple) and not hasattr(holder, "__dict__"):
+            self._put_in_tuple(holder, source, value)
+        elif isinstance(source, KeySource) and isinstance(holder, dict | list):
+            self._put_item(holder, source.key, value)
+        elif not isinstance(source, AttributeSource):
+            return
+        elif isinstance(holder, ModuleType):
+            self._put_item(vars(holder), source.name, value)
+        elif isinstance(holder, FunctionType) or source.name in slot_names(type(holder)):
+            self._put_attribute(holder, source.name, value)
+        elif type(holder) is functools.partial and source.name == "func":
+            self._put_function(holder, value)
+        else:
+            self._put_on_class(holder if isinstance(holder, type) else type(holder), source.name, value)
+
+    def _put_item(self, holder: Any, key: Any, value: Any) -> None:
+        before = stored_item(holder, key)
+        store_item(holder, key, value)
+
+        def undo() -> None:
+            with suppress(LookupError):  # the program has removed it
+                if stored_item(holder, key) is value:
+                    store_item(holder, key, before)
+
+        self._undo.append(undo)
+
+    def _put_attribute(self, holder: Any, name: str, value: Any) -> None:
+        before = getattr(holder, name)
+        object.__setattr__(holder, name, value)
+
+        def undo() -> None:
+            if getattr(holder, name, None) is value:
+                object.__setattr__(holder, name, before)
+
+        self._undo.append(undo)
+
+    def _put_function(self, holder: Any, value: Any) -> None:
+        _, _, state = holder.__reduce__()
+        holder.__setstate__((value, *state[1:]))
+        self._undo.append(lambda: holder.__setstate__((state[0], *holder.__reduce__()[2][1:])))
+
+    def _put_on_class(self, kind: type, name: str, value: Any) -> None:
+        owner = next((base for base in kind.__mro__ if name in vars(base)), None)
+        if owner is None or not owner.__flags__ & _HEAP_TYPE:
+            return
+        before = vars(owner)[name]
+        held = staticmethod(value) if type(value) is FunctionType else value  # a function of C is no method
+        type.__setattr__(owner, name, held)
+
+        def undo() -> None:
+            if vars(owner).get(name) is held:
+                type.__setattr__(owner, name, before)
+
+        self._undo.append(undo)
+
+
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a ``class`` statement, which can be changed
+
+
+def _release(thread: int) -> None:
+    with _turn:
+        _leave(_placing, thread)
+        _turn.notify_all()
