@@ -12,15 +12,15 @@ import torch.nn.functional as F
 
 from thunder_core.private_names import PrivateNames, Row
 from thunder_testing import ConformanceError, pytorch_internals
-from thunder_testing.conformance import opinfo_index, samples
+from thunder_testing.conformance import samples
 from thunder_testing.conformance.call import Call, describe_call
-from thunder_testing.conformance.coverage import covering
 from thunder_testing.conformance.failure import Breach
 from thunder_testing.conformance.guarded import GuardedMemory
-from thunder_testing.conformance.layouts import layouts
+from thunder_testing.conformance.sampler import covering
 from thunder_testing.conformance.subject import operation, symbol_of
 from thunder_testing.conformance.variants import (
     as_matrices,
+    layouts,
     shapes,
     with_negative_dimensions,
     with_other_values,
@@ -41,7 +41,7 @@ from thunder_testing.conformance.variants import (
 )
 def test_spellings_lead_to_the_database(given: Any, name: str) -> None:
     subject = operation(symbol_of(given), {})
-    assert name in {operator.name for operator in opinfo_index.opinfos(subject)}
+    assert name in {operator.name for operator in samples.opinfos(subject)}
     assert samples.calls(subject, "cpu", torch.float32)
     assert torch.float32 in samples.dtypes_of(subject, "cpu")
 
@@ -94,7 +94,7 @@ def test_missing_database_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Row("torch.testing._internal.absent.op_db", "samples")
     monkeypatch.setattr(pytorch_internals, "op_db", PrivateNames(__name__, (row,)).bind("op_db"))
     with pytest.raises(ConformanceError, match="pip install expecttest"):
-        opinfo_index._database()
+        samples._database()
 
 
 def test_covering_keeps_each_kind() -> None:

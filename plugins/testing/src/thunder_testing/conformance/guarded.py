@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,7 +11,6 @@ import torch
 from thunder_core.pytorch_internals import TorchDispatchMode, schema_of
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.failure import Breach
-from thunder_testing.conformance.placed_memory import tensor_at
 
 MARGIN: Final = 4096
 """Bytes before and behind each tensor: a block of most kernels."""
@@ -144,3 +144,44 @@ class _Allocations(TorchDispatchMode):
         if name in _FACTORIES and isinstance(result, torch.Tensor):
             return self._guard.allocate(result, written="empty" not in name)
         return result
+
+
+def tensor_at(
+    memory: torch.Tensor, start: int, count: int, dtype: torch.dtype, shape: Any, stride: Any, offset: int
+) -> torch.Tensor:
+    """A tensor whose storage begins at byte ``start`` of ``memory`` and holds ``count`` elements.
+
+    So its storage offset is ``offset``, and PyTorch's own checks of storages hold. It keeps ``memory`` alive. Where the
+    device is neither CPU nor CUDA, the storage is that of ``memory``, and begins before the tensor.
+    """
+    size = torch.empty(0, dtype=dtype).element_size()
+    made = torch.empty(0, dtype=dtype, device=memory.device)
+    if not count:
+        return made.new_empty(shape)
+    if memory.device.type == "cpu":
+        storage = torch.frombuffer(_buffer(memory, start, count * size), dtype=torch.uint8).untyped_storage()
+    elif memory.device.type == "cuda":
+        storage = torch.as_tensor(_CudaArray(memory, start, count * size), device=memory.device).untyped_storage()
+    else:
+        storage, offset = memory.untyped_storage(), start // size + offset
+    return made.set_(storage, offset, shape, stride)
+
+
+def _buffer(memory: torch.Tensor, start: int, size: int) -> Any:
+    buffer = (ctypes.c_char * size).from_address(memory.data_ptr() + start)
+    buffer.owner = memory  # type: ignore[attr-defined]
+    return buffer
+
+
+class _CudaArray:
+    """Bytes of a tensor on a GPU, for PyTorch to make a tensor of."""
+
+    def __init__(self, memory: torch.Tensor, start: int, size: int) -> None:
+        self.owner = memory
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (memory.data_ptr() + start, False),
+            "strides": None,
+            "version": 3,
+        }

@@ -11,7 +11,6 @@ from thunder_core.config.resolve import settings_of
 from thunder_core.executors import Executor, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_testing.conformance.case import Case, as_test, with_skips
-from thunder_testing.conformance.devices import check_devices
 from thunder_testing.conformance.executor_cases import ExecutorCases
 from thunder_testing.conformance.failure import ConformanceError
 from thunder_testing.conformance.fused_programs import OPERATIONS, program_subjects
@@ -127,3 +126,24 @@ def _subjects(plan: Plan, samples: Mapping[Any, Samples], operations: Iterable[A
 
 def _kinds(plan: Plan, subject: Subject) -> list[tuple[str, torch.dtype]]:
     return [(device, dtype) for device in plan.devices for dtype in plan.words(subject, device)]
+
+
+def check_devices(devices: Iterable[str]) -> None:
+    """Raise ConformanceError for the first device on which PyTorch cannot make a tensor here."""
+    for device in devices:
+        try:
+            torch.empty((), device=device)
+        except Exception as error:  # PyTorch raises AssertionError, RuntimeError and others
+            reason = str(error).partition("\n")[0]
+            raise ConformanceError(
+                f"PyTorch cannot use the device {device!r} here: {reason}",
+                advice=(
+                    f"name a device that it can use here: {', '.join(_usable())}",
+                    "`thunder doctor` says which GPUs there are, and what is missing to use them",
+                ),
+            ) from error
+
+
+def _usable() -> list[str]:
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return ["cpu", *([] if accelerator is None else [accelerator.type])]

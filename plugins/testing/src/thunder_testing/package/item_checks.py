@@ -11,8 +11,8 @@ from thunder_core.plugins.host import host
 from thunder_core.plugins.specs import Preset, SymbolsSpec
 from thunder_core.private_names import PrivateNames
 from thunder_testing.conformance.failure import Breach
-from thunder_testing.package.options_table import own_options
-from thunder_testing.package.plugin import Item
+from thunder_testing.package.project import Item
+from thunder_testing.package.readme_options import own_options
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

@@ -11,8 +11,7 @@ from thunder_core.plugins.distributions import API_GROUP, GROUP
 from thunder_core.plugins.hookspecs import API
 from thunder_core.plugins.importing import FAILURES, failure
 from thunder_testing.conformance.failure import Breach
-from thunder_testing.package.plugin import Plugin
-from thunder_testing.package.project import Project
+from thunder_testing.package.project import Plugin, Project
 
 
 def check_metadata(project: Project) -> None:

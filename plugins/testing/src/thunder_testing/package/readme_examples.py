@@ -15,8 +15,7 @@ from typing import Final
 
 from thunder_core.plugins.importing import FAILURES
 from thunder_testing.conformance.failure import Breach, NotApplicable
-from thunder_testing.package.plugin import Plugin
-from thunder_testing.package.project import Project
+from thunder_testing.package.project import Plugin, Project
 
 _BLOCK: Final = re.compile(r"^```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
 _OWN: Final = ("thunder", "thunder_core")

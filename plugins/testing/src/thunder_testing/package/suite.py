@@ -12,11 +12,9 @@ from thunder_testing.conformance.case import Case, as_test, with_skips
 from thunder_testing.conformance.failure import as_failure
 from thunder_testing.package.item_checks import check_described, check_load, check_misspelt
 from thunder_testing.package.metadata_checks import check_hooks, check_interface, check_light, check_metadata
-from thunder_testing.package.options_table import own_options
-from thunder_testing.package.plugin import Item, Plugin
-from thunder_testing.package.project import Project, project_of
+from thunder_testing.package.project import Item, Plugin, Project, project_of
 from thunder_testing.package.readme_examples import check_examples
-from thunder_testing.package.readme_options import check_options
+from thunder_testing.package.readme_options import check_options, own_options
 
 Check = Callable[[], None]
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from thunder_core.plugins import ExecutorOptions
-from thunder_testing.package.options_table import option_rows, options_table, own_options
+from thunder_testing.package.readme_options import option_rows, options_table, own_options
 
 
 class Kind(enum.Enum):
