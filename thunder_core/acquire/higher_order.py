@@ -116,6 +116,7 @@ def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], op
         written = tuple([place for place, proxy in enumerate(free) if proxy.name in effects.mutates])
         symbol, arguments = CHECKPOINT_WITH_WRITES, (body, written, *free)
     recorder.lines.append(BoundSymbol(symbol, arguments, recorded, output, effects, shown, user_location(4)))
+    recorder.follow_history({proxy.storage for proxy in free if proxy.name in effects.mutates})
     for variable in results.views:
         _fresh(recorder, variable)
     recorder.lines += results.lines()

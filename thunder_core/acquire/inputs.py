@@ -74,6 +74,10 @@ class Inputs:
         """The variable of a real tensor that was lifted before."""
         return self._variables.get(id(tensor))
 
+    def variables(self) -> list[Variable]:
+        """Those of the real tensors that were lifted before."""
+        return list(self._variables.values())
+
     def object_proxy(self, tensor: torch.Tensor) -> TensorProxy:
         """The input that *is* a real tensor object, whatever the program wrote into it since."""
         self.lift(tensor)

@@ -27,6 +27,7 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 from thunder_core.symbols.generators import NEW_GENERATOR
+from thunder_core.symbols.histories import REBASED
 from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
 
 # Python numbers among the tensors that these return follow from the shapes of their arguments.
@@ -43,7 +44,7 @@ class LineWriter(Tensors):
         ambient: the modes that the whole program runs under.
         kernels: of attention, that the caller of the program allows.
         written: memories that a call wrote.
-        renamed: tensor objects that got a new name by a write, with the name before, in order.
+        renamed: tensor objects that got a new name by a write, with what they were before, in order.
         is_region_cut: whether an exception left a region or a function of the user's that is one line: no line tells
             what was done before.
         entangled: memories of which tensors show parts that depend on values, so that nothing may write to them.
@@ -62,7 +63,7 @@ class LineWriter(Tensors):
         self.ambient = current_context()
         self.kernels = attention_kernels()
         self.written: set[int] = set()
-        self.renamed: list[tuple[Variable, str]] = []
+        self.renamed: list[tuple[Variable, TensorProxy]] = []
         self.entangled: set[int] = set()
         self.is_region_cut = False
 
@@ -129,6 +130,9 @@ class LineWriter(Tensors):
         if not outcome.results:
             output = None
         self.lines.append(BoundSymbol(symbol, args, kwargs, output, effects, self.own_context(context), location))
+        if outcome.written or changes_autograd:
+            arguments = zip(call.variables, call.proxies, strict=True)
+            self.follow_history({old.storage for now, old in arguments if self.requires_grad(now) != old.requires_grad})
         return map_leaves(lambda leaf: objects[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
 
     def new_generator(self, generator: torch.Generator) -> OpaqueProxy:
@@ -163,6 +167,20 @@ class LineWriter(Tensors):
         if first is not None:
             self.lines[-1] = replace(line, output=(first, *(line.output or ())))
         return result
+
+    def follow_history(self, storages: set[int]) -> None:
+        """Name anew the tensors of these memories that require grad since a write to one that shares their history."""
+        shown = [variable for variable in self.all_variables() if variable.proxy.storage in storages] if storages else []
+        found = [(variable, self.requires_grad(variable)) for variable in shown]
+        for variable, requires_grad in found:
+            old = variable.proxy
+            if requires_grad == old.requires_grad:
+                continue
+            self.renamed.append((variable, old))
+            variable.proxy = replace(old, name=self.names.intermediate(), requires_grad=requires_grad)
+            variable.key = metadata_key(variable.proxy)
+            context = self.own_context(current_context())
+            self.lines.append(BoundSymbol(REBASED, (old,), {}, variable.proxy, PURE, context, user_location(5)))
 
     def _check_numbers(self, symbol: Symbol, outcome: Outcome) -> None:
         """Refuse a call that gives Python a value that no line can give it: fakes do not know the value of a run."""
@@ -259,7 +277,7 @@ class LineWriter(Tensors):
 
     def _rename(self, variable: Variable, result: Result, fake: torch.Tensor | None) -> TensorProxy:
         """A new name for a tensor object that a call wrote, or whose metadata or memory it changed."""
-        self.renamed.append((variable, variable.proxy.name))
+        self.renamed.append((variable, variable.proxy))
         storage = variable.proxy.storage
         if fake is not None and self._moved(variable, fake):
             known = self.storage_number(storage_address(fake))

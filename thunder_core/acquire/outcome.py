@@ -100,7 +100,7 @@ def infer(
         same_as = arguments.get(id(leaf), -1)
         address = storage_address(leaf)
         shared = storages.get(address, -1)
-        if shared >= 0 and fakes[shared].requires_grad and view_base(leaf) is None and not leaf.requires_grad:
+        if shared >= 0 and same_as < 0 and view_base(leaf) is None and not leaf.requires_grad:
             cacheable = False  # detached: a fake that is made later would be a view, whose writes autograd looks at
         results.append(
             Result(

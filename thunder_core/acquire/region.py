@@ -74,9 +74,9 @@ class Region:
     def restore_names(self) -> None:
         """Tensors from outside that were written inside go by their old names again: the memory is the same."""
         defined = self.defined()
-        for variable, name in reversed(self.recorder.renamed[self.first_renamed :]):
-            if name not in defined and variable.proxy.name in defined:
-                variable.proxy = replace(variable.proxy, name=name)
+        for variable, old in reversed(self.recorder.renamed[self.first_renamed :]):
+            if old.name not in defined and variable.proxy.name in defined:
+                variable.proxy = replace(variable.proxy, name=old.name, requires_grad=old.requires_grad)
         del self.recorder.renamed[self.first_renamed :]  # names of this region mean nothing to the one around it
 
     def body(self, stem: str, inputs: tuple[Proxy, ...], output: Any) -> Trace:

@@ -36,9 +36,9 @@ class ViewHistory:
         self._first: dict[str, str] = {}
         self._variables: dict[str, Variable] = {}
         origins: dict[Variable, str] = {}
-        for variable, name in recorder.renamed:
-            first = origins.setdefault(variable, name)
-            self._first[variable.proxy.name] = self._first[name] = first
+        for variable, old in recorder.renamed:
+            first = origins.setdefault(variable, old.name)
+            self._first[variable.proxy.name] = self._first[old.name] = first
             self._variables[first] = variable
 
     def first(self, proxy: TensorProxy) -> str:

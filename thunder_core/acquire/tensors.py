@@ -112,6 +112,26 @@ class Tensors:
                 self.busy = outer
         return variable.fake
 
+    def requires_grad(self, variable: Variable) -> bool:
+        """Whether a tensor requires grad now: to autograd, a write to one tensor is one to all that share its history."""
+        if variable.fake is not None:
+            return bool(variable.fake.requires_grad)
+        base = variable.base  # of which it is a view, as `outcome.infer` looks at others each time
+        if base is None or self.requires_grad(base) == base.proxy.requires_grad:
+            return variable.proxy.requires_grad
+        return self.requires_grad(base) and (variable.proxy.dtype.is_floating_point or variable.proxy.dtype.is_complex)
+
+    def all_variables(self) -> list[Variable]:
+        """Those of the tensor objects that the program can reach, and those that they are views of."""
+        objects = [reference() for reference in self.made]
+        found = [variable_of(tensor) for tensor in objects if tensor is not None]
+        variables = dict.fromkeys([*self.inputs.variables(), *[variable for variable in found if variable is not None]])
+        for variable in list(variables):
+            while (base := variable.base) is not None and base not in variables:
+                variables[base] = None
+                variable = base
+        return list(variables)
+
     def storage_number(self, address: int) -> int | None:
         """The number of the memory at an address (of `storage_address`)."""
         return self._storage_numbers.get(address)

@@ -32,6 +32,7 @@ class Tag(enum.Enum):
     COPY = enum.auto()  # the elements of its first argument in their order, in its memory or a new one
     FILL = enum.auto()  # writes its second argument over all of its first, zero without one
     SHAPE = enum.auto()  # moves or views elements, computes nothing
+    SAME_OBJECT = enum.auto()  # its result is its argument under a new name, as autograd knows it since an earlier line
     CREATION = enum.auto()
     INDEXING = enum.auto()
     ATTENTION = enum.auto()

@@ -25,6 +25,7 @@ from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE
 from thunder_core.symbols.control_flow import COND
 from thunder_core.symbols.generators import CUDA_STATE, GET_RNG_STATE, NEW_GENERATOR, WRITES
+from thunder_core.symbols.histories import REBASED
 
 DEPENDS_ON_VALUES = data_dependence.EXCEPTIONS
 """What calls raise whose results cannot be told from metadata."""
@@ -140,7 +141,7 @@ _STAND_INS: dict[Symbol, Callable[..., Any]] = {
     GET_RNG_STATE: lambda: torch.empty(torch.Generator().get_state().shape, dtype=torch.uint8),
     CUDA_STATE: lambda *device: torch.empty(_SIZE_OF_CUDA_STATE, dtype=torch.uint8),
 }
-SPECIAL_SYMBOLS = {symbol.name: symbol for symbol in (*_STAND_INS, NEW_GENERATOR, CHECK_METADATA)}
+SPECIAL_SYMBOLS = {symbol.name: symbol for symbol in (*_STAND_INS, NEW_GENERATOR, CHECK_METADATA, REBASED)}
 """Symbols that acquisition makes itself, by name."""
 
 

@@ -9,6 +9,7 @@ from thunder_core.errors import UnsupportedError
 from thunder_core.ir import geometry
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.functionalize.emitter import Emitter
@@ -58,7 +59,9 @@ class Rewriter:
             self.emitter.lines.append(bound)
             return
         self.emitter.context, self.emitter.location = bound.context, bound.location
-        if bound.effects.mutates:
+        if Tag.SAME_OBJECT in bound.symbol.tags:
+            self._same_object(bound)
+        elif bound.effects.mutates:
             self.writes.rewrite(bound, bound.map_arguments(self.value))
             self._fresh(bound)
         else:
@@ -135,6 +138,13 @@ class Rewriter:
             else:  # the argument's gradient would lack what it does not show
                 view.version = -1
         self.views[proxy.name] = view
+
+    def _same_object(self, bound: BoundSymbol) -> None:
+        """A tensor that requires grad since the write to another: its family's value says so already."""
+        (argument,), (result,) = tensor_inputs_of(bound), tensor_outputs_of(bound)
+        view = self.views[argument.name]
+        view.proxy = replace(view.proxy, requires_grad=result.requires_grad)
+        self.views[result.name] = view
 
     def _changed_metadata(self, proxy: TensorProxy, view: View, value: TensorProxy) -> None:
         """``x.requires_grad_()`` and the like: the same object under a new name."""
