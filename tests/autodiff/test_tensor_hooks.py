@@ -60,6 +60,26 @@ def _of_a_view_that_is_returned(x: torch.Tensor, note: Any, other: Any) -> Any:
     return y, z, z.exp()
 
 
+def _of_a_view_that_alone_is_returned(x: torch.Tensor, note: Any, other: Any) -> Any:
+    z = x.sin().view(-1)
+    z.register_hook(note)
+    return z
+
+
+def _of_a_view_of_which_a_view_is_returned(x: torch.Tensor, note: Any, other: Any) -> Any:
+    y = x.sin()
+    z = y.view(-1)
+    z.register_hook(note)
+    y.register_hook(other)
+    return z.unsqueeze(0)
+
+
+def _of_a_part_that_is_returned(x: torch.Tensor, note: Any, other: Any) -> Any:
+    one, two = x.sin().chunk(2, 1)
+    two.register_hook(note)
+    return two
+
+
 def _of_a_part(x: torch.Tensor, note: Any, other: Any) -> Any:
     one, two = x.sin().chunk(2, 1)
     two.register_hook(note)
@@ -90,6 +110,9 @@ PROGRAMS = [
     _after_a_write,
     _of_a_view,
     _of_a_view_that_is_returned,
+    _of_a_view_that_alone_is_returned,
+    _of_a_view_of_which_a_view_is_returned,
+    _of_a_part_that_is_returned,
     _of_a_part,
     _not_reached,
     _of_the_input,

@@ -487,3 +487,67 @@ def test_a_view_that_is_an_argument_of_a_subclass_may_be_written() -> None:
 
     x, y = numbers(), numbers().requires_grad_()
     assert torch.equal(thunder.jit(program)(x, y), program(x, y))
+
+
+class ViewsLost(Tensor):
+    """``view_as`` gives plain tensors, all else is of the class."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return result.as_subclass(Tensor) if func is Tensor.view_as else result
+
+
+class ViewsChanged(Tensor):
+    """``view_as`` computes something else."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return result + 1 if func is Tensor.view_as else result
+
+
+class Inner(nn.Module):
+    """Says of which classes its arguments are, and has results of several."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.kinds: list[str] = []
+
+    def forward(self, x: Tensor, y: Tensor, z: int) -> tuple[Tensor, int, Tensor, Tensor]:
+        self.kinds += [type(x).__name__, type(y).__name__]
+        return x * self.scale, z, y.sin(), (x + y).as_subclass(Tensor)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize("kind", [Image, Photo, Rewrapping, Unhanded, ViewsLost])
+@pytest.mark.parametrize("hook", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+@pytest.mark.parametrize("gradients", [True, False])
+def test_modules_with_backward_hooks_hand_on_the_class(kind: type[Tensor], hook: str, gradients: bool) -> None:
+    found = []
+    for compile in (lambda function: function, lambda function: thunder.jit(function, executors=[])):
+        module, seen = Inner(), []
+
+        def program(x: Tensor, y: Tensor, module: nn.Module) -> tuple[Any, ...]:
+            return module(torch.tanh(x.as_subclass(kind)), y * 2, 3)
+
+        getattr(module, hook)(lambda *args, seen=seen: seen.append([type(g) for values in args[1:] for g in values]))
+        compiled = compile(program)
+        for _ in range(2):
+            x, y = torch.linspace(0, 1, 3), torch.linspace(1, 2, 3).requires_grad_(gradients)
+            results = compiled(x.requires_grad_(gradients), y, module)
+            sum(plain(value).sum() for value in results if isinstance(value, Tensor)).backward()
+            found.append((results, module.kinds, module.scale.grad.clone(), x.grad, y.grad, seen))
+    for one, other in zip(found[:2], found[2:], strict=True):
+        assert_same(other[0], one[0])
+        assert other[1] == one[1]
+        assert other[5] == one[5]
+        torch.testing.assert_close(other[2:5], one[2:5])
+
+
+def test_a_class_that_computes_in_place_of_the_view_of_a_module_with_hooks_is_refused() -> None:
+    module = Inner()
+    module.register_full_backward_hook(lambda *_: None)
+    with pytest.raises(UnsupportedError, match=r"ViewsChanged changes view_as"):
+        thunder.jit(lambda x: module(x.as_subclass(ViewsChanged), x, 3))(torch.ones(3, requires_grad=True))

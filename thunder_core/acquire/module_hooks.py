@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
+from thunder_core.acquire import subclasses
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.user_frames import user_location
+from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import current_context
 from thunder_core.ir.effects import Effects
@@ -75,12 +77,37 @@ class RecordedModuleCall:
         if self.call is None or not _differentiable(values) or not torch.is_grad_enabled():
             return values
         given = _apart(values)
+        kinds = [self._class_of_view(value) for value in values]
         with DisableTorchFunction():
             found = self.recorder.call_symbol(symbol, (self.call, given), {})
-        line = self.recorder.lines[-1]
-        self.recorder.lines[-1] = replace(line, location=user_location(3))
-        items = [value if new is None else new for new, value in zip(found, values, strict=True)]
+            line = self.recorder.lines[-1]
+            self.recorder.lines[-1] = replace(line, location=user_location(3))
+            items = [
+                value if new is None else subclasses.classed(self.recorder, new, kind)
+                for new, value, kind in zip(found, values, kinds, strict=True)
+            ]
         return tuple(items) if type(values) is tuple else type(values)(*items)
+
+    def _class_of_view(self, value: Any) -> type[torch.Tensor]:
+        """What a class of the user's makes of the view that PyTorch hands on in place of ``value``.
+
+        Raises:
+            UnsupportedError: something else than a view.
+        """
+        if not isinstance(value, torch.Tensor) or not subclasses.is_handed_calls(type(value)):
+            return torch.Tensor
+        with torch.no_grad():
+            view = value.view_as(value)
+        one, other = self.recorder.variable(value).proxy, self.recorder.variable(view).proxy
+        if (one.storage, one.geometry, one.dtype) != (other.storage, other.geometry, other.dtype):
+            kind = type(value)
+            raise UnsupportedError(
+                f"{kind.__module__}.{kind.__qualname__} changes view_as, by which modules with backward hooks hand "
+                "tensors on",
+                location=user_location(4),
+                advice=("give the module plain tensors: tensor.as_subclass(torch.Tensor)",),
+            )
+        return type(view)
 
 
 def _differentiable(values: tuple[Any, ...]) -> bool:

@@ -63,10 +63,16 @@ def without_hooks_on_inputs(trace: Trace) -> Trace:
 
 
 def has_hooks_on_returned_views(trace: Trace) -> bool:
-    """Whether gradients of results may reach a hooked value past the program: it shares memory with several results.
+    """Whether gradients of results may reach a hooked value past the program, or go past the hook.
 
-    Such results are made outside of the differentiated program, as views of one another.
+    Results that are views are made outside of the differentiated program: those of one memory as views of one another,
+    and each with all views that lie between it and what it shows.
     """
+    returned = {proxy.storage for proxy in trace.output if isinstance(proxy, TensorProxy)}
+    hooked = [bound.args[0] for bound in trace.symbols if sets_hook(bound)]
+    producers = [(proxy, trace.producer(proxy.name)) for proxy in hooked if proxy.storage in returned]
+    if any(line is not None and line.is_view() for _, line in producers):
+        return True
     shared: Counter[Any] = Counter(proxy.storage for proxy in trace.output if isinstance(proxy, TensorProxy))
     shared.update({proxy.storage for proxy in trace.inputs if isinstance(proxy, TensorProxy)})
     inputs = {proxy.name for proxy in trace.inputs}
