@@ -6,36 +6,40 @@ import argparse
 import collections
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import thunder
 from tests.differential import process_group
 from tests.differential.programs import RandomProgram, write
-from tests.differential.runs import Compile, Verdict, judge
+from tests.differential.runs import Verdict, judge
 from tests.differential.statements import ROWS
+from thunder_core.config.resolve import settings_of
+from thunder_core.runtime.preparation import fusing
+
+Judge = Callable[[RandomProgram], Verdict]
 
 
-def shrink(program: RandomProgram, verdict: Verdict, compile: Compile) -> RandomProgram:
+def shrink(program: RandomProgram, verdict: Verdict, judge: Judge) -> RandomProgram:
     """The program with as few statements as still go the same way."""
     index = len(program.statements) - 1
     while index >= 0:
         shorter = program.without(index)
-        if shorter is not None and judge(shorter, compile).kind == verdict.kind:
+        if shorter is not None and judge(shorter).kind == verdict.kind:
             program = shorter
         index -= 1
     return program
 
 
-def findings(seeds: range, kinds: tuple[str, ...], compile: Compile, wanted: str) -> Iterator[str]:
+def findings(seeds: range, kinds: tuple[str, ...], judge: Judge, wanted: str) -> Iterator[str]:
     """The programs of ``seeds`` whose verdict is in ``wanted``, each shrunk; at the end the counts."""
     counts: collections.Counter[str] = collections.Counter()
     for seed in seeds:
         program = write(seed, kinds)
-        verdict = judge(program, compile)
+        verdict = judge(program)
         counts[verdict.kind] += 1
         if verdict.kind in wanted.split(","):
-            short = shrink(program, verdict, compile)
-            verdict = judge(short, compile)
+            short = shrink(program, verdict, judge)
+            verdict = judge(short)
             yield f"seed {seed}: {verdict.kind}: {verdict.reason}\n{describe(short)}\n"
     yield ", ".join(f"{number} {kind}" for kind, number in counts.most_common())
 
@@ -57,10 +61,11 @@ def main() -> int:
     parser.add_argument("--show", default="wrong,error", help="which verdicts to print; 'refused' is one, too")
     chosen = parser.parse_args()
     start = time.monotonic()
+    fuses = bool(fusing(settings_of(executors=chosen.executors).executors))
     lines = findings(
         range(chosen.seed, chosen.seed + chosen.programs),
         tuple(chosen.kinds),
-        lambda subject: thunder.jit(subject, executors=chosen.executors),
+        lambda program: judge(program, lambda it: thunder.jit(it, executors=chosen.executors), fuses=fuses),
         chosen.show,
     )
     found = 0

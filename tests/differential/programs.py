@@ -49,6 +49,11 @@ class RandomProgram:
         lines += ["    def forward(self, world, x, y):", "        return program(world, x, y)", ""]
         return "\n".join(lines)
 
+    @property
+    def has_autocast(self) -> bool:
+        """Whether a statement computes under autocast."""
+        return any("torch.autocast" in statement for statement in self.statements)
+
     def without(self, index: int) -> RandomProgram | None:
         """The program with one statement fewer; None if a later one uses a tensor that it defines."""
         after = self.statements[index + 1 :]
