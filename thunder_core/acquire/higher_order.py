@@ -113,10 +113,11 @@ def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], op
     symbol = CHECKPOINT
     arguments: tuple[Any, ...] = (body, *free)
     if effects.mutates:
-        written = tuple([place for place, proxy in enumerate(free) if proxy.name in effects.mutates])
-        symbol, arguments = CHECKPOINT_WITH_WRITES, (body, written, *free)
+        places = tuple([place for place, proxy in enumerate(free) if proxy.name in effects.mutates])
+        symbol, arguments = CHECKPOINT_WITH_WRITES, (body, places, *free)
     recorder.lines.append(BoundSymbol(symbol, arguments, recorded, output, effects, shown, user_location(4)))
-    recorder.follow_history({proxy.storage for proxy in free if proxy.name in effects.mutates})
+    written = [proxy for proxy in free if isinstance(proxy, TensorProxy) and proxy.name in effects.mutates]
+    recorder.follow_history({proxy.storage for proxy in written})
     for variable in results.views:
         _fresh(recorder, variable)
     recorder.lines += results.lines()

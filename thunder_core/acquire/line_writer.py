@@ -170,7 +170,9 @@ class LineWriter(Tensors):
 
     def follow_history(self, storages: set[int]) -> None:
         """Name anew the tensors of these memories that require grad since a write to one that shares their history."""
-        shown = [variable for variable in self.all_variables() if variable.proxy.storage in storages] if storages else []
+        shown = (
+            [variable for variable in self.all_variables() if variable.proxy.storage in storages] if storages else []
+        )
         found = [(variable, self.requires_grad(variable)) for variable in shown]
         for variable, requires_grad in found:
             old = variable.proxy

@@ -113,7 +113,7 @@ class Tensors:
         return variable.fake
 
     def requires_grad(self, variable: Variable) -> bool:
-        """Whether a tensor requires grad now: to autograd, a write to one tensor is one to all that share its history."""
+        """Whether a tensor requires grad now: a write to one tensor is one to all that share its history."""
         if variable.fake is not None:
             return bool(variable.fake.requires_grad)
         base = variable.base  # of which it is a view, as `outcome.infer` looks at others each time

@@ -14,6 +14,4 @@ def rebased(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-REBASED: Final = Symbol(
-    "thunder_core.symbols.histories.rebased", rebased, tags=frozenset({Tag.SAME_OBJECT, Tag.SHAPE})
-)
+REBASED: Final = Symbol("thunder_core.symbols.histories.rebased", rebased, tags=frozenset({Tag.SAME_OBJECT, Tag.SHAPE}))
