@@ -85,10 +85,11 @@ def executors_of(name: str) -> list[str]:
     chosen = _chosen(found) if found else {}
     if "config" not in chosen:
         return chosen.get("executors", [])
-    from thunder_core.config.layers import layers_of
     from thunder_core.config.merge import merge
+    from thunder_core.config.sources import documents_of
 
-    return [entry.name for entry in merge(layers_of(chosen["config"])).config.executors or ()]
+    config, _ = merge(documents_of(chosen["config"]))
+    return [entry.name for entry in config.executors or ()]
 
 
 def asked_of_thunder(name: str) -> dict[str, Any] | None:

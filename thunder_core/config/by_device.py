@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from thunder_core.config.layers import default_layers, layers_of
 from thunder_core.config.lookup import of_core
-from thunder_core.config.merge import merge
 from thunder_core.config.objects import settings_from
-from thunder_core.config.parts import parts_of
 from thunder_core.config.problems import refuse
+from thunder_core.config.resolved import resolved
 from thunder_core.config.settings import Settings
+from thunder_core.config.sources import default_documents, documents_of
 from thunder_core.errors import PluginError
 from thunder_core.plugins.host import Host, host
 from thunder_core.plugins.loaded import Offered
@@ -48,10 +47,10 @@ def _find(device: str) -> tuple[str, Settings] | None:
     if offered is None:
         return None
     name = f"{offered.plugin.name}.{offered.spec.name}"
-    parts = parts_of(merge([*default_layers(), *layers_of(name)]))
-    refuse(parts.problems)
+    preset = resolved([*default_documents(), *documents_of(name)])
+    refuse(preset.problems)
     # Transforms may act on a module before its device is known, so they are not chosen by it.
-    return offered.spec.name, settings_from(replace(parts, transforms=()))
+    return offered.spec.name, settings_from(replace(preset, transforms=()))
 
 
 def _preset(device: str) -> Offered[Preset] | None:

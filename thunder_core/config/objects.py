@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 
 from thunder_core.config.lookup import import_object
 from thunder_core.config.operation_patterns import pattern_problems
-from thunder_core.config.parts import Part, Parts
 from thunder_core.config.problems import Problem, Trail, in_order
+from thunder_core.config.resolved import Part, Resolved
 from thunder_core.config.settings import Settings
 from thunder_core.errors import PluginError, ThunderError, is_strict
 from thunder_core.executors.configured import ConfiguredExecutor
@@ -26,7 +26,7 @@ _MADE: Final[WeakKeyDictionary[Host, dict[tuple[str, Any, str], Any]]] = WeakKey
 """What was made: equal options of the same specification give the same object, whichever program asks."""
 
 
-def settings_from(parts: Parts) -> Settings:
+def settings_from(resolved: Resolved) -> Settings:
     """The settings for a configuration without problems.
 
     Raises:
@@ -34,50 +34,50 @@ def settings_from(parts: Parts) -> Settings:
         TransformError: the transforms contradict each other.
     """
     left_out: list[tuple[str, str]] = []
-    executors = [made for part in parts.executors if (made := _executor(part, left_out)) is not None]
-    enabled = [part for part in parts.transforms if part.options is None or part.options.enabled]
+    executors = [made for part in resolved.executors if (made := _executor(part, left_out)) is not None]
+    enabled = [part for part in resolved.transforms if part.options is None or part.options.enabled]
     transforms = [made for part in enabled if (made := _object(part, left_out)) is not None]
-    assert parts.front_end is not None, "a front end that is not there is a problem"
+    assert resolved.front_end is not None, "a front end that is not there is a problem"
     return Settings(
-        parts.config, tuple(executors), ordered(transforms), import_object(parts.front_end), tuple(left_out)
+        resolved.config, tuple(executors), ordered(transforms), import_object(resolved.front_end), tuple(left_out)
     )
 
 
-def problems_of(parts: Parts) -> list[Problem]:
-    """What `settings_from` would raise for parts without problems, all of it, and what has no effect, with places."""
+def problems_of(resolved: Resolved) -> list[Problem]:
+    """All that `settings_from` would raise for one without problems, and what has no effect, with places."""
     found: list[Problem] = []
 
     def tried(trail: Trail, make: Callable[[], Any]) -> Any:
         try:
             return make()
         except ThunderError as error:
-            found.append(parts.merged.problem(trail, error.problem, error.advice))
+            found.append(resolved.problem(trail, error.problem, error.advice))
             return None
 
-    for part in parts.executors:
-        tried(part.trail, lambda part=part: found.extend(_without_effect(parts, part)))  # type: ignore[misc]
-    enabled = [part for part in parts.transforms if part.options is None or part.options.enabled]
+    for part in resolved.executors:
+        tried(part.trail, lambda part=part: found.extend(_without_effect(resolved, part)))  # type: ignore[misc]
+    enabled = [part for part in resolved.transforms if part.options is None or part.options.enabled]
     transforms = [tried(part.trail, lambda part=part: _object(part, [])) for part in enabled]  # type: ignore[misc]
     tried(("transforms",), lambda: ordered([transform for transform in transforms if transform is not None]))
-    front_end = parts.front_end
+    front_end = resolved.front_end
     if front_end is not None:
         tried(("front_end",), lambda: import_object(front_end))
     return found
 
 
-def without_effect(parts: Parts) -> list[Problem]:
+def without_effect(resolved: Resolved) -> list[Problem]:
     """What a configuration that can be used says in vain: patterns that match no operation."""
-    with_patterns = [part for part in parts.executors if part.entry.given is not None or _has_patterns(part)]
-    return in_order(problem for part in with_patterns for problem in _without_effect(parts, part))
+    with_patterns = [part for part in resolved.executors if part.entry.given is not None or _has_patterns(part)]
+    return in_order(problem for part in with_patterns for problem in _without_effect(resolved, part))
 
 
 def _has_patterns(part: Part) -> bool:
     return isinstance(part.options, ExecutorOptions) and bool(part.options.include or part.options.exclude)
 
 
-def _without_effect(parts: Parts, part: Part) -> list[Problem]:
+def _without_effect(resolved: Resolved, part: Part) -> list[Problem]:
     executor = _executor(part, [])
-    return [] if executor is None else list(pattern_problems(parts.merged, part, executor))
+    return [] if executor is None else list(pattern_problems(resolved, part, executor))
 
 
 def _object(part: Part, left_out: list[tuple[str, str]]) -> Any:

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
-from thunder_core.config.merge import Merged
-from thunder_core.config.parts import Part
 from thunder_core.config.problems import Problem, Trail
+from thunder_core.config.resolved import Part, Resolved
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.executor import Executor
 from thunder_core.symbols.operation_names import (
@@ -25,7 +24,7 @@ _ADVICE = (
 )
 
 
-def pattern_problems(merged: Merged, part: Part, executor: Executor) -> Iterator[Problem]:
+def pattern_problems(resolved: Resolved, part: Part, executor: Executor) -> Iterator[Problem]:
     """A problem for each pattern of an executor that matches no operation.
 
     Patterns for libraries and packages whose operations are not known yet are no problem.
@@ -41,7 +40,9 @@ def pattern_problems(merged: Merged, part: Part, executor: Executor) -> Iterator
             if matches(pattern, names) or may_be_named_later(pattern) or is_function_of_pytorch(pattern):
                 continue
             trail: Trail = (*part.trail, part.entry.name, option, index)
-            yield merged.problem(trail, f"the pattern {pattern!r} matches no operation{_hint(pattern, names)}", _ADVICE)
+            yield resolved.problem(
+                trail, f"the pattern {pattern!r} matches no operation{_hint(pattern, names)}", _ADVICE
+            )
 
 
 def _hint(pattern: str, names: frozenset[str]) -> str:

@@ -14,15 +14,13 @@ from typing import Any, Final
 
 from thunder_core.acquire.user_frames import warn_user
 from thunder_core.config import torch_compile
-from thunder_core.config.document import Document
-from thunder_core.config.layers import Layer, default_layers, layer_of, layer_of_config, layers_of
-from thunder_core.config.merge import merge
+from thunder_core.config.document import Document, document, document_of_config
 from thunder_core.config.model import ThunderConfig
 from thunder_core.config.objects import problems_of, settings_from, without_effect
-from thunder_core.config.parts import Parts, parts_of
 from thunder_core.config.problems import Problem, in_order, refuse
+from thunder_core.config.resolved import Resolved, resolved
 from thunder_core.config.settings import Settings
-from thunder_core.config.sources import document_of
+from thunder_core.config.sources import default_documents, document_of, documents_of
 from thunder_core.errors import ConfigError, ConfigWarning, ThunderError
 from thunder_core.plugins.nearest import suggestion
 
@@ -52,9 +50,9 @@ def settings_of(
     Warns:
         ConfigWarning: a pattern of an executor matches no operation.
     """
-    parts = _parts(config, executors, transforms, options)
-    settings = settings_from(parts)
-    for problem in without_effect(parts):
+    asked = _resolved(config, executors, transforms, options)
+    settings = settings_from(asked)
+    for problem in without_effect(asked):
         warn_user("\n".join([str(problem), *(f"  {item}" for item in problem.advice)]), ConfigWarning)
     return settings
 
@@ -67,7 +65,7 @@ def resolve_config(
     **options: Any,
 ) -> ThunderConfig:
     """The complete configuration: what it extends and all defaults are in it. Arguments and errors as `settings_of`."""
-    return _parts(config, executors, transforms, options).config
+    return _resolved(config, executors, transforms, options).config
 
 
 def read_config(path: str | os.PathLike[str]) -> ThunderConfig:
@@ -76,9 +74,9 @@ def read_config(path: str | os.PathLike[str]) -> ThunderConfig:
     Raises:
         ConfigError: something in it is not accepted. Names and options of plugins are not looked at.
     """
-    layer = layer_of(document_of(Path(path)))
-    refuse(layer.problems)
-    return layer.config
+    read = document_of(Path(path))
+    refuse(read.problems)
+    return read.config
 
 
 def check_config(config: Any) -> list[Problem]:
@@ -88,54 +86,50 @@ def check_config(config: Any) -> list[Problem]:
     Plugins that it names are loaded and its executors and transforms made, so that what fails then is found as well.
     """
     try:
-        parts = _found([*default_layers(), *layers_of(config)])
-        return in_order(parts.problems or problems_of(parts))
+        asked = resolved([*default_documents(), *documents_of(config)])
+        return in_order(asked.problems or problems_of(asked))
     except ThunderError as error:  # it is not there at all, or the environment is not valid
         return [Problem(None, None, "", error.problem, error.advice)]
 
 
 def restored(config: ThunderConfig) -> Settings:
     """The settings that had this complete configuration, in another process perhaps."""
-    parts = _found([layer_of_config(config)])
-    refuse(parts.problems)
-    return settings_from(parts)
+    asked = resolved([document_of_config(config)])
+    refuse(asked.problems)
+    return settings_from(asked)
 
 
-def _parts(config: Any, executors: Any, transforms: Any, options: dict[str, Any]) -> Parts:
+def _resolved(config: Any, executors: Any, transforms: Any, options: dict[str, Any]) -> Resolved:
     given = {"executors": executors, "transforms": transforms}
     arguments = {**options, **{name: value for name, value in given.items() if value is not None}}
-    parts = _found([*default_layers(), *_chosen(config), *([_arguments(arguments)] if arguments else [])])
-    refuse(parts.problems)
-    return parts
+    asked = resolved([*default_documents(), *_chosen(config), *([_arguments(arguments)] if arguments else [])])
+    refuse(asked.problems)
+    return asked
 
 
-def _found(layers: list[Layer]) -> Parts:
-    return parts_of(merge(layers))
-
-
-def _chosen(config: Any) -> list[Layer]:
-    """The layers of the configuration that is given, or that the environment names."""
+def _chosen(config: Any) -> list[Document]:
+    """The documents of the configuration that is given, or that the environment names."""
     if config is not None:
-        return layers_of(config)
+        return documents_of(config)
     name = os.environ.get(VARIABLE)
     if not name:
         return []
     advice = (f"the environment variable {VARIABLE} asks for {name!r}",)
     try:
-        layers = layers_of(name)
+        documents = documents_of(name)
     except ConfigError as error:
         raise ConfigError(error.problem, advice=(*error.advice, *advice)) from error
     return [
-        replace(layer, problems=tuple(replace(problem, advice=problem.advice + advice) for problem in layer.problems))
-        for layer in layers
+        each.with_problems(replace(problem, advice=problem.advice + advice) for problem in each.problems)
+        for each in documents
     ]
 
 
-def _arguments(values: Mapping[str, Any]) -> Layer:
-    """The layer of what was given to ``jit`` directly."""
+def _arguments(values: Mapping[str, Any]) -> Document:
+    """What was given to ``jit`` directly."""
     known = [name for name in ThunderConfig.model_fields if name != "extends"]
     unknown = [name for name in values if name not in known]
-    layer = layer_of(Document({name: value for name, value in values.items() if name in known}))
+    given = document({name: value for name, value in values.items() if name in known})
     options = f"one of {', '.join(known)}"
     problems = [
         Problem(
@@ -144,4 +138,4 @@ def _arguments(values: Mapping[str, Any]) -> Layer:
         )
         for name in unknown
     ]  # fmt: skip
-    return replace(layer, problems=(*problems, *layer.problems))
+    return given.with_problems([*problems, *given.problems])

@@ -1,4 +1,4 @@
-"""Where configurations come from: files, presets, and mappings given in Python."""
+"""Where configurations come from: files, presets, and mappings given in Python; and what these extend."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import difflib
 import importlib.resources
 import os
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
 
-from thunder_core.config.document import Document
+from thunder_core.config.document import Document, document, document_of_config
 from thunder_core.config.lookup import find
+from thunder_core.config.model import ThunderConfig
 from thunder_core.config.problems import Problem, Trail
 from thunder_core.config.sentences import describe
 from thunder_core.config.yaml_reader import read_text
@@ -28,13 +30,13 @@ def document_of(config: Any, folder: Path | Traversable = Path()) -> Document:
     """The configuration that is meant: a path, the name of a preset, or a mapping.
 
     Text is the name of a preset unless it has a path separator or ends with ``.yaml``, ``.yml`` or ``.json``. Paths are
-    relative to ``folder``. What is wrong with a file is among the problems of the document.
+    relative to ``folder``. What is wrong with its content is among the problems of the document.
 
     Raises:
         ConfigError: it is nothing of this, or there is no such preset.
     """
     if isinstance(config, Mapping):
-        return Document(config)
+        return document(config)
     if isinstance(config, os.PathLike):
         return _from_file(os.fsdecode(config), folder)
     if not isinstance(config, str):
@@ -42,6 +44,46 @@ def document_of(config: Any, folder: Path | Traversable = Path()) -> Document:
     if config.endswith(SUFFIXES) or "/" in config or os.sep in config:
         return _from_file(config, folder)
     return _from_preset(config, folder)
+
+
+def documents_of(config: Any) -> list[Document]:
+    """The documents that a configuration consists of, what it extends first.
+
+    Raises:
+        ConfigError: it is no configuration, or there is no such preset. Other problems are in the documents.
+    """
+    documents = [document_of_config(config) if isinstance(config, ThunderConfig) else document_of(config)]
+    while documents[0].config.extends is not None:
+        base = _base(documents)
+        if isinstance(base, Problem):
+            documents[0] = documents[0].with_problems([*documents[0].problems, base])
+            break
+        documents.insert(0, base)
+    return documents
+
+
+@cache
+def default_documents() -> tuple[Document, ...]:
+    """What all configurations extend in the end."""
+    return tuple(documents_of("default"))
+
+
+def _base(documents: list[Document]) -> Document | Problem:
+    """What the first of these documents, each of which extends the one before it, extends."""
+    first = documents[0]
+    try:
+        base = document_of(first.config.extends, first.folder)
+    except ConfigError as error:
+        return first.problem(("extends",), error.problem, error.advice)
+    unread = [problem for problem in base.problems if problem.line is None]
+    if unread:
+        return first.problem(("extends",), f"{unread[0].file}: {unread[0].text}")
+    known = [document.identity for document in reversed(documents)]
+    if base.identity in known:
+        files = [document.file or "" for document in reversed(documents)]
+        circle = [*files[known.index(base.identity) :], base.file or ""]
+        return first.problem(("extends",), f"is a circle: {' → '.join(circle)}")
+    return base
 
 
 def _from_preset(name: str, folder: Path | Traversable) -> Document:
@@ -77,10 +119,10 @@ def _read(file: Path | Traversable, name: str, folder: Path | Traversable) -> Do
         with file.open("rb") as stream:
             content = stream.read(_LIMIT + 1)
     except (OSError, ValueError) as error:  # ValueError: a character that no path has
-        return Document({}, name, problems=(Problem(name, None, "", _why_not(file, error)),))
+        return document({}, name, problems=[Problem(name, None, "", _why_not(file, error))])
     identity = os.path.realpath(file) if isinstance(file, Path) else name
     value, lines, problems = _parsed(content, name)
-    return Document(value, name, lines, folder, identity, tuple(problems))
+    return document(value, name, lines, folder, identity, problems)
 
 
 def _parsed(content: bytes, name: str) -> tuple[dict[str, Any], dict[Trail, int], list[Problem]]:

@@ -1,16 +1,17 @@
-"""What a configuration consists of, found: specifications and validated options for all that it names."""
+"""A complete configuration: documents laid over each other, with specifications and options for all that they name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from thunder_core.config.document import Document
 from thunder_core.config.entry import Entry
 from thunder_core.config.lookup import find, of_core
-from thunder_core.config.merge import Merged
+from thunder_core.config.merge import Origins, merge
 from thunder_core.config.model import ThunderConfig, parse
 from thunder_core.config.problems import Problem, Trail
 from thunder_core.config.sentences import sentences
@@ -48,27 +49,40 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Resolved:
     """Everything that a configuration asks for.
 
     Attributes:
-        config: complete: with all options of all its parts.
+        config: complete: presets, defaults, and all options of all its parts are in it.
+        origins: for places in ``config`` as the documents have it, the document that says so and the place there.
+        executors, transforms: in order.
         front_end: None where there is none of that name.
-        merged: the configuration as it was read, which knows the lines of places.
-        problems: what is wrong with the configuration, also with its documents.
+        problems: what is wrong with the documents, and with what they name.
     """
 
     config: ThunderConfig
-    executors: tuple[Part, ...]
-    transforms: tuple[Part, ...]
-    front_end: Offered[FrontEndSpec] | None
-    merged: Merged
-    problems: tuple[Problem, ...]
+    origins: Origins
+    executors: tuple[Part, ...] = ()
+    transforms: tuple[Part, ...] = ()
+    front_end: Offered[FrontEndSpec] | None = None
+    problems: tuple[Problem, ...] = ()
+
+    def problem(self, trail: Trail, text: str, advice: tuple[str, ...] = ()) -> Problem:
+        """A problem at a place of the configuration, told as one of the document that the place comes from."""
+        start = trail
+        while start and start not in self.origins:
+            start = start[:-1]
+        document, origin = self.origins.get(start) or (Document(self.config), ())
+        return document.problem((*origin, *trail[len(start) :]), text, advice)
 
 
-def parts_of(merged: Merged) -> Parts:
-    """Find all that the configuration names. Imports nothing of it, apart from the plugins' specifications."""
-    finder = _Finder(merged, list(merged.problems))
+def resolved(documents: Sequence[Document]) -> Resolved:
+    """Lay the documents over each other, the first below, and find all that they name.
+
+    Imports nothing of it, apart from the plugins' specifications.
+    """
+    merged = Resolved(*merge(documents))
+    finder = _Finder(merged, [problem for document in documents for problem in document.problems])
     for index, requirement in enumerate(merged.config.requires):
         from thunder_core.config.requirements import unmet  # here: few configurations require anything
 
@@ -82,7 +96,9 @@ def parts_of(merged: Merged) -> Parts:
         complete["executors"] = tuple([part.entry for part in executors])
     complete["transforms"] = tuple([part.entry for part in transforms])
     front_end = finder.front_end()
-    return Parts(parse(complete), tuple(executors), tuple(transforms), front_end, merged, tuple(finder.problems))
+    return Resolved(
+        parse(complete), merged.origins, tuple(executors), tuple(transforms), front_end, tuple(finder.problems)
+    )
 
 
 def _with_defaults(transforms: list[Part]) -> list[Part]:
@@ -101,7 +117,7 @@ def _complete(entry: Entry, options: Any) -> Entry:
 
 @dataclass
 class _Finder:
-    merged: Merged
+    merged: Resolved
     problems: list[Problem]
 
     def problem(self, trail: Trail, text: str, advice: tuple[str, ...] = ()) -> None:
