@@ -22,7 +22,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
-from thunder_core.symbols import fx_lowering, lowering
+from thunder_core.tracing import lowering
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = Context(grad_enabled=False, inference=False)
@@ -157,13 +157,11 @@ def test_forms_are_read_as_they_were_made(folder: Path, monkeypatch: pytest.Monk
     def traced(*args: Any) -> Any:
         raise AssertionError("it is on disk")
 
-    monkeypatch.setattr(fx_lowering, "lower_with_fx", traced)
-    for line, (model, parts) in zip(lines, forms, strict=True):
-        again, read = lowered_forms.lowered_form(_renamed(line), PLAIN)
-        assert (repr(again.args), repr(again.output)) == (repr(model.args), repr(model.output))
-        assert again.symbol is line.symbol
-        assert repr(read) == repr(parts)  # a NaN does not equal itself
-        assert [part.symbol for part in read] == [part.symbol for part in parts]
+    monkeypatch.setattr(lowering, "trace_call", traced)
+    for line, form in zip(lines, forms, strict=True):
+        read = lowered_forms.lowered_form(_renamed(line), PLAIN)
+        assert repr(read) == repr(form)  # a NaN does not equal itself
+        assert [op.symbol for op in read.symbols] == [op.symbol for op in form.symbols]
 
 
 def _renamed(line: BoundSymbol) -> BoundSymbol:
@@ -175,13 +173,13 @@ def _renamed(line: BoundSymbol) -> BoundSymbol:
 
 def count_traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
-    trace = fx_lowering.lower_with_fx
+    trace = lowering._lowered
 
     def traced(bound: BoundSymbol, context: Context) -> Any:
         found.append(bound.symbol.name)
         return trace(bound, context)
 
-    monkeypatch.setattr(fx_lowering, "lower_with_fx", traced)
+    monkeypatch.setattr(lowering, "_lowered", traced)
     return found
 
 
@@ -234,11 +232,11 @@ import thunder
 from tests.executors.saving import Saving
 from thunder_core.autodiff import derive
 from thunder_core.executors.kept_tables import kept_table
-from thunder_core.symbols import fx_lowering
+from thunder_core.tracing import lowering
 
 traced = []
-trace = fx_lowering.lower_with_fx
-fx_lowering.lower_with_fx = lambda bound, context: traced.append(bound.symbol.name) or trace(bound, context)
+trace = lowering._lowered
+lowering._lowered = lambda bound, context: traced.append(bound.symbol.name) or trace(bound, context)
 for way in ("derive_by_rule", "derive_by_autograd"):
     own = getattr(derive, way)
     setattr(derive, way, lambda query, own=own: traced.append("d" + query.bound.symbol.name) or own(query))

@@ -8,14 +8,15 @@ import torch
 from tests.ir import build
 from thunder_core.acquire.acquire import acquire
 from thunder_core.errors import LoweringError
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.verifier import verify
-from thunder_core.symbols import fx_lowering
-from thunder_core.symbols.lowering import lower, lower_trace
+from thunder_core.tracing import lowering
+from thunder_core.tracing.lowering import lower, lower_trace
 
 
 def names(parts):
@@ -48,8 +49,8 @@ def test_linear():
 
 def test_equal_lines_are_lowered_once(monkeypatch):
     calls = []
-    original = fx_lowering.lower_with_fx
-    monkeypatch.setattr(fx_lowering, "lower_with_fx", lambda *args: calls.append(args) or original(*args))
+    original = lowering.trace_call
+    monkeypatch.setattr(lowering, "trace_call", lambda *args, **kwargs: calls.append(args) or original(*args, **kwargs))
     weights = [torch.randn(7, 7) for _ in range(4)]
 
     def program(x):
@@ -136,9 +137,8 @@ def test_a_returned_argument_gets_its_own_name():
 
 def test_new_values_avoid_names_and_memories_in_use():
     x, weight, y = build.tensor("x", (2, 4), 0), build.tensor("w", (3, 4), 1), build.tensor("y", (2, 3), 2)
-    line = build.bound(build.registry.symbol_named("torch.nn.functional.cross_entropy"), (x, weight), y)
     line = build.bound(build.LINEAR, (x, weight), y)
-    parts = lower(line, build.GRAD, taken=frozenset({"y_1", "y_2"}), first_storage=50)
+    parts = lower(line, build.GRAD, Builder({"y_1", "y_2"}, 50))
     assert parts[0].output.name == "y_3"
     made = [proxy for part in parts for proxy in part.outputs() if isinstance(proxy, TensorProxy)]
     assert all(proxy.storage in {0, 1, 2} or proxy.storage >= 50 for proxy in made)

@@ -16,7 +16,7 @@ from thunder_core.ir.printer import print_trace
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
 from thunder_core.saving.reader import read_trace
-from thunder_core.symbols.lowering import lower, lower_trace
+from thunder_core.tracing.lowering import lower, lower_trace
 from thunder_testing.opinfo_samples import sample_inputs
 
 OPERATORS = {

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode
-from thunder_core.acquire.fake_tensors import make_fake
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.tracing.fake_mode import ObservingFakeMode
+from thunder_core.tracing.fake_tensors import make_fake
 
 
 def on_cuda(line: BoundSymbol, context: Context) -> BoundSymbol | None:
@@ -25,7 +25,7 @@ def on_cuda(line: BoundSymbol, context: Context) -> BoundSymbol | None:
         return device if isinstance(leaf, torch.device) else leaf
 
     line = line.map_arguments(moved)
-    mode = AcquisitionFakeMode()
+    mode = ObservingFakeMode()
     args, kwargs = map_leaves(
         lambda leaf: make_fake(mode, leaf) if isinstance(leaf, TensorProxy) else leaf, (line.args, line.kwargs)
     )

@@ -17,7 +17,7 @@ from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.report.decision_table import decision_table
 from thunder_core.saving.reader import read_trace
 from thunder_core.symbols import composites
-from thunder_core.symbols.lowering import lower_trace
+from thunder_core.tracing.lowering import lower_trace
 from thunder_testing.pointwise import Pointwise
 
 

@@ -17,7 +17,6 @@ from thunder_core.acquire.optimizer_updates import update_to_blame
 from thunder_core.acquire.raised import contents, ends_program, note, raising
 from thunder_core.acquire.rebuild import Rebuilder, Recipe
 from thunder_core.acquire.recorder import GraphNeeded, Recorder
-from thunder_core.acquire.user_frames import calls_program, raising_location
 from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError, recording
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.shared_memory import base_of, is_recorded
@@ -28,6 +27,7 @@ from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.pytorch_internals import tensor_identity
+from thunder_core.tracing.user_frames import calls_program, raising_location
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import torch
 
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import variable_of
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.pytorch_internals import DisableTorchFunction, view_base, view_base_getter
+from thunder_core.tracing.user_frames import user_location
 
 BASE = view_base_getter
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import torch
 
 from thunder_core.acquire.arguments import Call, convert
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, OpOverload, peek_interpreter_stack, schema_of
 from thunder_core.symbols.collectives import RECEIVE, START, WAIT
+from thunder_core.tracing.user_frames import user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder

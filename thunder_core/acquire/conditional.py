@@ -8,10 +8,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.outcome import Slot
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -20,6 +18,8 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.symbols import control_flow
+from thunder_core.tracing.outcome import Slot
+from thunder_core.tracing.user_frames import user_location
 
 
 def cond(

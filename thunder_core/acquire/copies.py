@@ -10,10 +10,10 @@ import torch
 from thunder_core.acquire.gradient_reads import read_gradient
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import is_traced
-from thunder_core.acquire.user_frames import calls_program, user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.plain import is_plain_content
 from thunder_core.pytorch_internals import DisableTorchFunction
+from thunder_core.tracing.user_frames import calls_program, user_location
 
 _Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
 IS_LEAF = _Tensor.is_leaf.__get__

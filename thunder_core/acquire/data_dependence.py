@@ -8,9 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.fake_tensors import computed
 from thunder_core.acquire.input_fakes import view_like
-from thunder_core.acquire.user_frames import library_callers
 from thunder_core.acquire.value_advice import OF_DRAWS, advice_of_library, advice_of_read, advice_of_shape, called
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError
@@ -28,6 +26,8 @@ from thunder_core.pytorch_internals import (
     disable_current_modes,
     view_base,
 )
+from thunder_core.tracing.fake_tensors import computed
+from thunder_core.tracing.user_frames import library_callers
 
 
 class ValueNeeded(Exception):

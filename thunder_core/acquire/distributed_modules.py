@@ -10,8 +10,8 @@ from typing import Any, Final, NoReturn
 
 import torch
 
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.errors import UnsupportedError
+from thunder_core.tracing.user_frames import user_location
 
 _CLASSES: Final = {
     "torch.distributed.fsdp": ("FSDPModule", "FullyShardedDataParallel"),

@@ -22,7 +22,6 @@ from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.optimizer_updates import OPTIMIZERS
 from thunder_core.acquire.replaced_code import copy_of
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.errors import DataDependentError, trying
 from thunder_core.guards.code_kinds import is_of_thunder
 from thunder_core.ir.symbol import Symbol, Tag
@@ -38,6 +37,7 @@ from thunder_core.pytorch_internals import (
     peek_interpreter_stack,
 )
 from thunder_core.symbols.recording import RecordingMode
+from thunder_core.tracing.user_frames import user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder

@@ -8,7 +8,6 @@ from typing import Any, Final
 import torch
 
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -19,6 +18,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.symbols.generators import GET_RNG_STATE, MANUAL_SEED, STATEFUL
+from thunder_core.tracing.user_frames import user_location
 
 _EFFECTS: Final = Effects(random=True, external=True)
 

@@ -8,9 +8,9 @@ import torch
 
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import variable_of
-from thunder_core.acquire.user_frames import library_callers, user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.pytorch_internals import DisableTorchFunction
+from thunder_core.tracing.user_frames import library_callers, user_location
 
 _Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
 GRAD_FN = _Tensor.grad_fn.__get__

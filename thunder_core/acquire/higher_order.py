@@ -16,7 +16,6 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.region_views import Results, ViewHistory, make_views_inside
 from thunder_core.acquire.replaced_code import copy_of
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import current_context
@@ -25,6 +24,7 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.opaque import callable_symbol
+from thunder_core.tracing.user_frames import user_location
 
 CHECKPOINT = Symbol(
     "torch.utils.checkpoint.checkpoint", torch.utils.checkpoint.checkpoint, tags=frozenset({Tag.HIGHER_ORDER})

@@ -12,7 +12,6 @@ from torch.utils.hooks import RemovableHandle
 
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.replaced_code import copy_of
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import current_context
@@ -20,6 +19,7 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Symbol, Tag, as_recorded
 from thunder_core.symbols.functions import remove_hook
+from thunder_core.tracing.user_frames import user_location
 
 _REMOVE_HOOK = Symbol("thunder_core.symbols.functions.remove_hook", remove_hook, tags=frozenset({Tag.AS_RECORDED}))
 

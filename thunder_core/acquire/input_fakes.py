@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, storage_address
-from thunder_core.acquire.fake_tensors import make_alias, make_derived, make_fake
 from thunder_core.guards.shared_memory import base_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.pytorch_internals import (
@@ -19,6 +17,8 @@ from thunder_core.pytorch_internals import (
     tensor_identity,
     version_of,
 )
+from thunder_core.tracing.fake_mode import ObservingFakeMode, storage_address
+from thunder_core.tracing.fake_tensors import make_alias, make_derived, make_fake
 
 
 class InputFakes:
@@ -30,7 +30,7 @@ class InputFakes:
         mode: what they belong to.
     """
 
-    def __init__(self, mode: AcquisitionFakeMode) -> None:
+    def __init__(self, mode: ObservingFakeMode) -> None:
         self._mode = mode
         self._of_storage: dict[int, FakeTensor] = {}
         self._of_base: dict[int, FakeTensor] = {}

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder_core.acquire import subclasses
-from thunder_core.acquire.fake import storage_address
 from thunder_core.acquire.input_fakes import InputFakes
 from thunder_core.acquire.made_objects import MadeObjects
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.made_source import MadeSource
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 from thunder_core.pytorch_internals import DisableTorchFunction, neg_view
+from thunder_core.tracing.fake_mode import storage_address
+from thunder_core.tracing.user_frames import user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.tensors import Tensors

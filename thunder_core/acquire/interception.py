@@ -46,7 +46,6 @@ from thunder_core.acquire import (
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.replaced_code import ReplacedCode, copy_of, has_code, is_replaced
-from thunder_core.acquire.user_frames import calls_program, user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.ir.symbol import Symbol
@@ -66,6 +65,7 @@ from thunder_core.pytorch_internals import (
     peek_interpreter_stack,
 )
 from thunder_core.symbols import generators
+from thunder_core.tracing.user_frames import calls_program, user_location
 
 _lock = threading.Lock()
 _depth = 0

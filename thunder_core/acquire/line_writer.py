@@ -10,10 +10,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.acquire.arguments import Call
-from thunder_core.acquire.fake import storage_address
-from thunder_core.acquire.outcome import Outcome, Result, Slot
 from thunder_core.acquire.tensors import Tensors
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable, metadata_key
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.torch_generators import TorchGenerators
@@ -29,6 +26,9 @@ from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 from thunder_core.symbols.generators import NEW_GENERATOR
 from thunder_core.symbols.histories import REBASED
 from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
+from thunder_core.tracing.fake_mode import storage_address
+from thunder_core.tracing.outcome import Outcome, Result, Slot
+from thunder_core.tracing.user_frames import user_location
 
 # Python numbers among the tensors that these return follow from the shapes of their arguments.
 _OPERATORS_OF_PYTORCH: Final = ("torch.ops.aten.", "torch.ops.prims.")

@@ -10,7 +10,6 @@ import torch
 
 from thunder_core.acquire import subclasses
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import current_context
@@ -19,6 +18,7 @@ from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.gradient_hooks import MODULE_CALL, MODULE_INPUTS, MODULE_OUTPUTS, ModuleCall
+from thunder_core.tracing.user_frames import user_location
 
 
 class RecordedModuleCall:

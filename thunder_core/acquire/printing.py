@@ -12,7 +12,6 @@ import torch
 from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import is_computed, refuse_classes
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import current_context
@@ -20,6 +19,7 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.symbols.printing import LOG_VALUES, PRINT_VALUES
+from thunder_core.tracing.user_frames import user_location
 
 LEVELS: Final = {
     "debug": logging.DEBUG,

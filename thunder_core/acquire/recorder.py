@@ -16,9 +16,7 @@ from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.attention_masks import MASK_CHECKS
 from thunder_core.acquire.eager_modules import Key
 from thunder_core.acquire.line_writer import LineWriter
-from thunder_core.acquire.outcome import Outcome, infer
 from thunder_core.acquire.switch_changes import SwitchChanges
-from thunder_core.acquire.user_frames import calls_program
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording
 from thunder_core.guards.torch_generators import TorchGenerators
@@ -27,6 +25,8 @@ from thunder_core.pytorch_internals import DisableTorchFunction, len_torch_funct
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD
 from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.registry import registry
+from thunder_core.tracing.outcome import Outcome, infer
+from thunder_core.tracing.user_frames import calls_program
 
 _NUMBERS: Final = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 """What tensors of Python's numbers are; operators of one such tensor give results of these dtypes."""

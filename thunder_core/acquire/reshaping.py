@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder_core.acquire.arguments import Call
-from thunder_core.acquire.fake_tensors import make_alias
-from thunder_core.acquire.outcome import Outcome, Result
 from thunder_core.acquire.traced_tensor import is_traced
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.symbol import Symbol
 from thunder_core.pytorch_internals import OpOverload, no_dispatch
 from thunder_core.symbols.operators import torch_call
+from thunder_core.tracing.fake_tensors import make_alias
+from thunder_core.tracing.outcome import Outcome, Result
+from thunder_core.tracing.user_frames import user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder

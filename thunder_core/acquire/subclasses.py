@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from thunder_core.acquire.traced_tensor import is_traced
-from thunder_core.acquire.user_frames import raising_location, user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
@@ -20,6 +19,7 @@ from thunder_core.pytorch_internals import (
 from thunder_core.pytorch_internals import (
     make_subclass as make_tensor_of,
 )
+from thunder_core.tracing.user_frames import raising_location, user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder

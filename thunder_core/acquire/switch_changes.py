@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
@@ -19,6 +18,7 @@ from thunder_core.ir.switches import (
     set_switches,
 )
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.tracing.user_frames import user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.line_writer import LineWriter

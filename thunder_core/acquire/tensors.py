@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode
-from thunder_core.acquire.fake_tensors import make_alias, make_derived
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.naming import Names
 from thunder_core.acquire.traced_tensor import leave, make_traced, variable_of
@@ -19,6 +17,8 @@ from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import storage_identity
+from thunder_core.tracing.fake_mode import ObservingFakeMode
+from thunder_core.tracing.fake_tensors import make_alias, make_derived
 
 
 class Tensors:
@@ -42,7 +42,7 @@ class Tensors:
         generators: TorchGenerators | None = None,
     ) -> None:
         self.names = Names()
-        self.mode = AcquisitionFakeMode(on_escape)
+        self.mode = ObservingFakeMode(on_escape)
         self.inputs = Inputs(self, source_of, closure_of)
         self.made: list[weakref.ref[torch.Tensor]] = []
         self.constant_storages: set[int] = set()

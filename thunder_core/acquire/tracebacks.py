@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from types import CodeType, FrameType, TracebackType
 from typing import Final
 
-from thunder_core.acquire.user_frames import is_calling, is_internal
 from thunder_core.errors import ThunderError
 from thunder_core.guards.code_kinds import is_of_thunder
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.program import annotate_exception, location_of
+from thunder_core.tracing.user_frames import is_calling, is_internal
 
 _VARIABLE: Final = "THUNDER_TRACEBACK"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from thunder_core.acquire import data_dependence
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.symbol import Symbol
+from thunder_core.tracing.user_frames import user_location
 
 
 class TracedNumber:

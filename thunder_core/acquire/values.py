@@ -10,10 +10,8 @@ import torch
 
 from thunder_core.acquire import concrete, data_dependence, ranges
 from thunder_core.acquire.arguments import Call, convert
-from thunder_core.acquire.outcome import Outcome, infer
 from thunder_core.acquire.probe import probe
 from thunder_core.acquire.traced_number import TracedNumber
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import current_context
 from thunder_core.ir.effects import PURE, Effects
@@ -23,6 +21,8 @@ from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import FakeTensor, set_cudnn_enabled
 from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE
 from thunder_core.symbols.registry import registry
+from thunder_core.tracing.outcome import Outcome, infer
+from thunder_core.tracing.user_frames import user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.proxies import tensor_inputs_of
 
 
 def differentiable(proxy: Proxy) -> bool:

@@ -9,9 +9,9 @@ from thunder_core.autodiff.tensor_hooks import has_hooks_on_returned_views, sets
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import CallStyle, Tag
+from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of, tensors_written_by
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves
-from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of, tensors_written_by
 
 
 def why_as_recorded(trace: Trace) -> str | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
-from thunder_core.acquire.operator_log import OperatorLog
 from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
 from thunder_core.autodiff.split_log import split_log
 from thunder_core.autodiff.tracing import LineTracing
 from thunder_core.errors import LoweringError
-from thunder_core.ir.modes import modes_for_fakes
+from thunder_core.tracing.tracer import Level
 
 
 def derive_by_autograd(query: Query) -> Derivative:
@@ -19,20 +20,20 @@ def derive_by_autograd(query: Query) -> Derivative:
         LoweringError: that is not possible, with the reason.
     """
     try:
-        return split_log(query, _Tracing(query, OperatorLog).log(), "PyTorch's autograd")
+        return split_log(query, _Tracing(query, Level.ATEN).log(), "PyTorch's autograd")
     except LoweringError:
         raise
     except Exception as error:  # whatever PyTorch's kernels, or a user's formula, cannot do with fake tensors
         raise LoweringError(f"{type(error).__name__}: {error}") from error
 
 
-class _Tracing(LineTracing[OperatorLog]):
+class _Tracing(LineTracing):
     """Autograd computes both halves."""
 
     def forward(self) -> list[torch.Tensor]:
         args, kwargs = self.arguments()
         assert self.bound.context is not None
-        with modes_for_fakes(self.bound.context), torch.enable_grad(), self.calls:
+        with self.tracer.recording(replace(self.bound.context, grad_enabled=True, inference=False)):
             result = self.bound.symbol.target(*args, **kwargs)
         return self.results(result)
 
@@ -43,7 +44,7 @@ class _Tracing(LineTracing[OperatorLog]):
         wanted = [(name, fake) for name, fake in self.fakes.items() if name in self.query.wanted]
         if not found or not wanted:
             return {}
-        with modes_for_fakes(PLAIN), self.calls:
+        with self.tracer.recording(PLAIN):
             gradients = torch.autograd.grad(
                 [result for result, _ in found],
                 [fake for _, fake in wanted],

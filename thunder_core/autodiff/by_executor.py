@@ -10,7 +10,6 @@ import torch
 
 from thunder_core.autodiff.derivative import PLAIN, Derivative, Query, dense_stride
 from thunder_core.autodiff.pair_on_fakes import WrongGradients, run_on_fakes
-from thunder_core.autodiff.tracing import refuse_objects
 from thunder_core.autodiff.work import fresh_outputs
 from thunder_core.errors import LoweringError
 from thunder_core.executors.decision import Claimed, Decision, Declined
@@ -22,9 +21,10 @@ from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.proxies import tensor_inputs_of
 from thunder_core.symbols.registry import registry
+from thunder_core.tracing.trace_call import refuse_objects
 
 _SUM_STORAGE: Final = -1_000_000  # numbers that no other value of a derivative has
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.function_log import FunctionLog
 from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
 from thunder_core.autodiff.rules import find_rule
 from thunder_core.autodiff.rules.fit import fit
@@ -19,10 +16,9 @@ from thunder_core.autodiff.split_log import split_log
 from thunder_core.autodiff.tracing import LineTracing
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.passes.proxies import metadata_of, tensor_inputs_of, tensor_outputs_of
-from thunder_core.pytorch_internals import EnableTorchFunction
+from thunder_core.ir.tensors import metadata_of, tensor_inputs_of, tensor_outputs_of
+from thunder_core.tracing.tracer import Level
 
 SOURCE: Final = "a hand-written rule"
 
@@ -48,17 +44,17 @@ class _Declined(Exception):
     pass
 
 
-class _Tracing(LineTracing[FunctionLog]):
+class _Tracing(LineTracing):
     """The rule computes both halves."""
 
     def __init__(self, query: Query, rule: Rule) -> None:
-        super().__init__(query, FunctionLog)
+        super().__init__(query, Level.TORCH)
         self.rule = rule
         self.differentiate: Backward
 
     def forward(self) -> list[torch.Tensor]:
         args, kwargs = self.arguments()
-        with self._logged():
+        with self.tracer.recording(PLAIN):
             answer = self.rule(*args, **kwargs)
         if answer is NotImplemented:
             raise _Declined
@@ -70,16 +66,10 @@ class _Tracing(LineTracing[FunctionLog]):
             raise LoweringError("its result is another than that of the line")
         return results
 
-    @contextmanager
-    def _logged(self) -> Iterator[None]:
-        """Calls are seen even where torch functions are off: `thunder.grad` differentiates while a call is recorded."""
-        with modes_for_fakes(PLAIN), EnableTorchFunction(), self.calls:
-            yield
-
     def backward(self, results: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         gradients: dict[str, torch.Tensor] = {}
         cotangents = self.cotangents(results)
-        with self._logged():
+        with self.tracer.recording(PLAIN):
             answer = self.differentiate(*cotangents)
             found = answer if isinstance(answer, tuple | list) else (answer,)
             for name, gradient in self._by_name(found):

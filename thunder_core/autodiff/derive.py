@@ -19,7 +19,7 @@ from thunder_core.executors.decision import Declined
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.symbol import Tag
-from thunder_core.symbols.lowering import call_key
+from thunder_core.tracing.lowering import call_key
 
 _cache: Final = BoundedCache[Derivative](2048)
 

@@ -14,8 +14,8 @@ from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.proxies import tensor_inputs_of
 
 
 def function_trace(

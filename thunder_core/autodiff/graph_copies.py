@@ -12,10 +12,10 @@ from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
+from thunder_core.ir.tensors import tensor_outputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes import operations
-from thunder_core.passes.proxies import tensor_outputs_of
 
 
 def with_graph_copies(lines: Iterable[BoundSymbol], trace: Trace, overwritten: Container[str]) -> list[BoundSymbol]:

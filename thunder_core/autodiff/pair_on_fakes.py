@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, storage_address
-from thunder_core.acquire.fake_tensors import make_fake
 from thunder_core.autodiff.derivative import PLAIN, Query, dense_stride
 from thunder_core.errors import LoweringError
 from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.tensors import metadata_of, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.passes.proxies import metadata_of, tensor_inputs_of, tensor_outputs_of
+from thunder_core.tracing.fake_mode import ObservingFakeMode, storage_address
+from thunder_core.tracing.fake_tensors import make_fake
 
 _LITERALS: Final = (type(None), bool, int, float, str, torch.dtype, torch.device)
 
@@ -62,7 +62,7 @@ class _Run:
         self.query = query
         self.pair = pair
         self.bound = query.bound
-        self.mode = AcquisitionFakeMode()
+        self.mode = ObservingFakeMode()
         self.arguments = tensor_inputs_of(self.bound)
         self.results = tensor_outputs_of(self.bound)
         self.wanted = tuple([proxy.name in query.wanted for proxy in self.arguments])

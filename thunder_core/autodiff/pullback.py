@@ -13,11 +13,9 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.fake_tensors import make_alias
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.traced_tensor import variable_of
-from thunder_core.acquire.user_frames import user_location
 from thunder_core.acquire.variable import Variable
 from thunder_core.autodiff.function_trace import function_trace, registers_inside
 from thunder_core.autodiff.plan import Plan
@@ -27,6 +25,8 @@ from thunder_core.errors import UnsupportedError
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
+from thunder_core.tracing.fake_tensors import make_alias
+from thunder_core.tracing.user_frames import user_location
 
 Cotangents = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 

@@ -12,7 +12,7 @@ from thunder_core.autodiff.work import Work, fresh_outputs
 from thunder_core.errors import OptionError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.passes.proxies import tensor_inputs_of
+from thunder_core.ir.tensors import tensor_inputs_of
 
 _LAUNCH_BYTES: Final = 8 << 20
 """What a call costs besides its work, as traffic: two microseconds between two kernels at 4 TB/s."""

@@ -8,9 +8,9 @@ from itertools import count
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.moved_memories import Place
-from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 
 
 def renumbered(

@@ -19,8 +19,8 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import tensor_outputs_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.passes.proxies import tensor_outputs_of
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.generators import STATEFUL
 

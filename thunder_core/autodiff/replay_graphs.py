@@ -13,8 +13,8 @@ from thunder_core.autodiff.replay import Replay
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import OpaqueProxy
+from thunder_core.ir.tensors import tensor_outputs_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.passes.proxies import tensor_outputs_of
 
 
 class ReplayWithGraphs(Replay):

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode, storage_address
-from thunder_core.acquire.fake_tensors import make_derived
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.geometry import end
@@ -16,6 +14,8 @@ from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.tracing.fake_mode import ObservingFakeMode, storage_address
+from thunder_core.tracing.fake_tensors import make_derived
 
 _RECORDING: Final = Context(grad_enabled=True, inference=False)
 
@@ -28,7 +28,7 @@ def is_saved(storage: int, bound: BoundSymbol) -> bool:
     leaves = list(iterate_leaves((bound.args, bound.kwargs)))
     if Tag.LOCAL in bound.symbol.tags or any(map(_is_no_fake, leaves)):
         return True
-    mode = AcquisitionFakeMode()
+    mode = ObservingFakeMode()
     fakes: dict[str, torch.Tensor] = {}
     for leaf in leaves:
         if isinstance(leaf, TensorProxy) and leaf.name not in fakes:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.definitions import producers_of
+from thunder_core.ir.builder import Inlining
+from thunder_core.ir.definitions import needed_ops, producers_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.functionalize import FromComputation, Functionalize
 
 
@@ -61,7 +62,7 @@ class _Split:
                 self.backward.append(line)
                 tainted.update(proxy.name for proxy in line.outputs())
         gradients = {proxy.name for proxy in log.gradients.values()}
-        self.backward = _live(self.backward, gradients)
+        self.backward = needed_ops(self.backward, gradients)
         uses = {proxy.name for line in self.backward for proxy in line.inputs()} | gradients
         self.needed = uses - tainted
 
@@ -74,14 +75,29 @@ class _Split:
             forward = [self.bound]
         else:
             raise LoweringError("an output of it is an input, or another output")
-        rename = _Renaming(self.log, self.bound, self.own_outputs if made >= set(names) else [])
+        inlining = self._inlining(self.own_outputs if made >= set(names) else [])
+
+        def own(line: BoundSymbol) -> BoundSymbol:
+            if line is self.bound:
+                return line
+            return replace(inlining.op(line), context=PLAIN, location=self.bound.location)
+
         return Derivative(
             self.bound,
-            tuple(map(rename.line, forward)),
-            tuple(map(rename.line, self.backward)),
-            {name: rename.tensor(proxy) for name, proxy in self.log.cotangents.items()},
-            {name: rename.tensor(proxy) for name, proxy in self.log.gradients.items()},
+            tuple(map(own, forward)),
+            tuple(map(own, self.backward)),
+            {name: inlining.value(proxy) for name, proxy in self.log.cotangents.items()},
+            {name: inlining.value(proxy) for name, proxy in self.log.gradients.items()},
             source,
+        )
+
+    def _inlining(self, own_outputs: Sequence[Proxy]) -> Inlining:
+        """From the log's values to those of the line; others are called ``:0, :1, ...``, in storages below zero."""
+        arguments = {proxy.name: proxy for proxy in self.bound.inputs()}
+        pairs = [(proxy, arguments[name]) for name, proxy in self.log.inputs.items()]
+        names, storages = count(), count(-1, -1)
+        return Inlining(
+            [*pairs, *zip(self.log.outputs, own_outputs)], lambda proxy: f":{next(names)}", lambda: next(storages)
         )
 
     def _forward(self) -> list[BoundSymbol]:
@@ -107,51 +123,7 @@ class _Split:
 
         if all(reachable(name) for name in sorted(self.needed)):
             return [self.bound, *[line for line in self.forward if id(line) in kept]]
-        return _live(self.forward, self.needed | {proxy.name for proxy in self.log.outputs})
-
-
-class _Renaming:
-    """From the log's values to those of a derivative."""
-
-    def __init__(self, log: Log, bound: BoundSymbol, own_outputs: Sequence[Proxy]) -> None:
-        self.bound = bound
-        self.values: dict[str, Proxy] = {}
-        self.storages: dict[int, int] = {}
-        arguments = {proxy.name: proxy for proxy in bound.inputs()}
-        pairs = [(proxy, arguments[name]) for name, proxy in log.inputs.items()]
-        for proxy, own in (*pairs, *zip(log.outputs, own_outputs)):
-            assert isinstance(own, TensorProxy)
-            self.values[proxy.name] = own
-            self.storages.setdefault(proxy.storage, own.storage)
-
-    def tensor(self, proxy: TensorProxy) -> TensorProxy:
-        known = self.values.get(proxy.name)
-        if known is None:
-            storage = self.storages.setdefault(proxy.storage, -1 - len(self.storages))
-            name = f":{len(self.values)}"
-            known = self.values[proxy.name] = replace(proxy, name=name, storage=storage)
-        assert isinstance(known, TensorProxy)
-        return known
-
-    def line(self, line: BoundSymbol) -> BoundSymbol:
-        if line is self.bound:
-            return line
-        output = map_leaves(self._leaf, line.output)
-        return replace(line.map_arguments(self._leaf), output=output, context=PLAIN, location=self.bound.location)
-
-    def _leaf(self, leaf: Any) -> Any:
-        return self.tensor(leaf) if isinstance(leaf, TensorProxy) else leaf
-
-
-def _live(lines: list[BoundSymbol], needed: set[str]) -> list[BoundSymbol]:
-    """The lines that ``needed`` values depend on, and those with effects."""
-    live = set(needed)
-    kept = []
-    for line in reversed(lines):
-        if not line.effects.pure or any(proxy.name in live for proxy in line.outputs()):
-            kept.append(line)
-            live.update(proxy.name for proxy in line.inputs())
-    return kept[::-1]
+        return needed_ops(self.forward, self.needed | {proxy.name for proxy in self.log.outputs})
 
 
 def _without_writes(log: Log) -> Log:

@@ -10,9 +10,9 @@ from thunder_core.autodiff.emitter import JointEmitter
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.proxies import tensor_inputs_of
 from thunder_core.symbols.gradient_hooks import HOOKED
 
 

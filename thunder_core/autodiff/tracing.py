@@ -5,45 +5,35 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final, Generic, TypeVar
+from typing import Any
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode
-from thunder_core.acquire.fake_tensors import make_fake
-from thunder_core.acquire.function_log import FunctionLog
-from thunder_core.acquire.operator_log import OperatorLog
 from thunder_core.autodiff.derivative import Query
 from thunder_core.autodiff.split_log import Log
 from thunder_core.errors import LoweringError
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.passes.proxies import tensor_inputs_of
-
-# Storage numbers that no log makes by itself.
-_INPUT_STORAGE: Final = -1_000_000
-_COTANGENT_STORAGE: Final = -2_000_000
-
-LogType = TypeVar("LogType", OperatorLog, FunctionLog)
+from thunder_core.tracing.fake_tensors import make_fake
+from thunder_core.tracing.trace_call import refuse_objects
+from thunder_core.tracing.tracer import Level, Tracer
 
 
-class LineTracing(ABC, Generic[LogType]):
+class LineTracing(ABC):
     """One run, in two halves; subclasses say who computes them.
 
     Attributes:
         query: what is asked.
-        calls: the log.
+        tracer: records what is called.
         fakes: the tensors among the line's inputs, by name. They require grad where a gradient is wanted.
     """
 
-    def __init__(self, query: Query, log_type: type[LogType]) -> None:
+    def __init__(self, query: Query, level: Level) -> None:
         refuse_objects(query.bound)
         self.query = query
         self.bound = query.bound
-        self.mode = AcquisitionFakeMode()
-        self.calls: LogType = log_type(self.mode)
+        self.tracer = Tracer(level)
         self.fakes: dict[str, torch.Tensor] = {}
         self._inputs: dict[str, TensorProxy] = {}
         self._cotangents: dict[str, TensorProxy] = {}
@@ -61,18 +51,19 @@ class LineTracing(ABC, Generic[LogType]):
 
     def log(self) -> Log:
         """Run both halves. The states of random generators stay as they are."""
-        with torch.random.fork_rng(devices=[]), self.mode:
+        tracer = self.tracer
+        with torch.random.fork_rng(devices=[]), tracer.mode:
             results = self.forward()
-            forward_lines = len(self.calls.lines)
+            forward_lines = len(tracer.ops)
             gradients = self.backward(results)
-        return Log(
-            tuple(self.calls.lines),
-            forward_lines,
-            self._inputs,
-            self._cotangents,
-            tuple([self.calls.proxy(tensor) for tensor in results]),
-            {name: self.calls.proxy(tensor) for name, tensor in gradients.items()},
-        )
+            return Log(
+                tuple(tracer.ops),
+                forward_lines,
+                self._inputs,
+                self._cotangents,
+                tuple([tracer.proxy(tensor) for tensor in results]),
+                {name: tracer.proxy(tensor) for name, tensor in gradients.items()},
+            )
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of the line, of fake tensors."""
@@ -101,12 +92,10 @@ class LineTracing(ABC, Generic[LogType]):
         return [self._cotangent(p.name, r) if r is not None and p.name in wanted else None for p, r in pairs]
 
     def _input(self, proxy: TensorProxy) -> None:
+        # storages are kept apart: that is no loss for a line that writes nothing
         wanted = replace(proxy, requires_grad=proxy.name in self.query.wanted)
-        fake = self.fakes[proxy.name] = make_fake(self.mode, wanted)
-        # memories are kept apart: that is no loss for a line that writes nothing
-        number = len(self._inputs)
-        self._inputs[proxy.name] = replace(proxy, name=f":{number}", storage=_INPUT_STORAGE - number)
-        self.calls.define(fake, self._inputs[proxy.name])
+        fake = self.fakes[proxy.name] = make_fake(self.tracer.mode, wanted)
+        self._inputs[proxy.name] = self.tracer.input(fake, proxy)
 
     def _cotangent(self, name: str, result: torch.Tensor) -> torch.Tensor:
         if result.layout is not torch.strided:
@@ -114,27 +103,7 @@ class LineTracing(ABC, Generic[LogType]):
         stride = self.query.cotangent_strides.get(name)
         if stride is None:  # dense, also where the result shows elements twice
             stride = torch.empty_like(result, device="meta").stride()
-        proxy = TensorProxy(
-            f":{name}_cotangent",
-            tuple(result.shape),
-            stride,
-            result.dtype,
-            result.device,
-            False,
-            _COTANGENT_STORAGE - len(self._cotangents),
-        )
-        self._cotangents[name] = proxy
-        fake = make_fake(self.mode, proxy)
-        self.calls.define(fake, proxy)
+        proxy = TensorProxy(name, tuple(result.shape), stride, result.dtype, result.device, False, 0)
+        fake = make_fake(self.tracer.mode, proxy)
+        self._cotangents[name] = self.tracer.input(fake, proxy)
         return fake
-
-
-def refuse_objects(bound: BoundSymbol) -> None:
-    """Raise LoweringError for a line whose arguments or results have no fake counterpart."""
-    for leaf in iterate_leaves((bound.args, bound.kwargs, bound.output)):
-        if isinstance(leaf, Trace):
-            raise LoweringError("it takes a program")
-        if isinstance(leaf, PROXY_TYPES) and not isinstance(leaf, TensorProxy):
-            raise LoweringError(f"it works on {leaf.name}, which is no tensor")
-        if isinstance(leaf, TensorProxy) and leaf.layout is not torch.strided:
-            raise LoweringError(f"it works on the sparse tensor {leaf.name}")

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from thunder_core.acquire.user_frames import warn_user
 from thunder_core.config import torch_compile
 from thunder_core.config.document import Document, document, document_of_config
 from thunder_core.config.model import ThunderConfig
@@ -23,6 +22,7 @@ from thunder_core.config.settings import Settings
 from thunder_core.config.sources import default_documents, document_of, documents_of
 from thunder_core.errors import ConfigError, ConfigWarning, ThunderError
 from thunder_core.plugins.nearest import suggestion
+from thunder_core.tracing.user_frames import warn_user
 
 VARIABLE: Final = "THUNDER_CONFIG"
 """The environment variable that names the configuration where none is given."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from thunder_core.acquire.user_frames import warn_user
 from thunder_core.errors import ExecutorError, ExecutorWarning
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.derivative_pair import DerivativePair
@@ -15,6 +14,7 @@ from thunder_core.executors.executor import Executor, FusionExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol
 from thunder_core.symbols.operation_names import matches, names_of
+from thunder_core.tracing.user_frames import warn_user
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from thunder_core.acquire.user_frames import warn_user
 from thunder_core.errors import ExecutorError, ExecutorWarning, is_strict
 from thunder_core.ir.location import SourceLocation
+from thunder_core.tracing.user_frames import warn_user
 
 
 def declined_by_failing(

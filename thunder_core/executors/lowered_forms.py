@@ -7,12 +7,12 @@ from typing import Any, Final
 from thunder_core.executors.kept_lines import KeptLines
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.symbols import lowering
-from thunder_core.symbols.lowering import Form
+from thunder_core.ir.trace import Trace
+from thunder_core.tracing import lowering
 
 
-def lowered_form(bound: BoundSymbol, ambient: Context) -> Form:
-    """`thunder_core.symbols.lowering.lowered_form`, which other processes may have found.
+def lowered_form(bound: BoundSymbol, ambient: Context) -> Trace:
+    """`thunder_core.tracing.lowering.lowered_form`, which other processes may have found.
 
     Raises LoweringError as that does.
     """
@@ -22,13 +22,14 @@ def lowered_form(bound: BoundSymbol, ambient: Context) -> Form:
 class _KeptForms:
     """By the key of the line, where all of it means the same in every process."""
 
-    lines: Final = KeptLines("core-ATen forms 1")
+    lines: Final = KeptLines("core-ATen forms 2")
 
-    def read(self, key: Any, bound: BoundSymbol) -> Form | None:
-        return self.lines.read(key, bound)
+    def read(self, key: Any, bound: BoundSymbol) -> Trace | None:
+        found = self.lines.read(key, bound)
+        return None if found is None else found[1]
 
-    def write(self, key: Any, form: Form) -> None:
-        self.lines.write(key, *form)
+    def write(self, key: Any, bound: BoundSymbol, form: Trace) -> None:
+        self.lines.write(key, bound, form)
 
 
 _KEPT: Final = _KeptForms()

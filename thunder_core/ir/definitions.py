@@ -36,3 +36,14 @@ class Uses:
             for proxy in line.inputs():
                 users.setdefault(proxy.name, []).append(line)
         return cls(users, Counter([proxy.name for proxy in list_proxies((output,))]))
+
+
+def needed_ops(ops: Sequence[BoundSymbol], needed: Iterable[str]) -> list[BoundSymbol]:
+    """The ops that the values named ``needed`` depend on, and those with effects."""
+    live = set(needed)
+    kept = []
+    for op in reversed(ops):
+        if not op.effects.pure or any(proxy.name in live for proxy in op.outputs()):
+            kept.append(op)
+            live.update(proxy.name for proxy in op.inputs())
+    return kept[::-1]

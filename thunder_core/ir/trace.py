@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.definitions import Uses, producers_of
 from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.tree import iterate_leaves
 
 
 class Stage(enum.Enum):
@@ -56,6 +57,19 @@ class Trace:
     def names(self) -> set[str]:
         """Every name defined in the trace."""
         return {proxy.name for proxy in self.inputs} | self.producers.keys()
+
+    def bodies(self) -> Iterator[Trace]:
+        """The traces among the arguments of its lines, such as the body of a checkpoint."""
+        for bound in self.symbols:
+            yield from (leaf for leaf in iterate_leaves((bound.args, bound.kwargs)) if isinstance(leaf, Trace))
+
+    def all_values(self) -> Iterator[Proxy]:
+        """Every value that is defined in the trace and in its bodies."""
+        yield from self.inputs
+        for bound in self.symbols:
+            yield from bound.outputs()
+        for body in self.bodies():
+            yield from body.all_values()
 
     @property
     def producers(self) -> Mapping[str, BoundSymbol]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tensors import tensor_inputs_of, tensors_written_by
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
-from thunder_core.passes.proxies import tensor_inputs_of, tensors_written_by
 
 
 @dataclass(frozen=True, slots=True)

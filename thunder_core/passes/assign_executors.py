@@ -11,12 +11,12 @@ from thunder_core.executors.executor import Executor
 from thunder_core.executors.kept_tables import save_tables
 from thunder_core.executors.states import States
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult
 from thunder_core.passes.checkpoint_bodies import in_checkpoints
 from thunder_core.passes.compiled_regions import RegionCounts
 from thunder_core.passes.dead_code import DeadCode
-from thunder_core.passes.fresh_values import FreshValues
 from thunder_core.passes.fuse_together import fuse_together
 from thunder_core.passes.fusion import Fusion
 from thunder_core.passes.offers import Offers
@@ -41,7 +41,7 @@ class RewriteClaims(TracePass):
         if not any(executor.rewrites for executor in self.executors):
             return trace
         trace = in_checkpoints(trace, self.run)
-        offers = Offers(self.executors, FreshValues.of(trace), trace.context)
+        offers = Offers(self.executors, Builder.of(trace), trace.context)
         lines: list[BoundSymbol] = []
         producers: dict[str, BoundSymbol] = {}
         for bound in trace.symbols:
@@ -76,7 +76,7 @@ class AssignExecutors(Pass[AssignmentResult]):
 
     def run(self, trace: Trace) -> AssignmentResult:
         traces = (trace, *self.others)
-        offers = [Offers(self.executors, FreshValues.of(single), single.context) for single in traces]
+        offers = [Offers(self.executors, Builder.of(single), single.context) for single in traces]
         fusions = [
             Fusion(single, self.executors, own, self.unfused) for single, own in zip(traces, offers, strict=True)
         ]

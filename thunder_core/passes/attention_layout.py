@@ -10,14 +10,14 @@ import torch
 
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.fresh_values import FreshValues
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import tensor_inputs_of
-from thunder_core.passes.rewriting import rewritten_form
+from thunder_core.tracing.rewriting import rewritten_form
 
 _VALUE: Final = object()
 """Stands for the value that a step takes."""
@@ -41,13 +41,13 @@ class AttentionLayout(TracePass):
         """The trace with other layouts inside; inputs and output stay as they are."""
         if not any(Tag.ATTENTION in bound.symbol.tags for bound in trace.symbols):
             return trace
-        fresh = FreshValues.of(trace)
+        builder = Builder.of(trace)
         new: dict[int, tuple[BoundSymbol, ...]] = {}
         gone: set[int] = set()
         for attention, steps in _copied(trace):
             moved = tuple([_worth_moving(argument, trace) for argument in attention.args[:3]])
             if moved[0]:
-                lines = _rewritten(attention, steps, moved, trace, fresh)
+                lines = _rewritten(attention, steps, moved, trace, builder)
                 if lines:
                     new[id(attention)] = lines
                     gone.update(map(id, steps))
@@ -123,7 +123,7 @@ def _worth_moving(argument: TensorProxy, trace: Trace) -> bool:
 
 
 def _rewritten(
-    attention: BoundSymbol, steps: list[BoundSymbol], moved: tuple[bool, ...], trace: Trace, fresh: FreshValues
+    attention: BoundSymbol, steps: list[BoundSymbol], moved: tuple[bool, ...], trace: Trace, builder: Builder
 ) -> tuple[BoundSymbol, ...]:
     """The lines instead; none if the result would still be copied."""
     calls = tuple([(step.symbol, _template(step.args), tuple(_template(step.kwargs).items())) for step in steps])
@@ -131,10 +131,10 @@ def _rewritten(
     line = replace(attention, symbol=_SYMBOL, output=steps[-1].output)
     try:
         hash(function)
-        model, lines = rewritten_form(line, function, trace.context)
+        lines = builder.inline(rewritten_form(line, function, trace.context), line)
     except (LoweringError, TypeError):  # a list among the arguments, or a kernel that refuses the layout
         return ()
-    return fresh.carry_over(model, lines, line) if lines[-1].is_view() else ()
+    return lines if lines[-1].is_view() else ()
 
 
 def _template(arguments: Any) -> Any:

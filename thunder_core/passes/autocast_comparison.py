@@ -10,11 +10,11 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.autocast_log import CallLog
 from thunder_core.passes.autocast_policies import is_conversion
 from thunder_core.passes.common_subexpression import literal_key
-from thunder_core.passes.proxies import tensor_inputs_of
 
 Numbers = dict[Hashable, int]
 
@@ -37,7 +37,7 @@ class _Numbering:
     def __init__(self, log: CallLog, numbers: Numbers) -> None:
         self.log = log
         self.numbers = numbers
-        self.values = {proxy.name: self._number(("input", proxy.name)) for proxy in log.inputs.values()}
+        self.values = {proxy.name: self._number(("input", proxy.name)) for proxy in log.inputs}
         self.views: dict[str, BoundSymbol] = {}
         self.effects: list[int] = []
 

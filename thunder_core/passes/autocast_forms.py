@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from thunder_core.errors import LoweringError, ThunderError
@@ -12,6 +12,7 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.definitions import producers_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.autocast_comparison import same_operations
@@ -19,27 +20,13 @@ from thunder_core.passes.autocast_log import CallLog, log_call
 from thunder_core.passes.autocast_policies import Rewrite, candidate_rewrites, is_conversion, rewrite_by_class
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import FromComputation, Functionalize
-from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
-from thunder_core.symbols.lowering import call_key
+from thunder_core.tracing.lowering import call_key
 
 _cache: Final = BoundedCache["Form"](1024)
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The operations that a line consists of, in its place.
-
-    Attributes:
-        model: the line that they were logged for, or an equal one.
-        lines: take its inputs and define its outputs; other values have made-up names.
-    """
-
-    model: BoundSymbol
-    lines: tuple[BoundSymbol, ...]
-
-
-Form = Rewrite | Parts | None
-"""None: the line stays under autocast."""
+Form = Rewrite | Trace | None
+"""A trace has the operators that a line consists of, for `Builder.inline`. None: the line stays under autocast."""
 
 
 def explicit_form(bound: BoundSymbol, context: Context) -> Form:
@@ -59,7 +46,7 @@ def _decide(bound: BoundSymbol, context: Context) -> Form:
         if _does(bound, plain, rewrite, wanted):
             return rewrite if _converts_inputs(bound, rewrite, wanted) else replace(rewrite, cached=False)
     try:
-        return _parts(bound, plain, wanted)
+        return _parts(plain, wanted)
     except LoweringError:
         return None
 
@@ -88,22 +75,21 @@ def _does(bound: BoundSymbol, plain: Context, rewrite: Rewrite, wanted: CallLog)
 def _converts_inputs(bound: BoundSymbol, rewrite: Rewrite, log: CallLog) -> bool:
     """Whether autocast converts the arguments themselves that a rewrite converts."""
     direct = {line.args[0].name for line in log.lines if is_conversion(line)}
-    converted = [proxy.name for proxy in tensor_inputs_of(bound) if rewrite.conversion(proxy) is not None]
-    return all(log.inputs[name].name in direct for name in converted)
+    pairs = reversed(list(zip(bound.inputs(), log.inputs, strict=True)))
+    logged = {proxy: own for proxy, own in pairs if rewrite.conversion(proxy) is not None}  # the first of equal ones
+    return all(own.name in direct for own in logged.values())
 
 
-def _parts(bound: BoundSymbol, plain: Context, log: CallLog) -> Parts:
+def _parts(plain: Context, log: CallLog) -> Trace:
     """Raises LoweringError: the operations are no substitute for the line."""
     if not log.differentiable:
         raise LoweringError("its gradients are its own")
-    inputs = tuple(log.inputs.values())
-    trace = Trace("call", inputs, log.lines, log.outputs, Stage.ACQUIRED, "log", plain)
+    trace = Trace("call", log.inputs, log.lines, log.outputs, Stage.ACQUIRED, "tracer", plain)
     trace = DeadCode().run(_without_writes(trace))
     names = [proxy.name for proxy in trace.output]
     if len(set(names)) < len(names) or any(trace.producer(name) is None for name in names):
         raise LoweringError("an output of it is an input, or another output")
-    rename = _Renaming(bound, log, trace)
-    return Parts(bound, tuple(map(rename.line, trace.symbols)))
+    return _recording_gradients(replace(trace, inputs=log.inputs), log)
 
 
 def _without_writes(trace: Trace) -> Trace:
@@ -121,34 +107,21 @@ def _without_writes(trace: Trace) -> Trace:
     return replace(computation, output=tuple([computation.output[source.index] for source in sources]))
 
 
-class _Renaming:
-    """From the values of a log to those of the line."""
-
-    def __init__(self, bound: BoundSymbol, log: CallLog, trace: Trace) -> None:
-        self.values: dict[str, TensorProxy] = {}
-        self.storages: dict[int, int] = {}
-        self.recording = set(log.recording)
-        self.logged = producers_of(log.lines).keys()
-        arguments = {proxy.name: proxy for proxy in tensor_inputs_of(bound)}
-        pairs = [(proxy, arguments[name]) for name, proxy in log.inputs.items()]
-        for proxy, own in (*pairs, *zip(trace.output, tensor_outputs_of(bound), strict=True)):
-            self.values[proxy.name] = own
-            self.storages.setdefault(proxy.storage, own.storage)
-
-    def line(self, line: BoundSymbol) -> BoundSymbol:
-        flows = any(proxy.name in self.recording for proxy in line.inputs())
+def _recording_gradients(trace: Trace, log: CallLog) -> Trace:
+    """The trace with the values that autograd records requiring grad."""
+    recording = set(log.recording)
+    logged = producers_of(log.lines).keys()
+    for line in trace.symbols:
+        flows = any(proxy.name in recording for proxy in line.inputs())
         for proxy in tensor_outputs_of(line):
-            if proxy.name not in self.logged and flows and proxy.dtype.is_floating_point:
-                self.recording.add(proxy.name)  # made by functionalization
-        return replace(line.map_arguments(self._leaf), output=map_leaves(self._leaf, line.output))
+            if proxy.name not in logged and flows and proxy.dtype.is_floating_point:
+                recording.add(proxy.name)  # computed by functionalization
+    inputs = {proxy.name for proxy in trace.inputs}
 
-    def _leaf(self, leaf: Any) -> Any:
-        if not isinstance(leaf, TensorProxy):
+    def value(leaf: Any) -> Any:
+        if not isinstance(leaf, TensorProxy) or leaf.name in inputs:
             return leaf
-        known = self.values.get(leaf.name)
-        if known is None:
-            storage = self.storages.setdefault(leaf.storage, -1 - len(self.storages))
-            grad = leaf.name in self.recording
-            name = f":{leaf.name}"  # no identifier, so that it is no name of the line
-            known = self.values[leaf.name] = replace(leaf, name=name, storage=storage, requires_grad=grad)
-        return known
+        return replace(leaf, requires_grad=leaf.name in recording)
+
+    lines = [replace(line.map_arguments(value), output=map_leaves(value, line.output)) for line in trace.symbols]
+    return replace(trace, symbols=tuple(lines), output=map_leaves(value, trace.output))

@@ -13,8 +13,8 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Autocast, CallStyle
+from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.tree import iterate_leaves
-from thunder_core.passes.proxies import tensor_inputs_of
 from thunder_core.symbols.autocast import has_result_dtype
 from thunder_core.symbols.registry import registry
 

@@ -12,10 +12,10 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.alias_sets import AliasSets
-from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.passes.transform import Place, Transform, TransformContext
 
 

@@ -11,12 +11,12 @@ import torch
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.functionalize.metadata import Metadata
 from thunder_core.passes.operations import functional_call
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.passes.substitution import Substitution
 from thunder_core.symbols.registry import registry
 
@@ -130,8 +130,8 @@ class _Walk:
     def _with_channels_last(self, proxy: TensorProxy) -> TensorProxy:
         _, channels, height, width = proxy.shape
         stride = (channels * height * width, 1, width * channels, channels)
-        fresh = self.substitution.fresh
-        return replace(proxy, name=fresh.name(proxy.name), stride=stride, storage=fresh.new_storage())
+        builder = self.substitution.builder
+        return replace(proxy, name=builder.name(proxy.name), stride=stride, storage=builder.new_storage())
 
 
 def _tags(line: BoundSymbol) -> frozenset[Tag]:

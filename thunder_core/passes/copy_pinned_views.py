@@ -11,14 +11,14 @@ import torch
 
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
-from thunder_core.passes.fresh_values import FreshValues
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
-from thunder_core.passes.rewriting import rewritten_form
+from thunder_core.tracing.rewriting import rewritten_form
 
 _COPIES: Final = frozenset({Tag.SHAPE, Tag.COPY, Tag.SUM})
 
@@ -36,11 +36,11 @@ class CopyPinnedViews(TracePass):
         """The trace with copies; inputs and output stay as they are."""
         if not any(map(_keeps_arguments, trace.symbols)):
             return trace
-        memories, fresh = _Memories.of(trace), FreshValues.of(trace)
+        memories, builder = _Memories.of(trace), Builder.of(trace)
         symbols: list[BoundSymbol] = []
         for bound in trace.symbols:
             pinned = memories.pinned_by(bound) if _keeps_arguments(bound) else ()
-            symbols.extend(_rewritten(bound, pinned, trace, fresh) if any(pinned) else (bound,))
+            symbols.extend(_rewritten(bound, pinned, trace, builder) if any(pinned) else (bound,))
         return trace.with_symbols(symbols, self.name) if len(symbols) > len(trace.symbols) else trace
 
 
@@ -124,11 +124,11 @@ class _Copied:
 
 
 def _rewritten(
-    attention: BoundSymbol, pinned: tuple[bool, ...], trace: Trace, fresh: FreshValues
+    attention: BoundSymbol, pinned: tuple[bool, ...], trace: Trace, builder: Builder
 ) -> tuple[BoundSymbol, ...]:
     """The lines instead; the line itself if its result would be laid out otherwise."""
     try:
-        model, lines = rewritten_form(attention, _Copied(attention.symbol, pinned), trace.context)
+        form = rewritten_form(attention, _Copied(attention.symbol, pinned), trace.context)
     except LoweringError:
         return (attention,)
-    return fresh.carry_over(model, lines, attention)
+    return builder.inline(form, attention)

@@ -7,10 +7,10 @@ from itertools import chain
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tensors import tensors_written_by
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import tensors_written_by
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.tensors import written_storages
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.operations import reinterpreted
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import written_storages
 from thunder_core.passes.substitution import is_recorded
 
 _PRODUCTS: Final = frozenset({Tag.PRODUCT, Tag.LINEAR, Tag.ACCUMULATION})

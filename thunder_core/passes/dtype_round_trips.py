@@ -9,16 +9,16 @@ from typing import Any, ClassVar, Final
 import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.autocast_comparison import is_rearrangement
 from thunder_core.passes.autocast_policies import is_conversion
 from thunder_core.passes.dead_code import DeadCode
-from thunder_core.passes.fresh_values import FreshValues
 from thunder_core.passes.moved_memories import MovedMemories
-from thunder_core.passes.proxies import tensor_inputs_of
 from thunder_core.passes.substitution import is_recorded
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 
@@ -80,7 +80,7 @@ class _Walk:
     _shown: dict[tuple[str, str], TensorProxy] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._fresh = FreshValues.of(self.trace)
+        self._builder = Builder.of(self.trace)
 
     def visit(self, line: BoundSymbol) -> None:
         """Keep a line, or take another value for its result."""
@@ -135,7 +135,7 @@ class _Walk:
     def _show(self, view: BoundSymbol, value: TensorProxy) -> TensorProxy:
         """The view of ``value`` that ``view`` makes of another tensor of the same geometry."""
         shown: TensorProxy = view.output
-        made = replace(shown, name=self._fresh.name(shown.name), dtype=value.dtype, storage=value.storage)
+        made = replace(shown, name=self._builder.name(shown.name), dtype=value.dtype, storage=value.storage)
         line = view.map_arguments(lambda leaf: value if isinstance(leaf, TensorProxy) else leaf)
         self.lines.append(replace(line, output=made))
         self._shown[shown.name, value.name] = made

@@ -10,16 +10,16 @@ import torch
 
 from thunder_core.ir.annotation import SHORT_DTYPES
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import tensor_outputs_of
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves
-from thunder_core.passes.autocast_forms import Parts, explicit_form
+from thunder_core.passes.autocast_forms import explicit_form
 from thunder_core.passes.autocast_policies import CONVERSION, UNCHANGED, Rewrite, is_conversion
-from thunder_core.passes.fresh_values import FreshValues, bodies_of
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.proxies import tensor_outputs_of
 from thunder_core.pytorch_internals import is_view
 
 
@@ -54,7 +54,7 @@ class ExplicitAutocast(TracePass):
     def run(self, trace: Trace) -> Trace:
         if not _mentions_autocast(trace):
             return trace
-        return _Writer(trace, self.leaves, FreshValues.of(trace)).write(self.name)
+        return _Writer(trace, self.leaves, Builder.of(trace)).write(self.name)
 
 
 def leaves_among(proxies: Iterable[Proxy], objects: Iterable[Any]) -> frozenset[str]:
@@ -69,10 +69,10 @@ def leaves_among(proxies: Iterable[Proxy], objects: Iterable[Any]) -> frozenset[
 class _Writer:
     """Writes one trace, line by line."""
 
-    def __init__(self, trace: Trace, leaves: frozenset[str], fresh: FreshValues) -> None:
+    def __init__(self, trace: Trace, leaves: frozenset[str], builder: Builder) -> None:
         self.trace = trace
         self.leaves = leaves
-        self.fresh = fresh
+        self.builder = builder
         self.ambient = _plain(trace.context)
         self.lines: list[BoundSymbol] = []
         self.converted: dict[tuple[str, torch.dtype, bool], TensorProxy] = {}
@@ -99,8 +99,8 @@ class _Writer:
             self.lines.append(plain)
         elif isinstance(form, Rewrite):
             self._convert_arguments(plain, form, context)
-        elif isinstance(form, Parts):
-            for line in self.fresh.carry_over(form.model, form.lines, plain):
+        elif isinstance(form, Trace):
+            for line in self.builder.inline(form, plain):
                 self._emit(line, context, {proxy.storage for proxy in tensor_outputs_of(bound)})
         else:
             self.lines.append(replace(bound, context=self._shown(context)))
@@ -117,13 +117,13 @@ class _Writer:
     def _convert(self, plain: BoundSymbol, proxy: TensorProxy, dtype: torch.dtype, context: Context) -> TensorProxy:
         copy = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta").to(dtype)
         made = TensorProxy(
-            self.fresh.name(f"{proxy.name}_{SHORT_DTYPES.get(dtype, 'cast')}"),
+            self.builder.name(f"{proxy.name}_{SHORT_DTYPES.get(dtype, 'cast')}"),
             proxy.shape,
             copy.stride(),
             dtype,
             proxy.device,
             proxy.requires_grad and context.grad_enabled and not context.inference,
-            self.fresh.new_storage(),
+            self.builder.new_storage(),
         )
         line = BoundSymbol(CONVERSION, (proxy, dtype), {}, made, context=plain.context, location=plain.location)
         self._emit(line, context, set())
@@ -161,7 +161,7 @@ class _Writer:
         """A program among the arguments of a line, which runs under the modes that it says itself."""
         if not isinstance(leaf, Trace):
             return leaf
-        return _Writer(leaf, self.leaves, self.fresh).write(leaf.provenance)
+        return _Writer(leaf, self.leaves, self.builder).write(leaf.provenance)
 
     def _shown(self, context: Context) -> Context | None:
         return None if context == self.ambient else context
@@ -180,4 +180,4 @@ def _mentions_autocast(trace: Trace) -> bool:
     contexts = [trace.context, *[bound.context for bound in trace.symbols]]
     if any(context is not None and context.autocast for context in contexts):
         return True
-    return any(_mentions_autocast(body) for body in bodies_of(trace))
+    return any(_mentions_autocast(body) for body in trace.bodies())

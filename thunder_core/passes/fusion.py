@@ -13,13 +13,13 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.tensors import written_inputs
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.compiled_regions import Compiled
 from thunder_core.passes.fuse_together import Fusing
 from thunder_core.passes.offers import Offers
-from thunder_core.passes.proxies import written_inputs
 from thunder_core.passes.region_program import RegionProgram
 from thunder_core.passes.regions import Region, find_regions
 

@@ -7,9 +7,9 @@ from collections import Counter
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
-from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.pytorch_internals import OpOverload, schema_of
 
 # Results of these lie in new memory whatever strides their arguments come with; a reshape may be a copy or a view.

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.alias_sets import AliasSets
-from thunder_core.passes.fresh_values import FreshValues
 from thunder_core.passes.linear_of_each import linear_of_each
 from thunder_core.passes.moved_memories import MovedMemories
 from thunder_core.passes.substitution import is_recorded
@@ -61,11 +61,11 @@ class MergeMatmuls(Transform):
         groups = [group for group in _groups(trace, context.keep) if len(group) > 1]
         if not groups:
             return trace
-        fresh, memories = FreshValues.of(trace), MovedMemories()
+        builder, memories = Builder.of(trace), MovedMemories()
         replaced: dict[int, list[BoundSymbol]] = {}
         for group in groups:
             replaced |= {index: [] for index in group}
-            replaced[min(group)] = _merged([trace.symbols[index] for index in group], fresh, memories)
+            replaced[min(group)] = _merged([trace.symbols[index] for index in group], builder, memories)
         lines = [part for index, line in enumerate(trace.symbols) for part in replaced.get(index, [line])]
         moved = trace.with_symbols(map(memories.line, lines), self.name)
         return replace(moved, output=map_leaves(memories.value, trace.output))
@@ -148,13 +148,13 @@ def _follows(proxy: TensorProxy, before: TensorProxy) -> bool:
     return proxy.storage == before.storage and proxy.offset == before.offset + before.numel
 
 
-def _merged(lines: list[BoundSymbol], fresh: FreshValues, memories: MovedMemories) -> list[BoundSymbol]:
+def _merged(lines: list[BoundSymbol], builder: Builder, memories: MovedMemories) -> list[BoundSymbol]:
     """One product, and its parts as the results of ``lines``."""
     first, outputs = lines[0], [line.output for line in lines]
     size = sum(output.shape[-1] for output in outputs)
     shape = (*outputs[0].shape[:-1], size)
     stride = (*[size] * (len(shape) - 1), 1)
-    name, storage = fresh.name(f"{outputs[0].name}_merged"), fresh.new_storage()
+    name, storage = builder.name(f"{outputs[0].name}_merged"), builder.new_storage()
     whole = replace(outputs[0], name=name, shape=shape, stride=stride, storage=storage)
     biases = tuple([line.args[2] for line in lines if len(line.args) > 2 and line.args[2] is not None])
     args = (first.args[0], tuple([line.args[1] for line in lines]), biases)

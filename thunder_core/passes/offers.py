@@ -14,10 +14,10 @@ from thunder_core.executors.lowered_forms import lowered_form
 from thunder_core.executors.reference import REFERENCE
 from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
 from thunder_core.passes.assignment import Assignment
-from thunder_core.passes.fresh_values import FreshValues
-from thunder_core.passes.rewriting import rewritten_form
+from thunder_core.tracing.rewriting import rewritten_form
 
 NOTHING: Final[Mapping[str, BoundSymbol]] = MappingProxyType({})
 _DEEPEST: Final = 16  # rewrites of rewrites, until it is taken for a circle
@@ -28,13 +28,13 @@ class Offers:
 
     Args:
         executors: in order of preference; the reference executor follows them.
-        fresh: names for the values of new lines.
+        builder: names the values of new lines.
         ambient: the context of the trace.
     """
 
-    def __init__(self, executors: Sequence[Executor], fresh: FreshValues, ambient: Context) -> None:
+    def __init__(self, executors: Sequence[Executor], builder: Builder, ambient: Context) -> None:
         self.executors = (*executors, REFERENCE)
-        self.fresh = fresh
+        self.builder = builder
         self.ambient = ambient
         self.takes_parts = any(executor.takes_parts for executor in executors)
         last = max([index for index, executor in enumerate(executors, 1) if executor.rewrites], default=0)
@@ -98,8 +98,7 @@ class Offers:
                 location=bound.location,
                 advice=("its claim needs a check that declines what its rewrite makes",),
             )
-        model, lines = rewritten_form(bound, claim.rewrite, self.ambient)
-        return self.fresh.carry_over(model, lines, bound)
+        return self.builder.inline(rewritten_form(bound, claim.rewrite, self.ambient), bound)
 
     def _lowered(self, bound: BoundSymbol, answers: tuple[Decision, ...], start: int) -> Assignment:
         """The line taken apart, if an executor from ``start`` on claims a part that computes something.
@@ -109,9 +108,10 @@ class Offers:
         if not bound.effects.pure:
             return Assignment(bound, answers)
         try:
-            model, lines = lowered_form(bound, self.ambient)
+            form = lowered_form(bound, self.ambient)
         except LoweringError:
             return Assignment(bound, answers)
+        lines = form.symbols
         if len(lines) == 1 and lines[0].symbol is bound.symbol:
             return Assignment(bound, answers)
         if not all(line.effects.pure for line in lines):  # those that write belong together
@@ -119,4 +119,4 @@ class Offers:
         said = [ask(self.executors[start:], line) for line in lines]
         if all(line.is_view() or one[-1].executor == REFERENCE.name for line, one in zip(lines, said, strict=True)):
             return Assignment(bound, answers)
-        return Assignment(bound, answers, tuple(map(Assignment, self.fresh.carry_over(model, lines, bound), said)))
+        return Assignment(bound, answers, tuple(map(Assignment, self.builder.inline(form, bound), said)))

@@ -18,7 +18,7 @@ from functools import partial
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.passes.proxies import tensor_inputs_of
+from thunder_core.ir.tensors import tensor_inputs_of
 
 Lines = Sequence[Sequence[int]]
 """For each line other lines, by their positions in the trace."""

@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of, tensors_written_by
+from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of, tensors_written_by
 from thunder_core.passes.region_alignment import align_regions
 from thunder_core.passes.region_levels import levels_of
 

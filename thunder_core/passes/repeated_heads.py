@@ -15,7 +15,7 @@ import torch
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
-from thunder_core.passes.proxies import tensor_inputs_of
+from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.symbols.registry import registry
 
 Producers = Mapping[str, BoundSymbol]

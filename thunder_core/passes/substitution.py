@@ -8,12 +8,12 @@ from typing import Any
 
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.fresh_values import FreshValues
-from thunder_core.passes.rewriting import rewritten_form
+from thunder_core.tracing.rewriting import rewritten_form
 
 
 class Substitution:
@@ -21,7 +21,7 @@ class Substitution:
 
     def __init__(self, trace: Trace) -> None:
         self.ambient = trace.context
-        self.fresh = FreshValues.of(trace)
+        self.builder = Builder.of(trace)
 
     def lines(
         self, function: Callable[..., Any], args: tuple[Any, ...], result: Any, at: BoundSymbol
@@ -39,10 +39,10 @@ class Substitution:
         """
         pattern = BoundSymbol(_symbol(function), args, {}, result, context=at.context, location=at.location)
         try:
-            model, lines = rewritten_form(pattern, function, self.ambient)
+            form = rewritten_form(pattern, function, self.ambient)
         except LoweringError:
             return None
-        return self.fresh.carry_over(model, lines, pattern)
+        return self.builder.inline(form, pattern)
 
 
 @cache

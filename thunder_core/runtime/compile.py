@@ -17,9 +17,9 @@ from thunder_core.guards.source import ConstantSource
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.result_checks import ResultChecks
+from thunder_core.ir.tensors import written_storages
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.pass_manager import PassManager
-from thunder_core.passes.proxies import written_storages
 from thunder_core.pytorch_internals import top_saved_tensors_default_hooks
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.report.region_report import RegionReport

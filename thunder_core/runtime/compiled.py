@@ -12,7 +12,6 @@ from typing import Any
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.first_calls import EagerCallNeeded
 from thunder_core.acquire.tracebacks import folded
-from thunder_core.acquire.user_frames import calls_program, warn_user
 from thunder_core.config.resolve import resolve_config
 from thunder_core.config.settings import Settings
 from thunder_core.errors import UncacheableError, UncacheableWarning
@@ -25,6 +24,7 @@ from thunder_core.report.compile_report import CompileReport
 from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.entry import Entry
 from thunder_core.runtime.recompilations import Recompilations
+from thunder_core.tracing.user_frames import calls_program, warn_user
 
 _logger = logging.getLogger("thunder.recompiles")
 

@@ -10,10 +10,9 @@ from thunder_core.executors.decision import Claimed, Declined
 from thunder_core.executors.reference import REFERENCE
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment
-from thunder_core.passes.fresh_values import bodies_of
-from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of
 from thunder_core.passes.transform import Phase
 from thunder_core.report.decisions import PATTERN, LineDecisions
 from thunder_core.runtime.operations import count_operations
@@ -54,7 +53,7 @@ def lines_of(
     """All lines that the program has at some stage, and what these are taken apart into."""
     for trace in traces:
         yield from trace.symbols
-        yield from lines_of(bodies_of(trace), {}, ())
+        yield from lines_of(trace.bodies(), {}, ())
     for assignment in (*unclaimed, *(one for found in assignments.values() for one in found)):
         yield from _lines(assignment)
 

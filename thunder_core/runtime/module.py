@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.tracebacks import folded
-from thunder_core.acquire.user_frames import calls_program
 from thunder_core.config.settings import Settings
 from thunder_core.guards.compiled_modules import ORIGINAL
 from thunder_core.runtime.compiled import Compiled
 from thunder_core.runtime.module_class import class_for, follow_class, new_instance
 from thunder_core.runtime.module_forward import COMPILED, COMPILED_FORWARD, compiled_of
 from thunder_core.runtime.state_dict import compiled_state_dict, take_in_place, taken_in, without_states
+from thunder_core.tracing.user_frames import calls_program
 
 
 class ThunderModule(torch.nn.Module):

@@ -13,10 +13,10 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from thunder_core.acquire.user_frames import calls_program
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.compiled_modules import ORIGINAL
 from thunder_core.runtime.module_forward import COMPILED, COMPILED_FORWARD, ForwardAttribute
+from thunder_core.tracing.user_frames import calls_program
 
 REPLACED: Final = "_thunder_replaced"
 """The attribute of the class that names the class of the original."""

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode
-from thunder_core.acquire.fake_tensors import make_fake
 from thunder_core.autodiff.derivative import PLAIN
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.bounded_cache import BoundedCache
@@ -16,7 +14,9 @@ from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.symbols.lowering import call_key
+from thunder_core.tracing.fake_mode import ObservingFakeMode
+from thunder_core.tracing.fake_tensors import make_fake
+from thunder_core.tracing.lowering import call_key
 
 _COUNTED: Final = frozenset({Tag.MATMUL, Tag.ATTENTION, Tag.OPAQUE})
 _cache: Final = BoundedCache[int | None](4096)
@@ -41,7 +41,7 @@ def _count(bound: BoundSymbol) -> int | None:
         return None
     from torch.utils.flop_counter import FlopCounterMode  # imports Triton; only reports need it
 
-    mode = AcquisitionFakeMode()
+    mode = ObservingFakeMode()
     counter = FlopCounterMode(display=False)
 
     def value(leaf: Any) -> Any:

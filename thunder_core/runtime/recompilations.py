@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from thunder_core.acquire.user_frames import warn_user
 from thunder_core.config.model import ThunderConfig
 from thunder_core.errors import RecompileWarning
 from thunder_core.guards.change import Change
+from thunder_core.tracing.user_frames import warn_user
 
 _MOST_PLACES = 4
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from thunder_core.acquire.outcome import Outcome, Result, Slot
 from thunder_core.ir.annotation_syntax import TensorAnnotation
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.module_syntax import CallSyntax, ModuleSyntax
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import CallStyle, Tag
+from thunder_core.tracing.outcome import Outcome, Result, Slot
 
 
 def assumed_outcome(

@@ -8,10 +8,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire import data_dependence
-from thunder_core.acquire.fake import AcquisitionFakeMode
-from thunder_core.acquire.fake_tensors import make_alias, make_derived, make_fake
 from thunder_core.acquire.higher_order import CHECKPOINT
-from thunder_core.acquire.outcome import Outcome, infer
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.modes import modes_for_fakes
@@ -26,6 +23,9 @@ from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE
 from thunder_core.symbols.control_flow import COND
 from thunder_core.symbols.generators import CUDA_STATE, GET_RNG_STATE, NEW_GENERATOR, WRITES
 from thunder_core.symbols.histories import REBASED
+from thunder_core.tracing.fake_mode import ObservingFakeMode
+from thunder_core.tracing.fake_tensors import make_alias, make_derived, make_fake
+from thunder_core.tracing.outcome import Outcome, infer
 
 DEPENDS_ON_VALUES = data_dependence.EXCEPTIONS
 """What calls raise whose results cannot be told from metadata."""
@@ -40,7 +40,7 @@ class FakeRun:
     """
 
     def __init__(self, inputs: Sequence[Proxy], *, leaves: bool) -> None:
-        self._mode = AcquisitionFakeMode()
+        self._mode = ObservingFakeMode()
         self._fakes: dict[str, torch.Tensor] = {}
         self._storages: dict[int, Any] = {}
         with self._mode.observing():

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from thunder_core.acquire.outcome import Outcome, Slot
 from thunder_core.errors import TraceError
 from thunder_core.ir.annotation_syntax import (
     Storages,
@@ -34,6 +33,7 @@ from thunder_core.saving.fakes import DEPENDS_ON_VALUES, FakeRun, bodies
 from thunder_core.saving.targets import bind_target
 from thunder_core.symbols.generators import NEW_GENERATOR, STATEFUL
 from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
+from thunder_core.tracing.outcome import Outcome, Slot
 
 
 class LeafWritten(Exception):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from thunder_core.acquire.outcome import Outcome, Slot
 from thunder_core.ir.module_syntax import CallSyntax, ModuleSyntax
 from thunder_core.ir.tree import iterate_leaves
+from thunder_core.tracing.outcome import Outcome, Slot
 
 
 def bind_target(module: ModuleSyntax, syntax: CallSyntax, outcome: Outcome, flattened: bool) -> tuple[str | None, ...]:

@@ -9,8 +9,8 @@ from thunder_core.ir import geometry
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import tensor_outputs_of
 from thunder_core.passes.functionalize.memory import View
-from thunder_core.passes.proxies import tensor_outputs_of
 
 
 def check_writable(bound: BoundSymbol, targets: list[View]) -> None:

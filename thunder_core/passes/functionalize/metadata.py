@@ -8,9 +8,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode
-from thunder_core.acquire.fake_tensors import make_alias, make_fake
-from thunder_core.acquire.outcome import Outcome, infer
 from thunder_core.ir.context import Context
 from thunder_core.ir.geometry import end
 from thunder_core.ir.proxy import Dimension, TensorProxy
@@ -18,13 +15,16 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes.common_subexpression import literal_key
 from thunder_core.pytorch_internals import FakeTensor
+from thunder_core.tracing.fake_mode import ObservingFakeMode
+from thunder_core.tracing.fake_tensors import make_alias, make_fake
+from thunder_core.tracing.outcome import Outcome, infer
 
 
 class Metadata:
     """Infers results of calls; equal calls are inferred once."""
 
     def __init__(self) -> None:
-        self._mode = AcquisitionFakeMode()
+        self._mode = ObservingFakeMode()
         self._known: dict[Hashable, Outcome | None] = {}
 
     def outcome(

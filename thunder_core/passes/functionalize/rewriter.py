@@ -10,6 +10,7 @@ from thunder_core.ir import geometry
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of, written_storages
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.functionalize.emitter import Emitter
@@ -17,7 +18,6 @@ from thunder_core.passes.functionalize.memory import DETACHING_VIEWS, View, move
 from thunder_core.passes.functionalize.roots import ADDRESSING_VIEWS, RootFinder
 from thunder_core.passes.functionalize.state import State, single_view
 from thunder_core.passes.functionalize.writes import Writes
-from thunder_core.passes.proxies import tensor_inputs_of, tensor_outputs_of, written_storages
 
 
 class Rewriter:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.outcome import Slot
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.import_paths import import_path
@@ -19,6 +18,7 @@ from thunder_core.passes.functionalize.emitter import Emitter
 from thunder_core.passes.functionalize.metadata import Metadata
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 from thunder_core.symbols.registry import registry
+from thunder_core.tracing.outcome import Slot
 
 _OPERATORS = (OpOverload, OpOverloadPacket)
 

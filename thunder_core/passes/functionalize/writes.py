@@ -9,6 +9,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import tensor_outputs_of
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes.functionalize.checks import check_shapes, check_writable
 from thunder_core.passes.functionalize.emitter import Emitter
@@ -18,7 +19,6 @@ from thunder_core.passes.functionalize.recomputed import call_recomputed
 from thunder_core.passes.functionalize.result import Mutation
 from thunder_core.passes.functionalize.rules import call_on_copies, call_twin, find_twin, requires_grad
 from thunder_core.passes.functionalize.state import State, views_of
-from thunder_core.passes.proxies import tensor_outputs_of
 
 
 class Writes:

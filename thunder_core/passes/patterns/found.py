@@ -11,11 +11,11 @@ from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.definitions import producers_of
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tensors import metadata_of
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.patterns.matching import Match, Matching, end_of
 from thunder_core.passes.patterns.pattern import Pattern
 from thunder_core.passes.patterns.recording import recorded, sampled
-from thunder_core.passes.proxies import metadata_of
 from thunder_core.symbols.registry import registry
 
 

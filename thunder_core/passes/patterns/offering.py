@@ -12,8 +12,8 @@ from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.reference import REFERENCE
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.fresh_values import FreshValues
 from thunder_core.passes.offers import Offers
 from thunder_core.passes.patterns.found import Found
 
@@ -52,7 +52,7 @@ class CompositeOffers:
     def _fused(self, executor: Executor, found: Found) -> Decision:
         """Whether a fusion executor takes all lines that compute something, as they are or lowered."""
         asked = replace(executor, on_decline="next") if isinstance(executor, ConfiguredExecutor) else executor
-        offers = Offers((asked,), self._fresh, self.trace.context)
+        offers = Offers((asked,), self._builder, self.trace.context)
         for line in found.lines.values():
             for leaf in offers.offer(line).leaves():
                 if leaf.executor != executor.name and not leaf.bound.is_view():
@@ -61,9 +61,9 @@ class CompositeOffers:
         return Claimed(executor.name)
 
     @cached_property
-    def _fresh(self) -> FreshValues:
+    def _builder(self) -> Builder:
         """Names for lowered lines that nobody sees."""
-        return FreshValues.of(self.trace)
+        return Builder.of(self.trace)
 
 
 def takes_whole(executors: Sequence[Executor], answers: tuple[Decision, ...]) -> bool:

@@ -10,9 +10,6 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode
-from thunder_core.acquire.fake_tensors import make_fake
-from thunder_core.acquire.line_log import LineLog
 from thunder_core.errors import LoweringError
 from thunder_core.ir.annotation_syntax import Storages, read_input
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -21,13 +18,12 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.definitions import producers_of
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.tensors import metadata_of
 from thunder_core.passes.patterns.pattern import Pattern
-from thunder_core.passes.proxies import metadata_of
-from thunder_core.pytorch_internals import DisableTorchFunction, EnableTorchFunction
-from thunder_core.symbols.lowering import call_key
-from thunder_core.symbols.recording import RecordingMode
-from thunder_core.symbols.registry import registry
+from thunder_core.pytorch_internals import EnableTorchFunction
+from thunder_core.tracing.fake_tensors import make_fake
+from thunder_core.tracing.lowering import call_key
+from thunder_core.tracing.tracer import Level, Tracer
 
 _cache: Final = BoundedCache["Template | LoweringError"](1024)
 _SAMPLED_UNDER: Final = Context(grad_enabled=False, inference=False)
@@ -102,50 +98,29 @@ def recorded(pattern: Pattern, values: Mapping[str, Any], composite: BoundSymbol
 
 def _recorded(pattern: Pattern, values: Mapping[str, Any], context: Context, real: bool = False) -> Template:
     """One run of the spelling; on real tensors, which is faster if they are small, or on fake ones."""
-    mode = AcquisitionFakeMode()
-    log = _SpellingLog(mode)
+    tracer = Tracer(Level.TORCH, merge=False)
     tensors = {name: proxy for name, proxy in values.items() if isinstance(proxy, TensorProxy)}
-    arguments = dict(values)
-    for number, (name, proxy) in enumerate(tensors.items()):
-        arguments[name] = _real(proxy) if real else make_fake(mode, replace(proxy, requires_grad=False))
-        log.define(arguments[name], replace(proxy, name=name, storage=number))
-    with nullcontext() if real else mode, modes_for_fakes(context), EnableTorchFunction():
+    arguments, parameters = dict(values), {}
+    for name, proxy in tensors.items():
+        arguments[name] = _real(proxy) if real else make_fake(tracer.mode, replace(proxy, requires_grad=False))
+        parameters[tracer.input(arguments[name], proxy).name] = name
+    with nullcontext() if real else tracer.mode, modes_for_fakes(context), EnableTorchFunction():
         try:
-            with log:
+            with tracer.recording(context, fake=not real):
                 result = pattern.spelling(**arguments)
             meant = None if real else pattern.composite(**arguments, **pattern.arguments)
         except Exception as error:  # for these arguments, which only look like its own
             raise LoweringError(f"{pattern.composite.__name__}: {type(error).__name__}: {error}") from error
-        made = log.proxy(result)
-    producers = producers_of(log.lines)
-    return Template(frozenset(tensors), made, producers, None if meant is None else metadata_of(meant))
+        computed = tracer.proxy(result)
+    ops = [op.map_arguments(lambda leaf: _named(leaf, parameters)) for op in tracer.ops]
+    meaning = None if meant is None else metadata_of(meant)
+    return Template(frozenset(tensors), _named(computed, parameters), producers_of(ops), meaning)
+
+
+def _named(leaf: Any, parameters: Mapping[str, str]) -> Any:
+    """An input of the trace as the parameter of the spelling; other leaves as they are."""
+    return replace(leaf, name=parameters[leaf.name]) if getattr(leaf, "name", None) in parameters else leaf
 
 
 def _real(proxy: TensorProxy) -> torch.Tensor:
     return torch.zeros(proxy.shape, dtype=proxy.dtype, device=proxy.device)
-
-
-class _SpellingLog(LineLog, RecordingMode):
-    """While active, each torch function becomes a line, as in the acquisition of a program.
-
-    No lines are questions about metadata, and calls that return an argument itself (a conversion to the dtype that it
-    has).
-    """
-
-    def __init__(self, mode: AcquisitionFakeMode) -> None:
-        LineLog.__init__(self, mode)
-        RecordingMode.__init__(self)
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        with DisableTorchFunction():
-            if registry.is_metadata(func):
-                return func(*args, **kwargs)
-            with self.mode.observing() as observed:
-                result = func(*args, **kwargs)
-            given = [id(leaf) for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-            if not all(id(leaf) in given for leaf in iterate_leaves(result)):
-                self.record(func, args, kwargs, result, observed)
-            return result

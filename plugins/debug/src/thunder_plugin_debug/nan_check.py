@@ -10,8 +10,8 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tensors import tensors_written_by
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.proxies import tensors_written_by
 from thunder_plugin_debug.finding import Finding
 from thunder_plugin_debug.line import Line
 from thunder_plugin_debug.line_call import LineCall

@@ -44,7 +44,7 @@ def can_fuse(bound: BoundSymbol, options: InductorOptions) -> bool | str:
     if Tag.OPAQUE not in bound.symbol.tags and (Tag.ELEMENTWISE in bound.symbol.tags or bound.is_view()):
         return True
     try:
-        _, parts = lowered_form(bound, _PLAIN)
+        parts = lowered_form(bound, _PLAIN).symbols
     except LoweringError as error:
         return f"it has no core-ATen form: {error.problem}"
     for part in parts:

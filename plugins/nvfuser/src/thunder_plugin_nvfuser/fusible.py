@@ -28,12 +28,11 @@ def can_fuse(bound: BoundSymbol, options: NvfuserOptions, device_type: str) -> b
     if own_row(bound, options) is not None:
         return _refusal(bound, options) or True
     try:
-        _, parts = lowered_form(bound, PLAIN)
+        form = lowered_form(bound, PLAIN)
     except LoweringError as error:
         return f"it has no core-ATen form: {error.problem}"
-    reason = next((reason for part in parts if (reason := _refusal(part, options)) is not None), None)
-    given = [proxy for proxy in bound.inputs() if isinstance(proxy, TensorProxy)]
-    return reason or refusal(parts, given) or True
+    reason = next((reason for part in form.symbols if (reason := _refusal(part, options)) is not None), None)
+    return reason or refusal(form) or True
 
 
 def own_row(bound: BoundSymbol, options: NvfuserOptions) -> Row | None:

@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
 from thunder_plugin_nvfuser.pytorch_internals import OpOverload, schema_of
 from thunder_plugin_nvfuser.row import Row
 from thunder_plugin_nvfuser.table import TABLE
@@ -39,15 +40,16 @@ def written(part: BoundSymbol) -> TensorProxy | None:
     return first if isinstance(first, TensorProxy) else None
 
 
-def refusal(parts: Sequence[BoundSymbol], given: Sequence[TensorProxy]) -> str | None:
-    """Why what is written matters outside: it is an argument of the line, or read by another name."""
+def refusal(form: Trace) -> str | None:
+    """Why what a form of a line writes matters outside: it is an argument, or read by another name."""
+    parts = form.symbols
     for index, part in enumerate(parts):
         target = written(part)
         if target is None:
             continue
         earlier = _names([proxy for other in parts[:index] for proxy in other.outputs()], target.storage)
         later = _names([proxy for other in parts[index + 1 :] for proxy in other.inputs()], target.storage)
-        if _names(given, target.storage) or earlier & later - {target.name}:
+        if _names(form.inputs, target.storage) or earlier & later - {target.name}:
             return f"{part.symbol.target} writes to memory that others read"
     return None
 

@@ -9,7 +9,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.symbols.lowering import lower_trace
+from thunder_core.tracing.lowering import lower_trace
 from thunder_plugin_nvfuser.definition import Definition, Value
 from thunder_plugin_nvfuser.fusible import PLAIN, own_row
 from thunder_plugin_nvfuser.inplace import row_of, written

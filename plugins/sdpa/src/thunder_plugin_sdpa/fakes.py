@@ -8,23 +8,23 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.fake import AcquisitionFakeMode
-from thunder_core.acquire.fake_tensors import make_fake
 from thunder_core.ir.context import Context
 from thunder_core.ir.modes import modes_for_fakes
+from thunder_core.tracing.fake_mode import ObservingFakeMode
+from thunder_core.tracing.fake_tensors import make_fake
 from thunder_plugin_sdpa.call import Call
 
 
-def fakes_of(call: Call, mode: AcquisitionFakeMode | None = None) -> list[Any]:
+def fakes_of(call: Call, mode: ObservingFakeMode | None = None) -> list[Any]:
     """Fake tensors for query, key, value and the mask, if there is one."""
-    mode = mode or AcquisitionFakeMode()
+    mode = mode or ObservingFakeMode()
     return [make_fake(mode, tensor) for tensor in call.tensors.values()]
 
 
 @lru_cache(maxsize=1024)
 def own_strides(run: Callable[..., torch.Tensor], call: Call) -> tuple[int, ...]:
     """The strides of a kernel's result. Kept by the call; give `Call.anonymous`."""
-    mode = AcquisitionFakeMode()
+    mode = ObservingFakeMode()
     query, key, value, *mask = fakes_of(call, mode)
     with torch.random.fork_rng(devices=[]), mode, modes_for_fakes(Context(grad_enabled=False, inference=False)):
         result = run(

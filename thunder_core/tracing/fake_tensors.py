@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -87,3 +88,18 @@ def _extent(proxy: TensorProxy) -> Any:
             return proxy.offset
         size = size + (length - 1) * stride
     return size + 1
+
+
+def make_sharing_fakes(mode: FakeTensorMode, proxies: Iterable[TensorProxy]) -> dict[str, torch.Tensor]:
+    """Fake tensors like the proxies, by name, that share storages as these do and do not require grad."""
+    proxies = list(proxies)
+    sizes: dict[int, Any] = {}
+    for proxy in proxies:  # in bytes, a multiple of every element size
+        sizes[proxy.storage] = max(sizes.get(proxy.storage, 0), _extent(proxy) * 16)
+    devices = {proxy.storage: proxy.device for proxy in proxies}
+    with mode, torch.inference_mode(False), torch.no_grad():
+        whole = {number: torch.empty(size, dtype=torch.uint8, device=devices[number]) for number, size in sizes.items()}
+        return {
+            proxy.name: whole[proxy.storage].view(proxy.dtype).as_strided(proxy.shape, proxy.stride, proxy.offset)
+            for proxy in proxies
+        }

@@ -1,14 +1,15 @@
-"""The mode of fake tensors: the metadata engine of acquisition.
+"""The mode of fake tensors: the metadata engine of tracing.
 
-One `AcquisitionFakeMode` is active while a program is recorded. Inside an inference it behaves like `FakeTensorMode`
-and writes down what each ATen operation does (which storages it writes, whether it draws random numbers). Outside of
-one, an operation that reaches it escaped the torch-function mode (functorch's batching rules call ATen directly, C++
-extensions may) and is handed to the recorder.
+One `ObservingFakeMode` is active while calls are recorded. Inside of `ObservingFakeMode.observing` it behaves like
+`FakeTensorMode` and notes what each ATen operator does (which storages it writes, whether it draws random numbers).
+Outside of it, an operator that reaches the mode escaped the torch-function mode (functorch's batching rules call ATen
+directly, C++ extensions may) and is handed to the recorder of the program.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,8 +17,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.active import active_recorder
-from thunder_core.acquire.native_attention import NATIVE_ATTENTION
 from thunder_core.ir.context import current_context
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
@@ -29,6 +28,7 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.mixed_norms import has_wide_statistics
 from thunder_core.symbols.schema import schema_effects, schema_is_external, schema_is_random, written_values
+from thunder_core.tracing.native_attention import NATIVE_ATTENTION
 
 # Operators that write running statistics although their schema does not say so: positions of those arguments and of
 # the `training` flag that enables it. (PyTorch's native_functions.yaml leaves them unannotated for compatibility.)
@@ -40,12 +40,19 @@ _UNANNOTATED_WRITES = {
 }
 
 
-def _expected_failure(record: logging.LogRecord) -> bool:
-    """Failures of meta kernels reach the user as exceptions; PyTorch also logs them with their whole traceback."""
-    return active_recorder() is None or not str(record.msg).startswith("failed while attempting to run meta")
+class _Observing(threading.local):
+    depth = 0
 
 
-logging.getLogger("torch._subclasses.fake_tensor").addFilter(_expected_failure)
+_observing = _Observing()
+
+
+def _unexpected_failure(record: logging.LogRecord) -> bool:
+    """Failures of meta kernels reach the caller as exceptions; PyTorch also logs them with their whole traceback."""
+    return not _observing.depth or not str(record.msg).startswith("failed while attempting to run meta")
+
+
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(_unexpected_failure)
 
 
 @dataclass(slots=True)
@@ -73,7 +80,7 @@ def storage_address(tensor: torch.Tensor) -> int:
     return address
 
 
-class AcquisitionFakeMode(FakeTensorMode):
+class ObservingFakeMode(FakeTensorMode):
     """`FakeTensorMode` that observes effects, and hands escaped operations to ``on_escape``."""
 
     def __init__(self, on_escape: Callable[..., Any] | None = None) -> None:
@@ -118,10 +125,12 @@ class AcquisitionFakeMode(FakeTensorMode):
         """Run calls on fakes and collect what they do. Reentrant."""
         autocast = current_context().autocast if is_any_autocast_enabled() else ()
         outer, self.observed = self.observed, Observed(autocast=autocast)
+        _observing.depth += 1
         try:
             yield self.observed
         finally:
             self.observed = outer
+            _observing.depth -= 1
 
 
 def _note_written(observed: Observed, value: Any) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.fake import Observed, storage_address
-from thunder_core.acquire.user_frames import calls_program
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import view_base
+from thunder_core.tracing.fake_mode import Observed, storage_address
+from thunder_core.tracing.user_frames import calls_program
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,117 @@
+"""Inline the ops of one trace into another, with names and storages for new values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import list_proxies, map_leaves
+
+
+class Inlining:
+    """A mapping from the values of one trace to those of another.
+
+    Args:
+        pairs: values that correspond to each other; so do their storages.
+        name: gives the name of a value that is in no pair, once for each.
+        storage: gives the number of a storage that is in no pair, once for each.
+    """
+
+    def __init__(
+        self, pairs: Iterable[tuple[Proxy, Proxy]], name: Callable[[Proxy], str], storage: Callable[[], int]
+    ) -> None:
+        self._values: dict[str, Proxy] = {}
+        self._storages: dict[int, int] = {}
+        self._name = name
+        self._storage = storage
+        for old, new in pairs:
+            self._values[old.name] = new
+            if isinstance(old, TensorProxy) and isinstance(new, TensorProxy):
+                self._storages.setdefault(old.storage, new.storage)
+
+    def value(self, leaf: Any) -> Any:
+        """The value that a proxy corresponds to; other leaves as they are."""
+        if not isinstance(leaf, PROXY_TYPES):
+            return leaf
+        known = self._values.get(leaf.name)
+        if known is None:
+            known = self._values[leaf.name] = self._new(leaf)
+        return known
+
+    def op(self, op: BoundSymbol) -> BoundSymbol:
+        """A bound symbol on the values of the other trace."""
+        args, kwargs = map_leaves(self.value, op.args), map_leaves(self.value, op.kwargs)
+        effects = op.effects
+        if effects.mutates:
+            mutates = tuple([self._values[name].name for name in effects.mutates])
+            effects = Effects(mutates, effects.random, effects.external)
+        return BoundSymbol(op.symbol, args, kwargs, map_leaves(self.value, op.output), effects, op.context, op.location)
+
+    def _new(self, proxy: Proxy) -> Proxy:
+        if not isinstance(proxy, TensorProxy):
+            return replace(proxy, name=self._name(proxy))
+        if proxy.storage not in self._storages:
+            self._storages[proxy.storage] = self._storage()
+        return replace(proxy, name=self._name(proxy), storage=self._storages[proxy.storage])
+
+
+class Builder:
+    """Allocates names and storages that no value of a trace has, and inlines other traces with them.
+
+    Args:
+        names: those that are taken; new ones are added.
+        storage: the first number that is free.
+    """
+
+    def __init__(self, names: set[str], storage: int) -> None:
+        self.names = names
+        self.storage = storage
+
+    @classmethod
+    def of(cls, trace: Trace) -> Builder:
+        """A builder for a trace and the traces among the arguments of its ops."""
+        proxies = list(trace.all_values())
+        storage = 1 + max((p.storage for p in proxies if isinstance(p, TensorProxy)), default=-1)
+        return cls({proxy.name for proxy in proxies}, storage)
+
+    def name(self, stem: str) -> str:
+        """``stem``, or ``stem`` with a number if it is taken."""
+        name, count = stem, 1
+        while name in self.names:
+            name, count = f"{stem}_{count}", count + 1
+        self.names.add(name)
+        return name
+
+    def new_storage(self) -> int:
+        """The next number."""
+        self.storage += 1
+        return self.storage - 1
+
+    def inline(self, trace: Trace, bound: BoundSymbol) -> tuple[BoundSymbol, ...]:
+        """The ops of ``trace``, which computes the same as ``bound``, on the values of ``bound``.
+
+        The inputs and outputs of the trace are those of ``bound`` in order (`BoundSymbol.inputs`,
+        `BoundSymbol.outputs`). The ops define the outputs of ``bound``, have its context and location, and give new
+        names to the trace's other values.
+        """
+        inputs = zip(trace.inputs, bound.inputs(), strict=True)
+        outputs = zip(list_proxies((trace.output,)), bound.outputs(), strict=True)
+        stem = next((proxy.name for proxy in bound.outputs()), bound.symbol.name.rpartition(".")[2])
+        count = 0
+
+        def name(proxy: Proxy) -> str:
+            nonlocal count
+            while True:
+                count += 1
+                if (new := f"{stem}_{count}") not in self.names:
+                    self.names.add(new)
+                    return new
+
+        inlining = Inlining((*inputs, *outputs), name, self.new_storage)
+        ops = map(inlining.op, trace.symbols)
+        return tuple([replace(op, context=bound.context, location=bound.location) for op in ops])

@@ -1,0 +1,194 @@
+"""Lower a line of a trace to core ATen, with PyTorch's own decompositions, when somebody needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+import torch
+
+from thunder_core.errors import LoweringError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bounded_cache import BoundedCache
+from thunder_core.ir.builder import Builder
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import tensor_outputs_of
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.tree import list_proxies, map_leaves
+from thunder_core.pytorch_internals import (
+    OpOverload,
+    get_cudnn_sdp_enabled,
+    get_flash_sdp_enabled,
+    get_math_sdp_enabled,
+    get_mem_efficient_sdp_enabled,
+)
+from thunder_core.symbols.registry import registry
+from thunder_core.tracing.decompositions import is_core
+from thunder_core.tracing.trace_call import refuse_objects, trace_call
+from thunder_core.tracing.tracer import Level
+
+
+class Store(Protocol):
+    """Where forms are kept besides this process, by keys of `call_key`."""
+
+    def read(self, key: Any, bound: BoundSymbol) -> Trace | None:
+        """The form of a line equal to ``bound`` but for names; None if it is not there."""
+
+    def write(self, key: Any, bound: BoundSymbol, form: Trace) -> None:
+        """Keep the form of ``bound``, if that can be done."""
+
+
+_cache: Final = BoundedCache[Trace](1024)
+
+
+def lower(bound: BoundSymbol, ambient: Context, builder: Builder | None = None) -> tuple[BoundSymbol, ...]:
+    """``bound`` as core-ATen lines, which run in its place under the same context.
+
+    They take its inputs and define its outputs. Values are the same, random numbers are drawn in the same order.
+    Lines with equal symbols and metadata are lowered once.
+
+    Args:
+        ambient: the context of the trace, for lines that have none of their own.
+        builder: names new values; by default with names and storages that ``bound`` does not have.
+
+    Raises:
+        LoweringError: there is no such form; the message says why.
+    """
+    form = lowered_form(bound, ambient)
+    return (builder or Builder.of(_alone(bound, ambient))).inline(form, bound)
+
+
+def lowered_form(bound: BoundSymbol, ambient: Context, store: Store | None = None) -> Trace:
+    """The core-ATen lines of a line, for `Builder.inline`; the same object for lines that are equal but for names.
+
+    Forms that are not known in this process are looked for in ``store``, and added to it.
+
+    Raises LoweringError as `lower` does: so for all lines with effects outside of tensors, which tracing would have.
+    """
+    if bound.effects.external:
+        raise LoweringError(f"{bound.symbol.name} has effects outside of tensors", location=bound.location)
+    context = bound.context or ambient
+    key = call_key(bound, context)
+
+    def find() -> Trace:
+        form = store.read(key, bound) if store is not None and key is not None else None
+        if form is None:
+            form = _lowered(bound, context)
+            if store is not None and key is not None:
+                store.write(key, bound, form)
+        return form
+
+    return _cache.get(key, find)
+
+
+def lower_trace(trace: Trace) -> Trace:
+    """The same trace with `BoundSymbol.parts` filled wherever a line has a lower form."""
+    builder = Builder.of(trace)
+    lines = []
+    for bound in trace.symbols:
+        try:
+            parts = lower(bound, trace.context, builder)
+        except LoweringError:
+            lines.append(bound)
+            continue
+        lowest = len(parts) == 1 and parts[0].symbol is bound.symbol
+        lines.append(bound if lowest else replace(bound, parts=parts))
+    return replace(trace, symbols=tuple(lines))
+
+
+def _lowered(bound: BoundSymbol, context: Context) -> Trace:
+    refuse_objects(bound)
+    operator, decomposition = bound.symbol.target, bound.symbol.decomposition
+    if isinstance(operator, OpOverload) and decomposition is None and is_core(operator):
+        return _alone(bound, context)
+    form = None if decomposition is None else _trace(bound, decomposition, context)
+    form = form or _trace(bound, operator, context)
+    if form is None:
+        raise LoweringError(f"{bound.symbol.name} does not implement this call")
+    return form
+
+
+def _alone(bound: BoundSymbol, context: Context) -> Trace:
+    """The form of a line that is core ATen itself."""
+    return Trace("call", bound.inputs(), (bound,), bound.output, Stage.ACQUIRED, "tracer", context)
+
+
+def _trace(bound: BoundSymbol, function: Callable[..., Any], context: Context) -> Trace | None:
+    """The operators that a function performs in place of a line; None when it returns NotImplemented."""
+    try:
+        trace = trace_call(function, bound.args, bound.kwargs, context, Level.CORE_ATEN, share=True)
+    except Exception as error:  # whatever the symbol cannot do on fake tensors
+        raise LoweringError(f"{bound.symbol.name}: {error}") from error
+    if trace.output is NotImplemented:
+        return None
+    outputs = tensor_outputs_of(bound)
+    results = [proxy for proxy in list_proxies((trace.output,)) if isinstance(proxy, TensorProxy)]
+    if len(results) != len(outputs):
+        raise LoweringError(f"{bound.symbol.name} returns {len(results)} tensors when lowered")
+    trace = _with_own_results(replace(trace, output=tuple(results)))
+    return _recording_gradients(trace) if any(proxy.requires_grad for proxy in outputs) else trace
+
+
+def _with_own_results(trace: Trace) -> Trace:
+    """The trace with another value in place of a result that is an input, or an earlier result."""
+    results: list[TensorProxy] = []
+    aliases: list[BoundSymbol] = []
+    for number, result in enumerate(trace.output):
+        if result.name not in trace.producers or result in results:
+            alias = replace(result, name=f"a{number}")
+            aliases.append(BoundSymbol(registry.symbol_named("torch.ops.aten.alias.default"), (result,), {}, alias))
+            result = alias
+        results.append(result)
+    return replace(trace, symbols=(*trace.symbols, *aliases), output=tuple(results)) if aliases else trace
+
+
+def _recording_gradients(trace: Trace) -> Trace:
+    """The trace with all differentiable values that it computes requiring grad."""
+    inputs = {proxy.name for proxy in trace.inputs}
+
+    def value(leaf: Any) -> Any:
+        if not isinstance(leaf, TensorProxy) or leaf.name in inputs:
+            return leaf
+        return replace(leaf, requires_grad=leaf.dtype.is_floating_point or leaf.dtype.is_complex)
+
+    ops = [replace(op.map_arguments(value), output=map_leaves(value, op.output)) for op in trace.symbols]
+    return replace(trace, symbols=tuple(ops), output=map_leaves(value, trace.output))
+
+
+def _flags() -> tuple[Any, ...]:
+    """PyTorch's settings that decide which operators a call consists of."""
+    return (
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        get_flash_sdp_enabled(),
+        get_mem_efficient_sdp_enabled(),
+        get_math_sdp_enabled(),
+        get_cudnn_sdp_enabled(),
+    )
+
+
+def call_key(bound: BoundSymbol, context: Context) -> Any:
+    """Everything that the meaning of a line depends on but names; None when that cannot be a key."""
+    if Tag.LOCAL in bound.symbol.tags:
+        return None  # a key would keep the user's function alive
+    memories: dict[int, int] = {}
+    key: list[Any] = [bound.symbol, context, *_flags()]
+
+    def add(leaf: Any) -> int:
+        if isinstance(leaf, TensorProxy):
+            memory = memories.setdefault(leaf.storage, len(memories))
+            key.append((leaf.geometry, leaf.dtype, leaf.device, leaf.requires_grad, memory))
+        else:
+            key.append((type(leaf), repr(leaf) if isinstance(leaf, float) else leaf))
+        return len(key)
+
+    structure = repr((map_leaves(add, bound.args), map_leaves(add, bound.kwargs)))
+    key.append(structure)
+    try:
+        hash(tuple(key))
+    except TypeError:
+        return None
+    return tuple(key)

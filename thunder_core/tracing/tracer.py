@@ -1,0 +1,312 @@
+"""The tracer: calls on fake tensors, recorded as bound symbols."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+
+from thunder_core.errors import LoweringError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.definitions import needed_ops
+from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.modes import modes_for_fakes
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.tree import iterate_leaves, list_proxies, map_leaves
+from thunder_core.pytorch_internals import (
+    DisableTorchFunction,
+    EnableTorchFunction,
+    FakeTensor,
+    TorchDispatchMode,
+    aten_to_copy,
+    disable_current_modes,
+)
+from thunder_core.symbols.operators import torch_call
+from thunder_core.symbols.recording import RecordingMode
+from thunder_core.symbols.registry import registry
+from thunder_core.tracing.decompositions import decomposition_of
+from thunder_core.tracing.fake_mode import Observed, ObservingFakeMode, storage_address
+from thunder_core.tracing.native_attention import NATIVE_ATTENTION
+
+_LARGEST_CONSTANT: Final = 64
+
+# Calls that make another object of the same tensor: no op, since traces run without recording gradients.
+_SAME_VALUE: Final = frozenset(
+    {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
+)
+
+# Operators whose kernels ask whether gradients are recorded, and return less if not.
+_ASKS_GRAD_MODE: Final = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
+
+
+class Level(enum.Enum):
+    """What a tracer records."""
+
+    TORCH = "torch functions, as they are called"
+    ATEN = "ATen operators, forward and backward alike, by the names of the torch functions that call them"
+    CORE_ATEN = "operators of core ATen, into which PyTorch's decompositions take others apart"
+
+
+class Tracer:
+    """Records calls on known fake tensors.
+
+    Inputs are called ``:0, :1, ...``, other values ``v1, v2, ...``, and storages count down from -1; a trace is
+    meant to be inlined into another (`thunder_core.ir.builder`). Calls that write storages are recorded with that
+    effect: the trace is of stage ACQUIRED.
+
+    Args:
+        level: what is recorded.
+        merge: TORCH only: a call all of whose results show the elements of known values, in the same order, is no op
+            (a reshape to the same shape, a transpose of a transpose), and a write to an argument raises LoweringError.
+        watch: ATEN only: called with each operator, its arguments and its result.
+
+    Attributes:
+        mode: of the fake tensors.
+        inputs: proxies of the inputs, in order.
+        ops: the calls so far.
+    """
+
+    def __init__(self, level: Level, *, merge: bool = True, watch: Callable[..., None] | None = None) -> None:
+        self.level = level
+        self.mode = ObservingFakeMode()
+        self.inputs: list[Proxy] = []
+        self.ops: list[BoundSymbol] = []
+        self._merge = merge
+        self._watch = watch
+        self._proxies: dict[int, TensorProxy] = {}
+        self._alive: list[torch.Tensor] = []  # identities are those of living objects
+        self._storages: dict[int, int] = {}
+        self._elements: dict[Any, TensorProxy] = {}
+        self._computed = 0
+
+    def input(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
+        """Add an input with the metadata of ``proxy``, which ``fake`` represents; its proxy in the trace.
+
+        A fake tensor that represents several inputs is the first of them.
+        """
+        storage = self._storages.setdefault(storage_address(fake), -1 - len(self._storages))
+        own = replace(proxy, name=f":{len(self.inputs)}", storage=storage)
+        self.inputs.append(own)
+        if id(fake) not in self._proxies:
+            self._define(fake, own)
+        return own
+
+    def other_input(self, proxy: Proxy) -> Proxy:
+        """Add an input that is no tensor; its proxy in the trace, which calls take as it is."""
+        own = replace(proxy, name=f":{len(self.inputs)}")
+        self.inputs.append(own)
+        return own
+
+    @contextmanager
+    def recording(self, context: Context, *, grad: bool = True, fake: bool = True) -> Iterator[None]:
+        """Record the calls that are made meanwhile, under the modes of ``context``.
+
+        Calls are seen even where torch functions are off: `thunder.grad` differentiates while a call is recorded.
+
+        Args:
+            grad: False keeps the recording of gradients off in any case.
+            fake: False where the inputs are real tensors, which is faster if they are small.
+        """
+        recorder = _Functions(self) if self.level is Level.TORCH else _Operators(self)
+        with self.mode if fake else nullcontext(), modes_for_fakes(context, grad=grad), EnableTorchFunction():
+            torch.set_autocast_cache_enabled(False)  # modes_for_fakes restores it
+            with recorder:
+                yield
+
+    def proxy(self, tensor: torch.Tensor) -> TensorProxy:
+        """The value that a tensor is now. Raises LoweringError for a tensor that no call computed."""
+        known = self._proxies.get(id(tensor))
+        return self._constant(tensor) if known is None else known
+
+    def requiring_grad(self) -> frozenset[str]:
+        """Names of the values whose fake tensors require grad. Proxies of `ops` never say so."""
+        return frozenset([self._proxies[id(tensor)].name for tensor in self._alive if tensor.requires_grad])
+
+    def computed(self) -> frozenset[str]:
+        """Names of the values that tensors have now, after the last write to each."""
+        return frozenset([self._proxies[id(tensor)].name for tensor in self._alive])
+
+    def trace(self, output: Any, context: Context) -> Trace:
+        """The calls that the tensors in ``output`` depend on, and those with effects, as a trace."""
+        result = map_leaves(lambda leaf: self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf, output)
+        ops = needed_ops(self.ops, {proxy.name for proxy in list_proxies((result,))})
+        return Trace("call", tuple(self.inputs), tuple(ops), result, Stage.ACQUIRED, "tracer", context)
+
+    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, observed: Observed) -> None:
+        """Add a call that was made. Raises LoweringError for one with effects outside of tensors."""
+        if observed.external:
+            raise LoweringError(f"{func} acts outside of its tensors")
+        arguments = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        written = [leaf for leaf in arguments if storage_address(leaf) in observed.written]
+        mutates = tuple(dict.fromkeys(self.proxy(leaf).name for leaf in written))
+        recorded: tuple[Any, Any] = map_leaves(self._argument, (args, kwargs))
+        target, recorded_args, recorded_kwargs = (
+            (func, *recorded) if self.level is Level.CORE_ATEN else torch_call(func, *recorded)
+        )
+        symbol, recorded_args, recorded_kwargs = registry.resolve(target, recorded_args, recorded_kwargs)
+        effects = Effects(mutates, observed.random) if mutates or observed.random else PURE
+        output = map_leaves(self._result, result)
+        self.ops.append(BoundSymbol(symbol, recorded_args, recorded_kwargs, output, effects))
+
+    def call_function(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make and record a call of a torch function. Questions about metadata are answered and are no ops."""
+        if registry.is_metadata(func):
+            return func(*args, **kwargs)
+        with self.mode.observing() as observed:
+            result = func(*args, **kwargs)
+        arguments, results = _tensors((args, kwargs)), _tensors(result)
+        if not self._merge:
+            if not {id(leaf) for leaf in iterate_leaves(result)} <= {id(leaf) for leaf in arguments}:
+                self.record(func, args, kwargs, result, observed)
+            return result
+        if any(storage_address(leaf) in observed.written for leaf in arguments):
+            raise LoweringError(f"it writes to its arguments, with {func}")
+        if any(_shown_elements(tensor) not in self._elements for tensor in results):
+            self.record(func, args, kwargs, result, observed)
+        for tensor in results:
+            self._define(tensor, self._elements.get(_shown_elements(tensor)) or self.proxy(tensor))
+        return result
+
+    def call_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make and record a call of an ATen operator."""
+        if func in _ASKS_GRAD_MODE:
+            raise LoweringError(f"{func} does something else where no gradients are recorded")
+        if func in NATIVE_ATTENTION:
+            raise LoweringError(f"{func} calls operators that are not dispatched")
+        with self.mode.observing() as observed:
+            result = func(*args, **kwargs)
+        if func in _SAME_VALUE and isinstance(args[0], torch.Tensor) and isinstance(result, torch.Tensor):
+            self._define(result, self.proxy(args[0]))
+        elif func is torch.ops.aten.bernoulli_.float and self._draw_mask(*args):
+            pass
+        elif observed.external or observed.written or _tensors(result):
+            self.record(func, args, kwargs, result, observed)
+        if self._watch is not None:
+            self._watch(func, args, kwargs, result)
+        return result
+
+    def _define(self, fake: torch.Tensor, proxy: TensorProxy) -> None:
+        self._proxies[id(fake)] = proxy
+        self._alive.append(fake)
+        self._storages.setdefault(storage_address(fake), proxy.storage)
+        if self.level is Level.TORCH and self._merge:
+            self._elements.setdefault(_shown_elements(fake), proxy)
+
+    def _draw_mask(self, tensor: torch.Tensor, p: float = 0.5, generator: Any = None) -> bool:
+        """Record a draw into a tensor that was just created as one of bools and a cast, for dropout to save.
+
+        PyTorch draws the same numbers for each dtype, in the order of memory. False where that does not fit.
+        """
+        fresh = bool(self.ops) and self.ops[-1].output == self.proxy(tensor)
+        if not fresh or generator is not None or tensor.device.type != "cpu" or not tensor.is_contiguous():
+            return False
+        self.ops.pop()
+        aten = torch.ops.aten
+        shape = list(tensor.shape)
+        empty = self._recorded(aten.empty.memory_format, shape, dtype=torch.bool, device=tensor.device)
+        value = self._recorded(aten_to_copy, self._recorded(aten.bernoulli.p, empty, p), dtype=tensor.dtype)
+        self._define(tensor, self.proxy(value))
+        self._storages[storage_address(tensor)] = self.proxy(value).storage
+        return True
+
+    def _recorded(self, func: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        with self.mode.observing() as observed:
+            result: torch.Tensor = func(*args, **kwargs)
+        self.record(func, args, kwargs, result, observed)
+        return result
+
+    def _argument(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.UntypedStorage):
+            raise LoweringError("it works on memory itself")
+        return self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+    def _result(self, leaf: Any) -> Any:
+        """A new name for a result, also for one that is a written argument itself."""
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        before = self._proxies.get(id(leaf))
+        new = self._new(leaf)
+        if before is not None:
+            new = replace(new, storage=before.storage)
+        self._proxies[id(leaf)] = new
+        return new
+
+    def _new(self, tensor: torch.Tensor) -> TensorProxy:
+        address = storage_address(tensor)
+        storage = self._storages.setdefault(address, -1 - len(self._storages))
+        self._computed += 1
+        self._alive.append(tensor)
+        strided = tensor.layout is torch.strided
+        return TensorProxy(
+            f"v{self._computed}",
+            tuple(tensor.shape),
+            tensor.stride() if strided else (),
+            tensor.dtype,
+            tensor.device,
+            False,
+            storage,
+            tensor.storage_offset() if strided else 0,
+            tensor.layout,
+        )
+
+    def _constant(self, tensor: torch.Tensor) -> TensorProxy:
+        """A real tensor that a formula created from Python numbers."""
+        fake = isinstance(tensor, FakeTensor)
+        if fake or tensor.numel() > _LARGEST_CONSTANT or tensor.layout is not torch.strided:
+            raise LoweringError("it uses a tensor that no operation of it computed")
+        proxy = self._new(tensor)
+        self._proxies[id(tensor)] = proxy
+        with disable_current_modes():
+            values = tensor.tolist()
+        kwargs = {"dtype": tensor.dtype, "device": tensor.device}
+        self.ops.append(BoundSymbol(registry.symbol_named("torch.tensor"), (values,), kwargs, proxy))
+        return proxy
+
+
+class _Functions(RecordingMode):
+    """Gives a tracer the torch functions that are called."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        with DisableTorchFunction():  # modes below, such as that of a program that is being acquired
+            return self.tracer.call_function(func, args, kwargs or {})
+
+
+class _Operators(TorchDispatchMode):
+    """Gives a tracer the ATen operators that are dispatched; at CORE_ATEN, those that these decompose into."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.tracer.level is Level.CORE_ATEN:
+            with self:
+                result = decomposition_of(func)(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return self.tracer.call_operator(func, args, kwargs)
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in iterate_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _shown_elements(tensor: torch.Tensor) -> Any:
+    """Which elements a tensor shows: equal for equal values, as long as nobody writes."""
+    bits = tensor.is_conj(), tensor.is_neg()
+    return storage_address(tensor), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), bits
