@@ -14,7 +14,8 @@ from tests.passes.programs import acquire_program
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.passes.autocast_forms import Parts, explicit_form
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.autocast_forms import explicit_form
 from thunder_core.passes.patterns.table.autocast_losses import REDUCTIONS
 
 POSITIONS: dict[str, Any] = {
@@ -128,9 +129,9 @@ def test_autocast_on_a_gpu_takes_it_apart_so(reduction: str, class_weight: Any) 
     line = on_cuda(line, context)
     assert line is not None
     form = explicit_form(line, context)
-    assert isinstance(form, Parts)
+    assert isinstance(form, Trace)
     spelled = acquire_program(lambda: taken_apart(logits, target, class_weight, REDUCTIONS[reduction], -100)).trace
-    assert [written(part) for part in form.lines] == [written(part) for part in spelled.symbols]
+    assert [written(part) for part in form.symbols] == [written(part) for part in spelled.symbols]
 
 
 def written(line: BoundSymbol) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from thunder_core.autodiff import eager_graph
@@ -35,15 +36,14 @@ def derive_by_eager(query: Query, reason: str) -> Derivative:
     graph = OpaqueProxy(":graph", "EagerGraph")
     forward = replace(_record(bound, tuple(positions.values())), output=(bound.output, graph), location=bound.location)
     own = [proxy for proxy in bound.outputs() if isinstance(proxy, TensorProxy)]
+    storages = count(-1, -1)
     cotangents = {
-        proxy.name: stand_in(proxy, f":{proxy.name}_cotangent", -1 - index)
-        for index, proxy in enumerate(own)
+        proxy.name: stand_in(proxy, f":{proxy.name}_cotangent", next(storages))
+        for proxy in own
         if proxy.name in query.reached and proxy.requires_grad
     }
     inputs = {leaf.name: leaf for leaf in leaves if isinstance(leaf, TensorProxy)}
-    gradients = {
-        name: stand_in(inputs[name], f":{name}_gradient", -1000 - index) for index, name in enumerate(positions)
-    }
+    gradients = {name: stand_in(inputs[name], f":{name}_gradient", next(storages)) for name in positions}
     results = [leaf.name if isinstance(leaf, TensorProxy) else "" for leaf in iterate_leaves(bound.output)]
     arguments = (graph, (False,) * len(gradients), tuple([cotangents.get(name) for name in results]))
     found: dict[str, Proxy] = dict(gradients)

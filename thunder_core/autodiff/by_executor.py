@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -22,11 +22,9 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import tensor_inputs_of
-from thunder_core.ir.tree import map_leaves
+from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.trace_call import refuse_objects
-
-_SUM_STORAGE: Final = -1_000_000  # numbers that no other value of a derivative has
 
 
 def derive_by_executor(
@@ -89,11 +87,15 @@ def _derivative(query: Query, executor: str, pair: DerivativePair) -> Derivative
         context=PLAIN,
         location=bound.location,
     )
-    sums, gradients = _by_name(bound, values.gradients)
+    others = iterate_proxies((values.residuals, values.cotangents, values.gradients))
+    taken = [proxy.storage for proxy in others if isinstance(proxy, TensorProxy)]
+    sums, gradients = _by_name(bound, values.gradients, min([0, *taken]))
     return Derivative(bound, (forward,), (backward, *sums), values.cotangents, gradients, executor)
 
 
-def _by_name(bound: BoundSymbol, gradients: Iterable[TensorProxy | None]) -> tuple[list[BoundSymbol], dict[str, Proxy]]:
+def _by_name(
+    bound: BoundSymbol, gradients: Iterable[TensorProxy | None], lowest_storage: int
+) -> tuple[list[BoundSymbol], dict[str, Proxy]]:
     """The gradients by the names of the arguments, with lines that sum those of an argument that stands twice."""
     lines: list[BoundSymbol] = []
     found: dict[str, Proxy] = {}
@@ -102,7 +104,7 @@ def _by_name(bound: BoundSymbol, gradients: Iterable[TensorProxy | None]) -> tup
             continue
         if proxy.name in found:
             symbol, args, kwargs = registry.resolve(torch.add, (found[proxy.name], gradient), {})
-            name, storage = f":sum_{len(lines)}", _SUM_STORAGE - len(lines)
+            name, storage = f":sum_{len(lines)}", lowest_storage - 1 - len(lines)
             gradient = replace(gradient, name=name, storage=storage, stride=dense_stride(gradient), offset=0)
             lines.append(BoundSymbol(symbol, args, kwargs, gradient, context=PLAIN, location=bound.location))
         found[proxy.name] = gradient

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any, Final
 
 import torch
@@ -78,14 +79,15 @@ def derive_by_hook(query: Query) -> Derivative:
     who, values = bound.args
     pairs = [(value, made) for value, made in zip(values, bound.output, strict=True) if value is not None]
     symbol = _BACKWARD[bound.symbol]
+    storages = count(-1, -1)
     cotangents = {
-        made.name: stand_in(made, f":{made.name}_cotangent", -1 - index)
-        for index, (_, made) in enumerate(pairs)
+        made.name: stand_in(made, f":{made.name}_cotangent", next(storages))
+        for _, made in pairs
         if made.name in query.reached and made.requires_grad
     }
     gradients: dict[str, Proxy] = {
-        value.name: stand_in(value, f":{value.name}_gradient", -1000 - index)
-        for index, (value, _) in enumerate(pairs)
+        value.name: stand_in(value, f":{value.name}_gradient", next(storages))
+        for value, _ in pairs
         if value.name in query.wanted
     }
     each = Tag.COMPONENTWISE in symbol.tags

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.definitions import Uses, producers_of
-from thunder_core.ir.proxy import Proxy
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.tree import iterate_leaves, map_leaves
 
 
 class Stage(enum.Enum):
@@ -53,6 +53,18 @@ class Trace:
     def with_symbols(self, symbols: Iterable[BoundSymbol], provenance: str) -> Trace:
         """The same program with other lines, made by the pass ``provenance``."""
         return replace(self, symbols=tuple(symbols), provenance=provenance, deletions={})
+
+    def with_gradients(self, names: Container[str]) -> Trace:
+        """The same program, in which of the values that it computes those of these names require grad."""
+        inputs = {proxy.name for proxy in self.inputs}
+
+        def value(leaf: Any) -> Any:
+            if not isinstance(leaf, TensorProxy) or leaf.name in inputs or leaf.requires_grad == (leaf.name in names):
+                return leaf
+            return replace(leaf, requires_grad=not leaf.requires_grad)
+
+        ops = [replace(op.map_arguments(value), output=map_leaves(value, op.output)) for op in self.symbols]
+        return replace(self, symbols=tuple(ops), output=map_leaves(value, self.output))
 
     def names(self) -> set[str]:
         """Every name defined in the trace."""

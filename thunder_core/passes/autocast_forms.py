@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from thunder_core.errors import LoweringError, ThunderError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.context import Context
 from thunder_core.ir.definitions import producers_of
-from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.autocast_comparison import same_operations
 from thunder_core.passes.autocast_log import CallLog, log_call
 from thunder_core.passes.autocast_policies import Rewrite, candidate_rewrites, is_conversion, rewrite_by_class
@@ -116,12 +114,4 @@ def _recording_gradients(trace: Trace, log: CallLog) -> Trace:
         for proxy in tensor_outputs_of(line):
             if proxy.name not in logged and flows and proxy.dtype.is_floating_point:
                 recording.add(proxy.name)  # computed by functionalization
-    inputs = {proxy.name for proxy in trace.inputs}
-
-    def value(leaf: Any) -> Any:
-        if not isinstance(leaf, TensorProxy) or leaf.name in inputs:
-            return leaf
-        return replace(leaf, requires_grad=leaf.name in recording)
-
-    lines = [replace(line.map_arguments(value), output=map_leaves(value, line.output)) for line in trace.symbols]
-    return replace(trace, symbols=tuple(lines), output=map_leaves(value, trace.output))
+    return trace.with_gradients(recording)

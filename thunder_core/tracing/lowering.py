@@ -129,7 +129,10 @@ def _trace(bound: BoundSymbol, function: Callable[..., Any], context: Context) -
     if len(results) != len(outputs):
         raise LoweringError(f"{bound.symbol.name} returns {len(results)} tensors when lowered")
     trace = _with_own_results(replace(trace, output=tuple(results)))
-    return _recording_gradients(trace) if any(proxy.requires_grad for proxy in outputs) else trace
+    if not any(proxy.requires_grad for proxy in outputs):
+        return trace
+    values = [proxy for op in trace.symbols for proxy in tensor_outputs_of(op)]
+    return trace.with_gradients({p.name for p in values if p.dtype.is_floating_point or p.dtype.is_complex})
 
 
 def _with_own_results(trace: Trace) -> Trace:
@@ -143,19 +146,6 @@ def _with_own_results(trace: Trace) -> Trace:
             result = alias
         results.append(result)
     return replace(trace, symbols=(*trace.symbols, *aliases), output=tuple(results)) if aliases else trace
-
-
-def _recording_gradients(trace: Trace) -> Trace:
-    """The trace with all differentiable values that it computes requiring grad."""
-    inputs = {proxy.name for proxy in trace.inputs}
-
-    def value(leaf: Any) -> Any:
-        if not isinstance(leaf, TensorProxy) or leaf.name in inputs:
-            return leaf
-        return replace(leaf, requires_grad=leaf.dtype.is_floating_point or leaf.dtype.is_complex)
-
-    ops = [replace(op.map_arguments(value), output=map_leaves(value, op.output)) for op in trace.symbols]
-    return replace(trace, symbols=tuple(ops), output=map_leaves(value, trace.output))
 
 
 def _flags() -> tuple[Any, ...]:

@@ -107,14 +107,16 @@ class Tracer:
     def recording(self, context: Context, *, grad: bool = True, fake: bool = True) -> Iterator[None]:
         """Record the calls that are made meanwhile, under the modes of ``context``.
 
-        Calls are seen even where torch functions are off: `thunder.grad` differentiates while a call is recorded.
+        Torch functions are seen even where they are off: `thunder.grad` differentiates while a call is recorded.
 
         Args:
             grad: False keeps the recording of gradients off in any case.
             fake: False where the inputs are real tensors, which is faster if they are small.
         """
-        recorder = _Functions(self) if self.level is Level.TORCH else _Operators(self)
-        with self.mode if fake else nullcontext(), modes_for_fakes(context, grad=grad), EnableTorchFunction():
+        functions = self.level is Level.TORCH
+        recorder = _Functions(self) if functions else _Operators(self)
+        seen = EnableTorchFunction() if functions else nullcontext()
+        with self.mode if fake else nullcontext(), modes_for_fakes(context, grad=grad), seen:
             torch.set_autocast_cache_enabled(False)  # modes_for_fakes restores it
             with recorder:
                 yield
@@ -136,7 +138,8 @@ class Tracer:
         """The calls that the tensors in ``output`` depend on, and those with effects, as a trace."""
         result = map_leaves(lambda leaf: self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf, output)
         ops = needed_ops(self.ops, {proxy.name for proxy in list_proxies((result,))})
-        return Trace("call", tuple(self.inputs), tuple(ops), result, Stage.ACQUIRED, "tracer", context)
+        trace = Trace("call", tuple(self.inputs), tuple(ops), result, Stage.ACQUIRED, "tracer", context)
+        return trace.with_gradients(self.requiring_grad())
 
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, observed: Observed) -> None:
         """Add a call that was made. Raises LoweringError for one with effects outside of tensors."""

@@ -1,0 +1,1 @@
+"""Record calls on fake tensors: metadata, effects, and traces of Python functions."""
