@@ -1,0 +1,82 @@
+"""Runs tests of one file in a process of its own, for `tests.pytorch_programs.runs`.
+
+``python -m tests.pytorch_programs.worker FOLDER FILE COMPILER DESCRIPTOR``, with the names of the tests as lines of its
+input; none: all. To the file descriptor it writes lines of JSON: the names, then one before and one after each test.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pathlib
+import random
+import sys
+import traceback
+import unittest
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+os.environ["THUNDER_TRACEBACK"] = "full"  # an outcome depends on where an exception was raised
+
+import torch
+
+import thunder
+from tests.pytorch_programs import other_versions
+from tests.pytorch_programs.outcome import Recorded
+from tests.pytorch_programs.replacement import Compile, Replacement
+
+COMPILERS: dict[str, Compile] = {
+    "eager": lambda subject: subject,
+    "thunder": lambda subject: thunder.jit(subject, executors=[]),
+}
+
+
+def tests_of(folder: pathlib.Path, file: str) -> dict[str, unittest.TestCase]:
+    """The tests of a file by class and name. ``file`` is relative to ``folder``; a folder of it is a package."""
+    sys.path[:0] = [str(folder), str((folder / file).parent)]  # as for a script
+    sys.argv = [file]
+    module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+    suite = unittest.defaultTestLoader.loadTestsFromModule(module)
+    return {test.id().removeprefix(module.__name__ + "."): test for test in _flat(suite)}
+
+
+def _flat(suite: Any) -> Iterator[unittest.TestCase]:
+    for each in suite:
+        if isinstance(each, unittest.TestCase):
+            yield each
+        else:
+            yield from _flat(each)
+
+
+def main(folder: str, file: str, compiler: str, descriptor: str) -> None:
+    """Run the tests that standard input names."""
+    other_versions.provide()
+    replacement = Replacement(COMPILERS[compiler])
+    with os.fdopen(int(descriptor), "w") as output:
+
+        def tell(**line: Any) -> None:
+            output.write(json.dumps(line) + "\n")
+            output.flush()
+
+        try:
+            tests = tests_of(pathlib.Path(folder), file)
+        except BaseException:
+            tell(not_imported=traceback.format_exc()[-2000:])
+            return
+        names = sys.stdin.read().splitlines() or list(tests)
+        tell(tests=names)
+        for name in names:
+            tell(test=name)
+            random.seed(0)
+            torch.manual_seed(0)
+            before, result = replacement.compiled, Recorded()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tests[name].run(result)
+            tell(**{"test": name, **result.outcome.as_dict(), "compiled": replacement.compiled - before})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
