@@ -115,3 +115,54 @@ def test_a_program_that_runs_while_a_module_is_imported(tmp_path: Path) -> None:
     )
     with pytest.warns(UncacheableWarning, match=r"time\.time"):
         assert importlib.import_module(NAME).result.item() == 1
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_module_that_makes_tensors_when_it_is_imported(tmp_path: Path, by_name: bool) -> None:
+    """They are tensors of the module, as if it had been imported before."""
+    (tmp_path / f"{NAME}.py").write_text(
+        "import torch\n"
+        "class Layer(torch.nn.Linear):\n    pass\n"
+        "TABLE = torch.arange(3.0).cos()\n"
+        "LAYER = torch.nn.utils.skip_init(Layer, 3, 3)\n"
+        "torch.nn.init.eye_(LAYER.weight)\n"
+        "torch.nn.init.ones_(LAYER.bias)\n"
+    )
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        if by_name:
+            module = importlib.import_module("imported_by_a_program")
+        else:
+            import imported_by_a_program as module
+        with torch.no_grad():
+            return module.LAYER(x * module.TABLE)
+
+    x = torch.ones(3)
+    compiled = thunder.jit(program)
+    first = compiled(x)
+    module = sys.modules[NAME]
+    torch.testing.assert_close(first, module.TABLE + 1)
+    assert type(module.TABLE) is torch.Tensor
+    assert all(type(parameter) is torch.nn.Parameter for parameter in module.LAYER.parameters())
+    torch.testing.assert_close(compiled(x), program(x))
+    module.TABLE = torch.full((3,), 5.0)
+    torch.testing.assert_close(compiled(x), torch.full((3,), 6.0))
+    assert thunder.explain(compiled).fallbacks == {}
+
+
+def test_a_module_that_is_imported_calls_compiled_programs_and_modes(tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.py").write_text(
+        "import torch, thunder\n"
+        "with torch.device('meta'):\n    SHAPE = torch.ones(2)\n"
+        "DOUBLED = thunder.jit(lambda x: x * 2)(torch.ones(2))\n"
+        "TOTAL = DOUBLED.sum().item()\n"
+    )
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        import imported_by_a_program as module
+
+        return x + module.TOTAL + module.DOUBLED + len(module.SHAPE)
+
+    compiled = thunder.jit(program)
+    assert [compiled(torch.zeros(2)).tolist() for _ in range(2)] == [[8.0, 8.0]] * 2
+    assert sys.modules[NAME].SHAPE.device.type == "meta"

@@ -24,15 +24,23 @@ class Count(int):
     __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __add__
 
 
+class _OfOneKind(collections.Counter[Any]):
+    def __missing__(self, key: Any) -> Count:
+        return Count()
+
+
 class Counts(collections.defaultdict[Any, Any]):
     """In place of ``torch._dynamo.utils.counters``."""
 
     def __init__(self) -> None:
-        super().__init__(lambda: collections.defaultdict(Count))
+        super().__init__(_OfOneKind)
 
 
 class Counter:
-    """In place of ``CompileCounter``, ``CompileCounterWithBackend`` and backends that record graphs: a backend, never called."""
+    """A backend that is never called.
+
+    In place of ``CompileCounter``, ``CompileCounterWithBackend`` and backends that record graphs.
+    """
 
     def __init__(self, *arguments: Any) -> None:
         self.graphs: list[Any] = []

@@ -8,22 +8,45 @@ import traceback
 import unittest
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Final
+
+import torch
 
 import thunder_core
 from thunder_core.errors import LeakedTensorError, ThunderError
 
 _CORE = str(pathlib.Path(thunder_core.__file__).parent)
-_ABOUT_DYNAMO = re.compile(r"\bcnts?\b|counter|frame_count|op_count|graph|dynamo|guard|\blogs?\b|backend|recompil", re.IGNORECASE)
+_TORCH = str(pathlib.Path(torch.__file__).parent)
+_ASSERTING = (
+    str(pathlib.Path(unittest.__file__).parent),
+    *[str(pathlib.Path(_TORCH, *parts)) for parts in (("testing",), ("_dynamo", "test_case"), ("_dynamo", "testing"))],
+    str(pathlib.Path(__file__).parent),
+)
+"""Where assertions are raised that tests make."""
+_ABOUT_DYNAMO = re.compile(
+    r"\bcnts?\b|counter|frame_count|op_count|graph|dynamo|guard|\blogs?\b|backend|recompil", re.IGNORECASE
+)
+
+
+KINDS: Final = {
+    "passed": "it passed",
+    "skipped": "it was skipped, or is expected to fail",
+    "refused": "one of Thunder's errors",
+    "leak": "a LeakedTensorError",
+    "wrong": "an assertion of the test failed",
+    "error": "another exception, with frames of Thunder",
+    "harness": "an assertion about Dynamo, or an exception without frames of Thunder",
+    "time": "it took too long",
+    "crash": "the process ended itself",
+}
 
 
 @dataclass(frozen=True)
 class Outcome:
     """Attributes:
-    kind: ``"passed"``; ``"skipped"``; ``"refused"``: one of Thunder's errors; ``"leak"``: a `LeakedTensorError`;
-        ``"wrong"``: an assertion failed; ``"error"``: another exception, with frames of Thunder; ``"harness"``: an assertion
-        about Dynamo itself, or an exception outside of Thunder, as where a test takes a compiled function apart;
-        ``"time"`` and ``"crash"``: the process was ended, or ended itself.
+    kind: see `KINDS`.
     reason: the exception, and where it was raised.
+    compiled: how many programs the test compiled.
     """
 
     kind: str
@@ -42,10 +65,13 @@ def of_exception(error: BaseException) -> Outcome:
     if refusal is not None:
         return Outcome("leak" if isinstance(refusal, LeakedTensorError) else "refused", reason)
     in_core = any(frame.filename.startswith(_CORE) for frame in frames)
-    if isinstance(error, AssertionError) and not in_core:
-        lines = [frame.line or "" for frame in frames if "/unittest/" not in frame.filename and "/torch/" not in frame.filename]
-        return Outcome("harness" if lines and _ABOUT_DYNAMO.search(lines[-1]) else "wrong", reason)
-    return Outcome("error" if in_core else "harness", reason)
+    if in_core:
+        return Outcome("error", reason)
+    asserting = [frame for frame in frames if not frame.filename.startswith(_ASSERTING)][-1:]
+    of_torch = any(frame.filename.startswith(_TORCH) for frame in asserting)
+    about_dynamo = any(_ABOUT_DYNAMO.search(frame.line or "") for frame in asserting)
+    wrong = isinstance(error, AssertionError) and not of_torch and not about_dynamo
+    return Outcome("wrong" if wrong else "harness", reason)
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:

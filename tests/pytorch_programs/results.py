@@ -83,6 +83,4 @@ class Results:
 
     def counts(self, files: Collection[str]) -> collections.Counter[str]:
         """How many programs of ``files`` have each kind of outcome."""
-        return collections.Counter(
-            outcome.kind for file in files for outcome in self.thunder.get(file, {}).values()
-        )
+        return collections.Counter(outcome.kind for file in files for outcome in self.thunder.get(file, {}).values())

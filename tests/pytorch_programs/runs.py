@@ -57,7 +57,7 @@ class _Worker:
         reading, writing = os.pipe()
         self._lines = os.fdopen(reading, "rb", buffering=0)
         self._rest = b""
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `end` closes it
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.pytorch_programs.worker", folder, file, compiler, str(writing)],
             stdin=subprocess.PIPE,

@@ -150,6 +150,29 @@ def test_a_module_that_each_call_makes(jit: Callable[..., Any]) -> None:
     assert list(thunder.explain(compiled).fallbacks.values()) == [22]
 
 
+def test_modules_without_tensors_that_each_call_makes(jit: Callable[..., Any]) -> None:
+    class Holder:
+        activation: nn.Module | None = None
+
+    def program(holder: Holder, x: torch.Tensor) -> tuple[torch.Tensor, nn.Module]:
+        holder.activation = nn.Sequential(nn.ReLU())
+        return holder.activation(x), nn.GELU()
+
+    compiled, holder = jit(program), Holder()
+    made: list[nn.Module] = []
+
+    def call() -> None:
+        made.append(compiled(holder, torch.ones(2))[1])
+        assert holder.activation is not None
+        made.append(holder.activation)
+
+    call()
+    with pytest.warns(UncacheableWarning, match="returns or stores a module that it makes"):
+        call()
+    call()
+    assert len(set(map(id, made))) == 6
+
+
 def test_lazy_modules_that_fail_to_initialize(jit: Callable[..., Any]) -> None:
     compiled = jit(nn.Sequential(nn.ReLU(), nn.LazyConv2d(3, 3)))
     with pytest.raises(RuntimeError) as expected:

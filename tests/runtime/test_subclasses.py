@@ -17,6 +17,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 import thunder
 from thunder_core.errors import UnsupportedError
 
+FUNCTIONS = [torch.overrides.has_torch_function_unary]
+
 
 class Image(Tensor):
     """A subclass that changes nothing; its results are of its class."""
@@ -551,3 +553,48 @@ def test_a_class_that_computes_in_place_of_the_view_of_a_module_with_hooks_is_re
     module.register_full_backward_hook(lambda *_: None)
     with pytest.raises(UnsupportedError, match=r"ViewsChanged changes view_as"):
         thunder.jit(lambda x: module(x.as_subclass(ViewsChanged), x, 3))(torch.ones(3, requires_grad=True))
+
+
+def test_a_program_asks_whether_calls_are_handed_on() -> None:
+    """It is not told of the recorder."""
+    overrides = torch.overrides
+
+    def program(x: Tensor, other: Any) -> Any:
+        y = F.relu(x) * 2
+        asked = (
+            overrides.has_torch_function((x, other)),
+            overrides.has_torch_function_unary(other),
+            overrides.has_torch_function_unary(y),
+            overrides.has_torch_function_variadic(y, other),
+        )
+        return y, asked
+
+    class Handed:
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return NotImplemented
+
+    for x in (numbers(), numbers().as_subclass(Image), numbers().as_subclass(Unhanded), nn.Parameter(numbers())):
+        for other in (3, None, x, Handed()):
+            expected, actual = program(x, other), thunder.jit(program)(x, other)
+            assert actual[1] == expected[1], (type(x), other)
+            assert type(actual[0]) is type(expected[0])
+            assert torch.equal(actual[0], expected[0])
+
+
+def test_has_torch_function_by_another_name() -> None:
+    """Functions of the user's that classes may override, as PyTorch's documentation writes them."""
+    handle_torch_function, has_torch_function_unary = torch.overrides.handle_torch_function, FUNCTIONS[0]
+    calls = []
+
+    def doubled(x: Tensor) -> Tensor:
+        if has_torch_function_unary(x) or FUNCTIONS[0](x) or torch.overrides.has_torch_function((x,)):
+            return handle_torch_function(doubled, (x,), x)
+        calls.append(len(x))
+        return F.relu(x) * 2
+
+    compiled = thunder.jit(lambda x: doubled(x) + has_torch_function_unary(x))
+    for _ in range(2):
+        x = numbers()
+        assert torch.equal(compiled(x), doubled(x))
+    assert len(calls) == 4

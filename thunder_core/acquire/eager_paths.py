@@ -23,7 +23,7 @@ from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.optimizer_updates import OPTIMIZERS
 from thunder_core.acquire.replaced_code import copy_of
 from thunder_core.errors import DataDependentError, trying
-from thunder_core.guards.code_kinds import is_of_thunder
+from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.private_names import original
 from thunder_core.pytorch_internals import (
@@ -31,6 +31,7 @@ from thunder_core.pytorch_internals import (
     detect_is_causal_mask,
     disabled_torch_function_impl,
     get_function_stack_at,
+    is_torch_function_enabled,
     len_torch_function_stack,
     nested_tensor_from_mask,
     nested_tensor_from_mask_left_aligned,
@@ -60,16 +61,42 @@ class _LeavesOutPadding(Exception):
 
 
 def has_torch_function(arguments: Iterable[Any]) -> bool:
-    """`torch.overrides.has_torch_function`, without the recorder's own overrides if an attention module asks."""
+    """`torch.overrides.has_torch_function`, without the recorder's own overrides if they are no business of who asks.
+
+    Attention modules and the user's code are told what eager tells them; PyTorch's functions ask to be recorded.
+    """
     recorder = active_recorder()
-    if recorder is None or recorder.busy or sys._getframe(1).f_globals.get("__name__") not in _MODULES:
+    asker = sys._getframe(1)
+    if asker.f_code in _OF_ONE_OR_MORE:
+        asker = asker.f_back  # type: ignore[assignment]  # who called that
+    by_module = asker.f_globals.get("__name__") in _MODULES
+    if recorder is None or recorder.busy or not (by_module or kind_of(asker.f_code) is CodeKind.USER):
         return _has_torch_function(arguments)
     modes = [get_function_stack_at(index) for index in range(len_torch_function_stack())]
-    if not all(isinstance(mode, RecordingMode) for mode in modes):
+    if is_torch_function_enabled() and not all(isinstance(mode, RecordingMode) for mode in modes):
         return True
+    return any(map(_overrides, arguments))
+
+
+def has_torch_function_unary(argument: Any) -> bool:
+    """`torch.overrides.has_torch_function_unary`, likewise."""
+    return has_torch_function((argument,))
+
+
+def has_torch_function_variadic(*arguments: Any) -> bool:
+    """`torch.overrides.has_torch_function_variadic`, likewise."""
+    return has_torch_function(arguments)
+
+
+OVERRIDES: Final = (has_torch_function, has_torch_function_unary, has_torch_function_variadic)
+_OF_ONE_OR_MORE: Final = frozenset(function.__code__ for function in OVERRIDES[1:])
+
+
+def _overrides(value: Any) -> bool:
+    if type(value) is torch.Tensor or not is_torch_function_enabled():
+        return False
     disabled = disabled_torch_function_impl
-    plain = (type(None), torch.Tensor)
-    return any(type(value) not in plain and type(value).__torch_function__ != disabled for value in arguments)
+    return getattr(type(value), "__torch_function__", disabled) is not disabled
 
 
 def is_compiling() -> bool:

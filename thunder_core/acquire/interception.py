@@ -11,6 +11,7 @@ possible, their call is refused.
 from __future__ import annotations
 
 import builtins
+import importlib
 import inspect
 import logging
 import sys
@@ -43,11 +44,12 @@ from thunder_core.acquire import (
     subclasses,
     values,
 )
-from thunder_core.acquire.active import active_recorder
+from thunder_core.acquire.active import active_recorder, set_active_recorder
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.replaced_code import ReplacedCode, copy_of, has_code, is_replaced
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.stand_ins import FUNCTIONS_OF_C
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.private_names import is_missing
@@ -56,6 +58,7 @@ from thunder_core.pytorch_internals import (
     checkpoint_without_reentrant_generator,
     checkpoint_without_reentrant_generator_impl,
     detect_is_causal_mask,
+    disable_current_modes,
     enable_checkpoint_early_stop,
     is_compiling_flag,
     is_functorch_wrapped_tensor,
@@ -104,10 +107,8 @@ def intercepted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def stand_in_of(function: Any) -> Any:
     """What stands for a function of C that is intercepted, under whatever name the program has it; None for others."""
-    if function is _PRINT:
-        return _print
-    if function is subclasses.AS_SUBCLASS:
-        return _as_subclass
+    if type(function) in FUNCTIONS_OF_C and function in _OF_C:
+        return _OF_C[function]
     if higher_order.is_apply(function):
         return MethodType(_function_apply, function.__self__)
     return None
@@ -137,6 +138,8 @@ def _install() -> None:
     _replace(torch, "set_default_device", _set_default_device)
     for name in ("__getitem__", "__setitem__", "tolist", "fill_", "copy_"):
         _replace(torch.storage.TypedStorage, name, _refuse_elements(name))
+    _shadow(torch.UntypedStorage, "__new__", staticmethod(_new_storage))
+    _shadow(torch.UntypedStorage, "from_buffer", staticmethod(_storage_from_buffer))
     _replace_collectives()
     _replace(builtins, "print", _print)
     _replace(torch, "set_printoptions", _set_printoptions)
@@ -160,7 +163,9 @@ def _install() -> None:
     _replace_private(is_compiling_flag, True)
     _replace_stance()
     _replace(torch.compiler, "is_compiling", eager_paths.is_compiling)
-    _replace(torch.overrides, "has_torch_function", eager_paths.has_torch_function)
+    for asks in eager_paths.OVERRIDES:
+        _replace(torch.overrides, asks.__name__, asks)
+    _replace(importlib._bootstrap, "_find_and_load", _find_and_load)
     _replace_private(nested_tensor_from_mask_left_aligned, eager_paths.is_left_aligned)
     _replace_private(nested_tensor_from_mask, eager_paths.without_padding)
     _replace(torch.nn.TransformerEncoder, "forward", eager_paths.encoder)
@@ -525,7 +530,13 @@ def _print(*values: Any, **options: Any) -> None:
         printing.print_values(recorder, _original(builtins, "print"), values, options)
 
 
-_STAND_INS: Final[dict[Any, Any]] = {_print: _PRINT, _as_subclass: subclasses.AS_SUBCLASS}
+_OF_C: Final[dict[Any, Any]] = {
+    _PRINT: _print,
+    subclasses.AS_SUBCLASS: _as_subclass,
+    **{vars(torch.overrides)[asks.__name__]: asks for asks in eager_paths.OVERRIDES},
+}
+"""What stands for functions of C."""
+_STAND_INS: Final = {stand_in: function for function, stand_in in _OF_C.items()}
 
 
 def _set_printoptions(**options: Any) -> None:
@@ -575,6 +586,37 @@ def _refuse_elements(name: str) -> Callable[..., Any]:
         )
 
     return refuse
+
+
+_STORAGE_NEW: Final = torch.UntypedStorage.__new__
+_STORAGE_FROM_BUFFER: Final = torch.UntypedStorage.from_buffer
+
+
+def _new_storage(cls: type[torch.UntypedStorage], *args: Any, **kwargs: Any) -> torch.UntypedStorage:
+    if _recording() is None:
+        return _STORAGE_NEW(cls, *args, **kwargs)
+    with disable_current_modes():  # among fake tensors it would be of the device meta, without memory
+        return _STORAGE_NEW(cls, *args, **kwargs)
+
+
+def _storage_from_buffer(*args: Any, **kwargs: Any) -> torch.UntypedStorage:
+    if _recording() is None:
+        return _STORAGE_FROM_BUFFER(*args, **kwargs)
+    with disable_current_modes():
+        return _STORAGE_FROM_BUFFER(*args, **kwargs)
+
+
+def _find_and_load(name: str, import_: Any) -> Any:
+    """An import of a module that is not there yet: it runs once in a process, and is no part of the program."""
+    original = _original(importlib._bootstrap, "_find_and_load")
+    recorder = set_active_recorder(None)
+    if recorder is None:
+        return original(name, import_)
+    try:
+        with disable_current_modes():
+            return original(name, import_)
+    finally:
+        set_active_recorder(recorder)
 
 
 def _set_default_device(device: Any) -> None:

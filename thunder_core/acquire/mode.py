@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder_core.acquire import copies, subclasses, values
+from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.base_reads import BASE, read_base
 from thunder_core.acquire.gradient_reads import GRAD, read_gradient
 from thunder_core.acquire.graph_nodes import GRAD_FN, read_node
@@ -97,6 +98,8 @@ class AcquisitionMode(RecordingMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if active_recorder() is None:  # in an import
+            return func(*args, **(kwargs or {}))
         if args and type(args[0]) is Tensor and (variable := variable_of(args[0])) is not None:
             fast = _FAST.get(func)
             if fast is not None:

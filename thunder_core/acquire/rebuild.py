@@ -52,8 +52,7 @@ _ATOMS = (
     enum.Enum,
     range,
 )
-_NOT_COPIED = (torch.nn.Module, types.BuiltinFunctionType)
-"""Objects that are themselves where no path leads to them."""
+_MADE_BY_EAGER = {torch.nn.Module: "module", torch.UntypedStorage: "storage", torch.storage.TypedStorage: "storage"}
 _SPELLED = (type(None), bool, int, str)
 
 
@@ -185,9 +184,10 @@ class Rebuilder(RecipeWriter):
         if isinstance(value, torch.Generator):
             self._recorder.generators.handed_out(value)
             return self._output(self._recorder.inputs.object(value))
-        if isinstance(value, torch.nn.Module) and holds_traced_tensor(value):
-            raise EagerCallNeeded("the program returns or stores a module that it makes")
-        if isinstance(value, _NOT_COPIED) and not is_method_of_value(value):
+        for made, described in _MADE_BY_EAGER.items():
+            if isinstance(value, made):
+                raise EagerCallNeeded(f"the program returns or stores a {described} that it makes")
+        if isinstance(value, types.BuiltinFunctionType) and not is_method_of_value(value):
             return self.constant(value)
         return self._reduced(value)
 

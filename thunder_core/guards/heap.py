@@ -25,6 +25,7 @@ from thunder_core.guards.guard import Guard, PlainGuard, TypeGuard
 from thunder_core.guards.identity_guards import IdentityGuard, SameGuard, identity_guard
 from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
 from thunder_core.guards.object_guards import ObjectGuards
+from thunder_core.guards.overriding import overriding_guards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 from thunder_core.guards.random_state import RandomStates
 from thunder_core.guards.source import ConstantSource, FunctionSource, GlobalSource, Source
@@ -102,6 +103,7 @@ class Heap:
         self.late_classes: list[Node] = []
         self.met_abstract = False
         self._variables: set[tuple[int, str]] = set()
+        self._classes: set[type] = set()
         self._kept: list[Any] = []
 
     def close(self) -> None:
@@ -128,6 +130,7 @@ class Heap:
         if type(value) in ATOM_TYPES or is_plain(value):
             self.guards.append(PlainGuard(source, value))
             return self._enum_node(value, source) if isinstance(value, enum.Enum) else None
+        self._guard_class(value if isinstance(value, type) else type(value))
         if isinstance(value, Tensor):
             self.tensors.met(value, source)
             return None
@@ -262,6 +265,12 @@ class Heap:
             self.nodes[id(module)] = self.nodes[id(original)]
 
     # ------------------------------------------------------------ guards of one node
+
+    def _guard_class(self, kind: type) -> None:
+        """What objects of the class inherit, once: it was met, or an object of it."""
+        if kind not in self._classes:
+            self._classes.add(kind)
+            self.guards.extend(overriding_guards(kind))
 
     def guard_module(self, node: Node) -> None:
         """What holds for every module that is reached, from the root down: its class."""

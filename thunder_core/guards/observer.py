@@ -290,7 +290,10 @@ class Observer:
                 f"{held} is called by another name, which it got before the program was recorded, and would run once, "
                 "at compile time",
                 location=location,
-                advice=("call it as print(...), YourFunction.apply(...) or tensor.as_subclass(...)",),
+                advice=(
+                    "call it as print(...), YourFunction.apply(...), tensor.as_subclass(...) or "
+                    "torch.overrides.has_torch_function(...)",
+                ),
             )
         method = generator_method(function, frame)
         if method is not None and not self.generators.is_repeated(function.__self__, method):

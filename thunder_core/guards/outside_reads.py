@@ -48,7 +48,13 @@ _SUBCLASSES: Final = "__subclasses__"
 _UNRELATED: Final = ("importlib", "inspect", "linecache", "logging", "threading", "tokenize", "traceback", "warnings")
 
 
-_REPLACED: Final = {"print": print, "apply": None, "as_subclass": torch.Tensor.as_subclass}
+_OVERRIDES: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+_REPLACED: Final = {
+    "print": print,
+    "apply": None,
+    "as_subclass": torch.Tensor.as_subclass,
+    **{f"_{name}": vars(torch.overrides)[name] for name in _OVERRIDES},
+}
 """Functions of C that are replaced by name while a program is recorded.
 
 `torch.autograd.Function.apply`, which each class binds anew, is one of Python up to PyTorch 2.13.
@@ -123,7 +129,9 @@ def held_by_name(function: Any, frame: FrameType) -> str | None:
         return "torch.autograd.Function.apply"
     if isinstance(owner, torch.Tensor) or function is _REPLACED["as_subclass"]:
         return "torch.Tensor.as_subclass"
-    return name if function is _REPLACED[name] else None
+    if function is not _REPLACED[name]:
+        return None
+    return f"torch.overrides.{name.lstrip('_')}" if name.lstrip("_") in _OVERRIDES else name
 
 
 def _outside_name(function: Any) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 _BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque)
 _METHODS = (
@@ -20,7 +19,6 @@ _METHODS = (
 )
 _LIBRARY = ("builtins", "collections")
 _MISSING = object()
-_overridden: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 
 
 def base_of(container: Any) -> Any:
@@ -28,7 +26,7 @@ def base_of(container: Any) -> Any:
     return next(base for base in _BASES if isinstance(container, base))
 
 
-def _find_overridden(kind: type) -> bool:
+def _overrides(kind: type) -> bool:
     defining = [base for base in kind.__mro__ if any(name in base.__dict__ for name in _METHODS)]
     return defining[0].__module__ not in _LIBRARY or hasattr(kind, "__missing__") if defining else False
 
@@ -36,10 +34,7 @@ def _find_overridden(kind: type) -> bool:
 def is_overridden(container: Any) -> bool:
     """True when ``container[key]``, its length or its iteration may be other than what the builtin class would give."""
     kind = type(container)
-    known = _overridden.get(kind)
-    if known is None:
-        known = _overridden[kind] = _find_overridden(kind)
-    return known
+    return kind not in _BASES and _overrides(kind)  # not kept: classes change
 
 
 def entries(container: dict[Any, Any]) -> Iterable[tuple[Any, Any]]:

@@ -1,0 +1,127 @@
+"""`tests.pytorch_programs` on a small file of tests: what it takes for programs, and how it sorts outcomes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pytorch_programs.results import Results
+from tests.pytorch_programs.runs import Runner
+
+TESTS = """
+import os, queue, time, unittest
+import torch
+import torch._dynamo.testing
+from torch._dynamo.testing import CompileCounter
+from torch._dynamo.test_case import TestCase
+
+def is_function(value):
+    return type(value) is type(is_function)
+
+class Tests(TestCase):
+    def test_passes(self):
+        counter = CompileCounter()
+        x = torch.ones(2)
+        compiled = torch.compile(lambda x: x * 2, backend=counter, fullgraph=True)
+        self.assertEqual(compiled(x), x * 2)
+        self.assertEqual(counter.frame_count, 1)
+        self.assertGreater(counter.op_count + 1, 17)
+        self.assertEqual(sum(torch._dynamo.utils.counters["graph_break"].values()), 0)
+        torch._dynamo.testing.standard_test(self, fn=torch.sin, nargs=1, expected_ops=1)
+
+    @torch.compile
+    def decorated(self, x):
+        return x + 1
+
+    def test_of_a_method(self):
+        self.assertEqual(torch._dynamo.optimize("eager")(self.decorated)(torch.ones(2)), torch.ones(2) + 1)
+
+    def test_refused(self):
+        self.assertTrue(torch.compile(lambda x: bool(x > 0))(torch.ones(())))
+
+    def test_leaks(self):
+        kept = queue.SimpleQueue()
+        torch.compile(lambda x: kept.put(x * 2))(torch.ones(2))
+
+    def test_wrong(self):
+        self.assertIs(type(torch.compile(is_function)), type(is_function))
+
+    def test_of_dynamo_itself(self):
+        is_dynamo = type(torch.compile(is_function)) is type(is_function)
+        self.assertTrue(is_dynamo)
+
+    def test_that_takes_apart(self):
+        torch.compile(is_function).__code__
+
+    def test_hangs(self):
+        if not is_function(torch.compile(is_function)):
+            time.sleep(1000)
+
+    def test_ends_the_process(self):
+        if not is_function(torch.compile(is_function)):
+            os._exit(3)
+
+    def test_of_no_program(self):
+        self.assertTrue(True)
+
+    def test_that_eager_fails(self):
+        self.fail(torch.compile(lambda x: x + 1))
+
+    def test_that_comes_last(self):
+        self.assertEqual(torch.compile(torch.nn.Linear(2, 2))(torch.ones(2)).shape, (2,))
+"""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("folder")
+    (folder / "dynamo").mkdir()
+    (folder / "dynamo" / "test_small.py").write_text(TESTS)
+    results = Results(folder / "results.json")
+    ran = dict(results.run(Runner(str(folder), 6.0), "dynamo/test_small.py", "", ()))
+    assert not results.not_imported
+    read = Results.read(folder / "results.json")
+    assert read == results
+    assert dict(read.run(Runner(str(folder), 6.0), "dynamo/test_small.py", "", ())) == {}  # all are kept
+    again = dict(read.run(Runner(str(folder), 6.0), "dynamo/test_small.py", "", ("refused",)))
+    assert set(again) == {"Tests.test_refused"}
+    return ran
+
+
+def test_a_program_is_a_test_that_compiles_and_that_eager_passes(outcomes: dict[str, Any]) -> None:
+    assert {name.removeprefix("Tests.test_"): outcome.kind for name, outcome in outcomes.items()} == {
+        "passes": "passed",
+        "of_a_method": "passed",
+        "that_comes_last": "passed",
+        "refused": "refused",
+        "leaks": "leak",
+        "wrong": "wrong",
+        "of_dynamo_itself": "harness",
+        "that_takes_apart": "harness",
+        "hangs": "time",
+        "ends_the_process": "crash",
+    }
+
+
+def test_outcomes_say_why(outcomes: dict[str, Any]) -> None:
+    assert outcomes["Tests.test_refused"].reason.startswith("DataDependentError: ")
+    assert "test_small.py" in outcomes["Tests.test_wrong"].reason
+    assert outcomes["Tests.test_passes"].compiled == 2
+
+
+def test_the_command(tmp_path: Path) -> None:
+    (tmp_path / "small.py").write_text(TESTS)
+    command = ["--files", "small.py", "missing.py", "--match", "leaks", "--show", "leak"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.pytorch_programs", str(tmp_path), *command], capture_output=True, text=True
+    )
+    assert ran.returncode == 1, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "1 programs: 1 leak"
+    assert "Tests.test_leaks: leak: LeakedTensorError" in ran.stdout
+    assert "missing.py: not imported" in ran.stdout
