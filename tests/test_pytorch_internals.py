@@ -944,6 +944,12 @@ CHECKS: dict[str, Callable[..., object]] = {
     "global_backward_pre_hooks": _global_hooks(
         "_global_backward_pre_hooks", _register.register_module_full_backward_pre_hook
     ),
+    **{
+        f"global_{kind}_registration_hooks": _global_hooks(
+            f"_global_{kind}_registration_hooks", getattr(_register, f"register_module_{kind}_registration_hook")
+        )
+        for kind in ("buffer", "module", "parameter")
+    },
     "current_level": dual_level,
     "GlobalStateGuard": global_state_guard,
     "TensorGuards": tensor_guards,

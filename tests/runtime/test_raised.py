@@ -283,11 +283,11 @@ def test_an_exception_of_a_line_says_what_is_lost() -> None:
     with pytest.raises(IndexError, match="out of bounds") as raised:
         compiled(X(), torch.tensor([7]))
     assert box.n == 1
-    assert "is not written, as a line of the compiled program raised it" in raised.value.__notes__[0]
+    assert "is not all written, as a line of the compiled program raised it" in raised.value.__notes__[0]
 
 
 def test_an_exception_of_a_line_has_no_such_note_where_nothing_is_written() -> None:
     compiled = thunder.jit(lambda x, index: x[index])
     with pytest.raises(IndexError, match="out of bounds") as raised:
         compiled(X(), torch.tensor([7]))
-    assert not any("is not written" in note for note in raised.value.__notes__)
+    assert not any("is not all written" in note for note in raised.value.__notes__)

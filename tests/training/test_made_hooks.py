@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import thunder
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import AcquisitionError, UnsupportedError
 
 
 @dataclass
@@ -251,14 +252,30 @@ def test_what_calls_cannot_have_of_their_own_is_refused(program: Callable[..., A
             compiled(torch.ones(3, requires_grad=True))
 
 
-def test_hooks_of_all_modules_are_not_set_inside() -> None:
+_STATE = vars(nn.modules.module)
+_REGISTER = {name: function for name, function in _STATE.items() if name.startswith("register_module_")}
+    name: function for name, function in vars(nn.modules.module).items() if name.startswith("register_module_")
+}
+
+
+@pytest.mark.parametrize("end", ["ends", "is refused", "raises"])
+@pytest.mark.parametrize("name", _REGISTER)
+def test_hooks_of_all_modules_are_not_set_inside(name: str, end: str) -> None:
+    """And none stays."""
+
     def program(x: Tensor) -> Tensor:
-        handle.append(nn.modules.module.register_module_forward_hook(lambda module, args, result: result * 2))
-        return nn.Tanh()(x)
+        handle.append(_REGISTER[name](lambda *args: None))
+        y = nn.Tanh()(x)
+        if end == "is refused":
+            y = x[x > 0]
+        if end == "raises":
+            raise ValueError("mine")
+        return y
 
     handle: list[Any] = []
-    try:
-        with pytest.raises(UnsupportedError, match="hook of all modules"):
-            thunder.jit(program)(torch.ones(3))
-    finally:
-        nn.modules.module._global_forward_hooks.clear()
+    before = {key: copy.copy(value) for key, value in _STATE.items() if key.startswith("_global")}
+    with pytest.raises((AcquisitionError, ValueError)) as raised:
+        thunder.jit(program)(torch.ones(3))
+    assert {key: value for key, value in _STATE.items() if key in before} == before
+    if end == "ends" and name != "register_module_backward_hook":
+        assert "hook of all modules" in str(raised.value)

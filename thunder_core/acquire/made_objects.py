@@ -86,11 +86,6 @@ class MadeObjects:
         Raises:
             UnsupportedError: it is not.
         """
-        if global_module_hooks() != self._module_hooks:
-            raise UnsupportedError(
-                "the program sets or removes a hook of all modules",
-                advice=("set it outside of the compiled function", "or set hooks of single modules"),
-            )
         for cell, content, name in self._cells:
             if _content(cell) is not content:
                 raise UnsupportedError(

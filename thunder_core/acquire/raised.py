@@ -28,8 +28,8 @@ def ends_program(error: Exception, recorder: Recorder) -> bool:
 
 
 def note(error: Exception, reason: str) -> None:
-    """Say at an exception that the program's writes before it are lost."""
-    error.add_note(f"Thunder: what the program wrote before this exception is not written, as {reason}.")
+    """Say at an exception that writes of the program's before it may be lost: all but those made in place."""
+    error.add_note(f"Thunder: what the program wrote before this exception is not all written, as {reason}.")
 
 
 def contents(error: Exception) -> Any:

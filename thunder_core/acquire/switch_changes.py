@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.global_state import copy_module_hooks, restore_module_hooks
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.switches import (
@@ -34,6 +35,7 @@ class SwitchChanges:
 
     def __init__(self) -> None:
         self._first = read_switches()
+        self._module_hooks = copy_module_hooks()
         self._inference = torch.is_inference_mode_enabled()
         self._latest = read_between_lines()
         self._set_by_lines: set[str] = set()
@@ -54,8 +56,14 @@ class SwitchChanges:
         """What each run has to set at its end.
 
         Raises:
-            UnsupportedError: the program leaves inference mode entered, or left, which an object of Python's holds.
+            UnsupportedError: the program leaves inference mode entered, or left, which an object of Python's holds, or
+                it sets or removes a hook of all modules.
         """
+        if copy_module_hooks() != self._module_hooks:
+            raise UnsupportedError(
+                "the program sets or removes a hook of all modules",
+                advice=("set it outside of the compiled function", "or set hooks of single modules"),
+            )
         if torch.is_inference_mode_enabled() != self._inference:
             raise UnsupportedError(
                 "the program leaves inference mode changed",
@@ -69,3 +77,4 @@ class SwitchChanges:
     def undo(self) -> None:
         """Set all as they were at first."""
         set_switches(self._first)
+        restore_module_hooks(self._module_hooks)

@@ -28,6 +28,9 @@ _GLOBAL_HOOKS = (
     "_global_forward_pre_hooks",
     "_global_backward_hooks",
     "_global_backward_pre_hooks",
+    "_global_buffer_registration_hooks",
+    "_global_module_registration_hooks",
+    "_global_parameter_registration_hooks",
 )
 
 
@@ -81,8 +84,25 @@ def functorch_level() -> int:
 
 
 def global_module_hooks() -> tuple[int, ...]:
-    """Identities of the hooks that run for every module."""
+    """Identities of the hooks that run for every module, and where something is registered with any."""
     return tuple(id(hook) for name in _GLOBAL_HOOKS for hook in getattr(_module, name).values())
+
+
+def copy_module_hooks() -> dict[str, Any]:
+    """These hooks and how they are called, for `restore_module_hooks`."""
+    held = {name: value for name, value in vars(_module).items() if name.startswith("_global_")}
+    return {name: dict(value) if isinstance(value, dict) else value for name, value in held.items()}
+
+
+def restore_module_hooks(before: dict[str, Any]) -> None:
+    """Set them as they were."""
+    for name, value in before.items():
+        held = getattr(_module, name)
+        if isinstance(held, dict) and held != value:
+            held.clear()
+            held.update(value)
+        elif not isinstance(held, dict):
+            setattr(_module, name, value)
 
 
 def is_device_context(mode: Any) -> bool:

@@ -173,6 +173,17 @@ SWITCHES: Final = (
     Switch(
         "oneDNN", lambda: torch.backends.mkldnn.enabled, lambda value: torch.backends.mkldnn.set_flags(_enabled=value)
     ),
+    Switch("warnings at each occurrence", torch.is_warn_always_enabled, torch.set_warn_always),
+    Switch(
+        "new parameters for converted modules",
+        torch.__future__.get_overwrite_module_params_on_conversion,
+        torch.__future__.set_overwrite_module_params_on_conversion,
+    ),
+    Switch(
+        "swapped parameters for converted modules",
+        torch.__future__.get_swap_module_params_on_conversion,
+        torch.__future__.set_swap_module_params_on_conversion,
+    ),
     Switch("threads of backward", torch.autograd.is_multithreading_enabled, torch.autograd.set_multithreading_enabled),
 )
 _BY_NAME: Final = {switch.name: switch for switch in SWITCHES}
