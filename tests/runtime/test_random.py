@@ -6,6 +6,7 @@ import copy
 import functools
 import operator
 import random
+import threading
 import warnings
 from collections.abc import Callable
 from random import getstate
@@ -342,6 +343,48 @@ def test_states_of_generators_are_refused(
     outside.manual_seed(1)
     for value in expected:
         torch.testing.assert_close(draw(), value)
+
+
+_same_seed = torch.default_generator.get_state()
+_set_default = functools.partial(torch.default_generator.set_state, _same_seed)
+
+
+@pytest.mark.skipif(SUBJECT is eager, reason="about compiled programs")
+@pytest.mark.parametrize("thread", ["none", "idle", "draws"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda: functools.partial(torch.default_generator.manual_seed, 3)(),
+        lambda: list(map(torch.default_generator.manual_seed, [3])),
+        lambda: list(map(torch.default_generator.set_state, [_same_seed])),
+        lambda: _set_default(),
+    ],
+    ids=["seeds by partial", "seeds by map", "sets by map", "sets by partial"],
+)
+def test_states_of_the_default_generator_are_refused(
+    program: Callable[[], Any], thread: str, jit: Callable[..., Any]
+) -> None:
+    """Other threads may draw from it meanwhile."""
+    torch.default_generator.set_state(_same_seed)
+    torch.rand(3)
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(0.0005):
+            if thread == "draws":
+                torch.rand(1)
+
+    other = threading.Thread(target=run)
+    if thread != "none":
+        other.start()
+    try:
+        with pytest.raises(UnsupportedError, match=r"changes the state of torch\.default_generator"):
+            jit(lambda: (program(), torch.rand(2)))()
+        assert jit(lambda: torch.rand(2))().shape == (2,)
+    finally:
+        ended.set()
+        if thread != "none":
+            other.join()
 
 
 def _draws_then(use: Callable[[torch.Generator], Any]) -> Callable[[], Any]:

@@ -254,8 +254,6 @@ def test_what_calls_cannot_have_of_their_own_is_refused(program: Callable[..., A
 
 _STATE = vars(nn.modules.module)
 _REGISTER = {name: function for name, function in _STATE.items() if name.startswith("register_module_")}
-    name: function for name, function in vars(nn.modules.module).items() if name.startswith("register_module_")
-}
 
 
 @pytest.mark.parametrize("end", ["ends", "is refused", "raises"])

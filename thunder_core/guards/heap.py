@@ -162,6 +162,8 @@ class Heap:
         """Meet the object whose builtin method ``function`` may be: the method reads and writes it without a frame."""
         receiver = getattr(function, "__self__", None)
         if receiver is not None and not isinstance(receiver, ModuleType | type):
+            if isinstance(receiver, Generator):
+                self.generators.method_met(function.__name__)
             self.watch(receiver, source)
             self.meet(receiver, AttributeSource(source, "__self__"))
 

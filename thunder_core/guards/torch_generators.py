@@ -21,6 +21,9 @@ STATE_METHODS: Final = frozenset(
 _OF_NEW_ONES: Final = frozenset({"manual_seed", "get_state", "initial_seed", "__reduce__", "__reduce_ex__"})
 """Those that do the same in each run to a generator that the run has made."""
 
+_SET_STATE: Final = frozenset({"set_state", "graphsafe_set_state", "seed", "manual_seed", "set_offset"})
+"""Those that set it, of a generator that code names them of."""
+
 _SIZE_OF_SEED: Final = 8
 _SIZE_OF_MARK: Final = 128
 
@@ -35,12 +38,22 @@ class _Held:
     Attributes:
         before: its state then.
         mark: the state that it has been given since, which nothing else has.
+        seed: its seed when it was met.
     """
 
     generator: torch.Generator
     name: str
     before: torch.Tensor
     mark: torch.Tensor
+    seed: int
+
+    def is_moved(self) -> bool:
+        """Whether its state is not the one that it was given."""
+        return not _same(self.generator.get_state(), self.mark)
+
+    def is_seeded(self) -> bool:
+        """Whether it has another seed; drawing does not change that."""
+        return self.generator.initial_seed() != self.seed
 
 
 class TorchGenerators:
@@ -49,8 +62,10 @@ class TorchGenerators:
     Lines draw random numbers only when the program runs. So a state that differs when the program has been recorded
     was changed by a call that no line repeats, such as one of a method by `functools.partial`. Generators other than
     the default ones are given states that nothing else has meanwhile, anew at each line that draws from them: then a
-    call that sets the very state that the generator had before is noticed as well. The default ones belong to all
-    threads, and are compared if there are no others.
+    call that sets the very state that the generator had before is noticed as well.
+
+    The default ones belong to all threads. While others live, which may draw from them, they are compared as a whole
+    only if code of the program names a method that sets a state; their seeds, which drawing leaves alone, always.
     """
 
     def __init__(self) -> None:
@@ -60,6 +75,7 @@ class TorchGenerators:
                 defaults[f"torch.cuda.default_generators[{index}]"] = generator
         self._defaults = [_held(generator, name) for name, generator in defaults.items()]
         self._others = threading.active_count() > 1
+        self._may_be_set = False
         self._held: dict[int, _Held] = {}
         self._made: list[torch.Generator] = []
         self._marks: set[tuple[int, ...]] = set()
@@ -111,9 +127,12 @@ class TorchGenerators:
 
     def moved(self) -> list[str]:
         """Names of the generators whose state was changed."""
-        known = [*(self._defaults if self._is_alone() else ()), *self._held.values()]
-        now = [held.name for held in known if not _same(held.generator.get_state(), held.mark)]
-        return list(dict.fromkeys([*self._moved, *now]))
+        now = [held.name for held in self._held.values() if held.is_moved()]
+        return list(dict.fromkeys([*self._moved, *[held.name for held in self._moved_defaults()], *now]))
+
+    def _moved_defaults(self) -> list[_Held]:
+        whole = self._may_be_set or self._is_alone()
+        return [held for held in self._defaults if held.is_seeded() or (whole and held.is_moved())]
 
     def tells_state(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor that no line has made is a state of one of the generators."""
@@ -121,17 +140,23 @@ class TorchGenerators:
             return False
         return _numbers(tensor) in self._marks or any(_same(tensor, held.mark) for held in self._defaults)
 
+    def method_met(self, name: str) -> None:
+        """The program has a bound method of a generator."""
+        self._may_be_set |= name in _SET_STATE
+
     def asked(self, generator: torch.Generator, names: CodeNames) -> None:
-        """Code with these names may ask a generator for its seed, which nothing notices if a call of C does so."""
+        """Code with these names may ask a generator for its seed, which nothing notices if a call of C does so, or set
+        the state of one that other threads may move as well.
+        """
+        self._may_be_set |= bool(names.attributes & _SET_STATE)
         if "initial_seed" in names.attributes and not any(chain[-1] == "initial_seed" for chain in names.chains):
             held = self._held.get(generator_identity(generator))
             self._moved.extend([] if held is None else [held.name])
 
     def restore(self) -> None:
         """Give each generator the state that it had."""
-        for held in self._defaults if self._is_alone() else ():
-            if not _same(held.generator.get_state(), held.mark):
-                held.generator.set_state(held.before)
+        for held in self._moved_defaults():
+            held.generator.set_state(held.before)
         for held in self._held.values():
             held.generator.set_state(held.before)
             _marked.discard(generator_identity(held.generator))
@@ -162,7 +187,7 @@ class TorchGenerators:
 
 def _held(generator: torch.Generator, name: str) -> _Held:
     state = generator.get_state()
-    return _Held(generator, name, state, state)
+    return _Held(generator, name, state, state, generator.initial_seed())
 
 
 def _mark(generator: torch.Generator) -> torch.Tensor:
