@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pydantic import ConfigDict, Field
 
 from thunder_core.plugins.hookspecs import hookimpl
 from thunder_core.plugins.options import TransformOptions
 from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, Preset, TransformSpec
-
-_OTHERS: Final = {
-    "dtype_round_trips": "takes the value that exists in place of a conversion back to it",
-    "accumulate_products": "adds products of matrices where the other summand is",
-    "fold_transposes": "gives products transposed matrices instead of copies of them",
-    "merge_matmuls": "makes one product of linear layers that read one vector; moves their weights together",
-    "cache_weight_casts": "keeps conversions of weights from call to call; for weights that nobody writes unseen",
-}
 
 
 class ConstantFoldingOptions(TransformOptions):
@@ -41,7 +31,7 @@ def thunder_executors() -> list[ExecutorSpec]:
 
 @hookimpl
 def thunder_transforms() -> list[TransformSpec]:
-    """The optional passes of the core. Three run unless they are disabled, the others where they are named."""
+    """The optional passes of the core, which run unless they are disabled."""
     return [
         TransformSpec(
             "constant_folding",
@@ -62,7 +52,6 @@ def thunder_transforms() -> list[TransformSpec]:
             summary="has products of half precision on a GPU write float32 where they are converted to it at once",
             default=True,
         ),
-        *[TransformSpec(name, f"thunder_core.passes.builtin:{name}", summary=text) for name, text in _OTHERS.items()],
     ]
 
 

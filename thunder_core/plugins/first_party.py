@@ -5,6 +5,7 @@ The names come with the package `thunder`, in a file; no plugin is named in the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -14,17 +15,33 @@ _NAMES: Final = _PACKAGES / "thunder" / "first_party_plugins.txt"
 
 
 @cache
-def first_party_names() -> tuple[str, ...]:
-    """The names of all plugins of the repository; none where the core is installed without the file."""
+def _offers() -> Mapping[str, frozenset[str]]:
+    """By plugin of the repository, what it offers under other names; empty where the core is installed without the file.
+
+    A line of the file is the name of a plugin, or ``plugin: item item``.
+    """
     if not _NAMES.is_file():
-        return ()
-    lines = _NAMES.read_text(encoding="utf-8").splitlines()
-    return tuple(line for line in lines if line and not line.startswith("#"))
+        return {}
+    lines = [line for line in _NAMES.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    pairs = [line.partition(":") for line in lines]
+    return {name: frozenset(items.split()) for name, _, items in pairs}
+
+
+def first_party_names() -> tuple[str, ...]:
+    """The names of all plugins of the repository."""
+    return tuple(_offers())
+
+
+def first_party_items() -> tuple[str, ...]:
+    """Those names, and what the plugins offer under other names."""
+    return tuple(dict.fromkeys([*_offers(), *[item for items in _offers().values() for item in sorted(items)]]))
 
 
 def how_to_get(name: str) -> str:
-    """What to do where one of these plugins is not installed."""
-    return f"the plugin {name!r} of Thunder's repository is not installed: {install_command(name)}"
+    """What to do where one of these plugins, or the one that offers an item of this name, is not installed."""
+    plugin = next((plugin for plugin, items in _offers().items() if name in items), name)
+    what = "is" if plugin == name else f"offers {name!r} and is"
+    return f"the plugin {plugin!r} of Thunder's repository {what} not installed: {install_command(plugin)}"
 
 
 def install_command(name: str) -> str:

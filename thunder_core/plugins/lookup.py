@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.errors import PluginError
-from thunder_core.plugins.first_party import first_party_names, how_to_get
+from thunder_core.plugins.first_party import first_party_items, how_to_get
 from thunder_core.plugins.loaded import WORDS, Loaded, Offered, Spec
 from thunder_core.plugins.nearest import suggestion
 from thunder_core.plugins.selection import CORE_PLUGIN
@@ -87,9 +87,9 @@ def _unknown(host: Host, kind: type[Any], name: str, known: list[str]) -> Plugin
         advice.append(
             "PyTorch runs what no executor takes, last and without being named: executors=[] for PyTorch alone"
         )
-    if not advice and name in first_party_names():
+    if not advice and name in first_party_items():
         advice.append(how_to_get(name))
-    near = "" if advice else suggestion(name, dict.fromkeys([*known, *plugins, *first_party_names()]))
+    near = "" if advice else suggestion(name, dict.fromkeys([*known, *plugins, *first_party_items()]))
     advice.append(f"{WORDS[kind]}s of installed plugins: {', '.join(sorted(set(known))) or 'none'}")
     silent = {record.name: record.state.value for record in host.records if record.state is not PluginState.LOADED}
     if silent:

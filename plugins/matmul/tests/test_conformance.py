@@ -9,17 +9,17 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from matrix_programs import OPERATIONS, PROGRAMS, Step, random_program
 
 import thunder
-from tests.passes.compare_runs import assert_same, observe
-from tests.passes.matrix_programs import OPERATIONS, PROGRAMS, Step, random_program
-from tests.passes.programs import acquire_program
-from thunder_core.passes.accumulate_products import AccumulateProducts
-from thunder_core.passes.dtype_round_trips import DtypeRoundTrips
-from thunder_core.passes.fold_transposes import FoldTransposes
-from thunder_core.passes.merge_matmuls import MergeMatmuls
+from thunder_core.acquire.acquire import acquire
+from thunder_core.passes.functionalize import Functionalize
 from thunder_core.passes.transform import Phase, Transform, TransformContext
-from thunder_testing import transform_suite
+from thunder_plugin_matmul.accumulate_products import AccumulateProducts
+from thunder_plugin_matmul.dtype_round_trips import DtypeRoundTrips
+from thunder_plugin_matmul.fold_transposes import FoldTransposes
+from thunder_plugin_matmul.merge_matmuls import MergeMatmuls
+from thunder_testing import Arguments, Comparison, assert_same_behaviour, transform_suite
 
 PASSES: tuple[Transform, ...] = (AccumulateProducts(), DtypeRoundTrips(), FoldTransposes())
 by_name = pytest.mark.parametrize("transform", PASSES, ids=lambda item: item.name)
@@ -56,16 +56,12 @@ def inputs() -> list[torch.Tensor]:
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(program_steps=steps, results=st.lists(st.integers(0, 20), min_size=1, max_size=3))
 def test_random_programs(program_steps: list[Step], results: list[int]) -> None:
-    program = random_program(program_steps, results)
-    expected = observe(lambda given: program(*given), inputs())
-    compiled = thunder.jit(program, transforms=[*PASSES], executors=[])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("THUNDER_VERIFY", "1")
-        assert_same(expected, observe(lambda given: compiled(*given), inputs()), thunder.last_traces(compiled)[-1])
-    with torch.no_grad():
-        for one, other in zip(compiled(*inputs()), program(*inputs()), strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6, equal_nan=True)
-            assert one.stride() == other.stride()
+    assert_same_behaviour(
+        random_program(program_steps, results),
+        lambda: Arguments(*inputs()),
+        lambda program: thunder.jit(program, transforms=[*PASSES], executors=[]),
+        comparison=Comparison(rtol=1e-5, atol=1e-5),
+    )
 
 
 @by_name
@@ -81,9 +77,7 @@ def test_idempotent(transform: Transform, program: Any) -> None:
 
 
 def _functional(function: Any, *arguments: Any) -> Any:
-    from tests.passes.programs import functionalize
-
-    return functionalize(acquire_program(function, *arguments).trace).computation
+    return Functionalize().run(acquire(function, arguments, {}).trace).computation
 
 
 def chain(length: int) -> Any:
@@ -93,7 +87,7 @@ def chain(length: int) -> Any:
             x = y.to(torch.float64).t().to(torch.float32) * 0.1
         return x
 
-    return acquire_program(program, torch.randn(4, 4)).trace
+    return acquire(program, (torch.randn(4, 4),), {}).trace
 
 
 @by_name

@@ -16,6 +16,7 @@ from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.substitution import Substitution, is_recorded
 from thunder_core.passes.transform import Place, Transform, TransformContext
+from thunder_core.plugins import TransformOptions
 from thunder_core.symbols.registry import registry
 
 _PRODUCTS = frozenset({Tag.PRODUCT, Tag.LINEAR})
@@ -166,3 +167,8 @@ def _exchanged(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _product_of_transposes(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.mm(torch.t(b), torch.t(a))
+
+
+def from_options(options: TransformOptions) -> FoldTransposes:
+    """The transform of a configuration; it has no options of its own."""
+    return FoldTransposes()

@@ -17,11 +17,12 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.alias_sets import AliasSets
-from thunder_core.passes.linear_of_each import linear_of_each
 from thunder_core.passes.moved_memories import MovedMemories
 from thunder_core.passes.substitution import is_recorded
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
+from thunder_core.plugins import TransformOptions
 from thunder_core.symbols.registry import registry
+from thunder_plugin_matmul.linear_of_each import linear_of_each
 
 _LINEAR_OF_EACH = Symbol(
     f"{linear_of_each.__module__}.{linear_of_each.__name__}", linear_of_each, tags=frozenset({Tag.MATMUL})
@@ -168,3 +169,8 @@ def _merged(lines: list[BoundSymbol], builder: Builder, memories: MovedMemories)
         memories.move(output, replace(whole, offset=offset))
         offset += output.shape[-1]
     return made
+
+
+def from_options(options: TransformOptions) -> MergeMatmuls:
+    """The transform of a configuration; it has no options of its own."""
+    return MergeMatmuls()

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from matrix_programs import Gated
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import thunder
-from tests.passes.matrix_programs import Gated
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.accumulate_products import AccumulateProducts
+from thunder_plugin_matmul.accumulate_products import AccumulateProducts
 
 
 def names(trace: Trace) -> list[str]:

@@ -11,14 +11,15 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.accumulate_in_place import accumulated_in_place
 from thunder_core.passes.autocast_policies import is_conversion
 from thunder_core.passes.common_subexpression import merge_equal_calls
 from thunder_core.passes.dead_code import DeadCode
-from thunder_core.passes.dtype_round_trips import is_lossless
 from thunder_core.passes.lifetimes import Lifetimes
 from thunder_core.passes.substitution import Substitution, is_recorded
 from thunder_core.passes.transform import Place, Transform, TransformContext
+from thunder_core.plugins import TransformOptions
+from thunder_plugin_matmul.accumulate_in_place import accumulated_in_place
+from thunder_plugin_matmul.dtype_round_trips import is_lossless
 
 
 @dataclass(frozen=True)
@@ -145,3 +146,8 @@ def _add_product(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dtype: torch
 
 def _add_linear(x: torch.Tensor, a: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     return _add_product(x, a, torch.t(weight), dtype)
+
+
+def from_options(options: TransformOptions) -> AccumulateProducts:
+    """The transform of a configuration; it has no options of its own."""
+    return AccumulateProducts()

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from projections import WRITES, Projections, write_data
 from torch import nn
 
 import thunder
-from tests.passes.test_merge_matmuls import WRITES, Projections, write_data
-from thunder_core.passes.cache_weight_casts import CacheWeightCasts, KeptConversions
+from thunder_plugin_matmul.cache_weight_casts import CacheWeightCasts, KeptConversions
 
 
 def run(program: Any, x: torch.Tensor) -> torch.Tensor:

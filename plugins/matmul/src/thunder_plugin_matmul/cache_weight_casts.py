@@ -17,6 +17,7 @@ from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.autocast_policies import is_conversion
 from thunder_core.passes.substitution import is_recorded
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
+from thunder_core.plugins import TransformOptions
 from thunder_core.pytorch_internals import version_of
 
 
@@ -76,3 +77,8 @@ class CacheWeightCasts(Transform):
 
         lines = tuple(map(kept, trace.symbols))
         return trace if lines == trace.symbols else trace.with_symbols(lines, self.name)
+
+
+def from_options(options: TransformOptions) -> CacheWeightCasts:
+    """The transform of a configuration; it has no options of its own."""
+    return CacheWeightCasts()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import thunder
-from thunder_core.passes.dtype_round_trips import DtypeRoundTrips, is_lossless
+from thunder_plugin_matmul.dtype_round_trips import DtypeRoundTrips, is_lossless
 
 
 def conversions(function: Callable[..., Any], x: Tensor) -> int:

@@ -21,6 +21,7 @@ from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.moved_memories import MovedMemories
 from thunder_core.passes.substitution import is_recorded
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
+from thunder_core.plugins import TransformOptions
 
 _MOST_VIEWS: Final = 8  # that are looked through for one conversion, so that the pass is linear
 
@@ -170,3 +171,8 @@ def is_lossless(one: torch.dtype, other: torch.dtype) -> bool:
         least = large.smallest_normal * large.eps <= small.smallest_normal * small.eps
         return large.eps <= small.eps and large.max >= small.max and least
     return torch.iinfo(one).min >= torch.iinfo(other).min and torch.iinfo(one).max <= torch.iinfo(other).max
+
+
+def from_options(options: TransformOptions) -> DtypeRoundTrips:
+    """The transform of a configuration; it has no options of its own."""
+    return DtypeRoundTrips()

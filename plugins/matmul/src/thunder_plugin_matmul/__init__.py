@@ -1,0 +1,29 @@
+"""Transforms for matrix products and the casts around them. What is here is imported when it is first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thunder_plugin_matmul.accumulate_products import AccumulateProducts
+    from thunder_plugin_matmul.cache_weight_casts import CacheWeightCasts
+    from thunder_plugin_matmul.dtype_round_trips import DtypeRoundTrips
+    from thunder_plugin_matmul.fold_transposes import FoldTransposes
+    from thunder_plugin_matmul.merge_matmuls import MergeMatmuls
+
+_MODULES = {
+    "AccumulateProducts": "accumulate_products",
+    "CacheWeightCasts": "cache_weight_casts",
+    "DtypeRoundTrips": "dtype_round_trips",
+    "FoldTransposes": "fold_transposes",
+    "MergeMatmuls": "merge_matmuls",
+}
+
+__all__ = ["AccumulateProducts", "CacheWeightCasts", "DtypeRoundTrips", "FoldTransposes", "MergeMatmuls"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,29 @@
+"""The package as a plugin."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+import thunder_plugin_matmul
+from thunder_core.plugins import TransformSpec
+from thunder_plugin_matmul import plugin
+from thunder_testing import package_suite
+
+test_package = package_suite(__file__)
+
+
+@pytest.mark.parametrize("spec", plugin.thunder_transforms(), ids=lambda spec: spec.name)
+def test_specifications(spec: TransformSpec) -> None:
+    module, _, name = spec.load.partition(":")
+    transform = getattr(import_module(module), name)(spec.options())
+    assert (spec.name, spec.default) == (transform.name, False)
+    assert type(transform).__name__ in thunder_plugin_matmul.__all__
+
+
+def test_what_the_package_exports() -> None:
+    for name in thunder_plugin_matmul.__all__:
+        assert getattr(thunder_plugin_matmul, name).__name__ == name
+    with pytest.raises(AttributeError, match="has no attribute 'Products'"):
+        _ = thunder_plugin_matmul.Products
