@@ -306,6 +306,10 @@ def test_plugins_of_the_repository_are_known_by_name(site: Site, monkeypatch: py
         with pytest.raises(PluginError, match=f"there is no executor '{name}'") as raised:
             host().executor(name)
         assert raised.value.advice[0].endswith(f"pip install {folder / name}")
+    with pytest.raises(PluginError, match="there is no transform 'merge_matmuls'") as raised:
+        host().transform("merge_matmuls")
+    assert raised.value.advice[0].startswith("the plugin 'matmul' of Thunder's repository offers 'merge_matmuls'")
+    assert raised.value.advice[0].endswith(f"pip install {folder / 'matmul'}")
     with pytest.raises(PluginError, match="did you mean 'inductor'"):
         host().executor("inducter")
     monkeypatch.setattr(first_party, "_PACKAGES", folder / "nowhere")

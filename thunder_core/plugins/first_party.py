@@ -16,7 +16,7 @@ _NAMES: Final = _PACKAGES / "thunder" / "first_party_plugins.txt"
 
 @cache
 def _offers() -> Mapping[str, frozenset[str]]:
-    """By plugin of the repository, what it offers under other names; empty where the core is installed without the file.
+    """By plugin of the repository, what it offers under other names; nothing where the file is not installed.
 
     A line of the file is the name of a plugin, or ``plugin: item item``.
     """
