@@ -15,7 +15,7 @@ import torch._dynamo.testing
 import torch._dynamo.utils
 from torch.testing._internal import common_utils
 
-from tests.pytorch_programs.count import Count, Counter, Counts
+from tests.pytorch_programs.count import Count, Counter, Counts, Unknown
 
 Compile = Callable[[Any], Any]
 _COUNTERS = (
@@ -64,7 +64,7 @@ def _without_questions_to_dynamo() -> None:
         if hasattr(torch._dynamo.testing, name):
             setattr(torch._dynamo.testing, name, Counter)
     torch._dynamo.utils.counters = Counts()
-    torch._dynamo.testing.CompileCounter = Counter
+    torch._dynamo.testing.normalize_gm = lambda text: Unknown()
     for case in (unittest.TestCase, common_utils.TestCase):
         for name in ("assertEqual", "assertNotEqual"):
             setattr(case, name, _unless_counted(getattr(case, name)))
@@ -75,7 +75,7 @@ def _without_questions_to_dynamo() -> None:
 def _unless_counted(check: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(check)
     def checked(case: unittest.TestCase, first: Any, second: Any, *arguments: Any, **options: Any) -> None:
-        if not isinstance(first, Count) and not isinstance(second, Count):
+        if not isinstance(first, Count | Unknown) and not isinstance(second, Count | Unknown):
             check(case, first, second, *arguments, **options)
 
     return checked

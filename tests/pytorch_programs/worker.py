@@ -24,6 +24,7 @@ import torch
 
 import thunder
 from tests.pytorch_programs import other_versions
+from tests.pytorch_programs.count import IN_TEST_FILES
 from tests.pytorch_programs.outcome import Recorded
 from tests.pytorch_programs.replacement import Compile, Replacement
 
@@ -38,6 +39,7 @@ def tests_of(folder: pathlib.Path, file: str) -> dict[str, unittest.TestCase]:
     sys.path[:0] = [str(folder), str((folder / file).parent)]  # as for a script
     sys.argv = [file]
     module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+    vars(module).update(IN_TEST_FILES)
     suite = unittest.defaultTestLoader.loadTestsFromModule(module)
     return {test.id().removeprefix(module.__name__ + "."): test for test in _flat(suite)}
 
