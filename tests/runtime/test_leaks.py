@@ -177,3 +177,18 @@ def test_threads_that_look_at_frames_are_no_leaks(jit: Callable[..., Any]) -> No
     finally:
         done.set()
         thread.join()
+
+
+@pytest.mark.parametrize("gradients", ["none", "all", "some"])
+def test_entries_keep_no_arguments(gradients: str, jit: Callable[..., Any]) -> None:
+    """Neither tensors nor modules, also where a backward was made for some of the gradients."""
+    module, x, y = nn.Linear(3, 3), torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
+    compiled = jit(lambda module, x, y: (module(x) * y, x.sin()))
+    first, second = compiled(module, x, y)
+    if gradients != "none":
+        (first.sum() + second.sum() if gradients == "all" else second.sum()).backward()
+    references = [weakref.ref(value) for value in (module, module.weight, x, y)]
+    del module, x, y, first, second
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 4
+    assert compiled(nn.Linear(3, 3), torch.ones(2, 3), torch.ones(2, 3))[1].shape == (2, 3)

@@ -131,7 +131,8 @@ class _Pipeline:
         trace = _viewed(self.manager, views, backward.trace)
         backward_final = self.transforms.finish(trace, Phase.BACKWARD, static, kept)
         plain = self.acquired.has_subclasses
-        claim = partial(self._executable, static=static, saved=kept, views=views)
+        unmanaged = replace(self.transforms, manager=PassManager())
+        claim = partial(_executable, executors, self.states, unmanaged, static, kept, views)  # keeps no inputs alive
         differentiated = DifferentiatedProgram(joint, partitioned, final, backward_final, original, claim, plain)
         offered = tuple([Assignment(bound, answers) for bound, answers in joint.offered])
         assignments = {Phase.JOINT: offered, Phase.FORWARD: forward.assignments, Phase.BACKWARD: backward.assignments}
@@ -151,14 +152,6 @@ class _Pipeline:
     def _made(self, start: int = 0) -> tuple[Trace, ...]:
         """The traces that passes made, from the one of that number on."""
         return tuple([record.traces[0] for record in self.manager.records[start:] if record.traces])
-
-    def _executable(self, trace: Trace, static: frozenset[str], saved: frozenset[str], views: DirectViews) -> Trace:
-        """A backward that is made when it is needed, as executors run it."""
-        manager = PassManager()
-        transforms = replace(self.transforms, manager=manager)
-        trace = transforms.run(Place.PARTITIONED, trace, Phase.BACKWARD)
-        assigned = manager.run(AssignExecutors(self.settings.executors, self.states), trace)
-        return transforms.finish(_viewed(manager, views, assigned.trace), Phase.BACKWARD, static, saved)
 
     def _program(
         self,
@@ -187,6 +180,23 @@ class _Pipeline:
             notes=self.transforms.notes,
             **more,
         )
+
+
+def _executable(
+    executors: tuple[Executor, ...],
+    states: States,
+    transforms: ConfiguredTransforms,
+    static: frozenset[str],
+    saved: frozenset[str],
+    views: DirectViews,
+    trace: Trace,
+) -> Trace:
+    """A backward that is made when it is needed, as executors run it."""
+    manager = PassManager()
+    transforms = replace(transforms, manager=manager)
+    trace = transforms.run(Place.PARTITIONED, trace, Phase.BACKWARD)
+    assigned = manager.run(AssignExecutors(executors, states), trace)
+    return transforms.finish(_viewed(manager, views, assigned.trace), Phase.BACKWARD, static, saved)
 
 
 def _viewed(manager: PassManager, views: DirectViews, trace: Trace) -> Trace:
