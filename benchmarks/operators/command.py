@@ -98,10 +98,11 @@ def _installed() -> list[str]:
     """The executors of all plugins that can be loaded."""
     from thunder_core.plugins.host import host
     from thunder_core.plugins.selection import CORE_PLUGIN
+    from thunder_core.plugins.specs import ExecutorSpec
 
     plugins = host()
     plugins.load_all()
-    return [offered.spec.name for offered in plugins.executors() if offered.plugin.name != CORE_PLUGIN]
+    return [offered.spec.name for offered in plugins.offered(ExecutorSpec) if offered.plugin.name != CORE_PLUGIN]
 
 
 def _without_liger(device: str) -> dict[str, str]:

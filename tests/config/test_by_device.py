@@ -14,6 +14,7 @@ from thunder_core.config.by_device import with_executors_for
 from thunder_core.errors import PluginError
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.plugins.host import host
+from thunder_core.plugins.specs import Preset
 from thunder_core.runtime import chosen_executors
 from thunder_core.runtime.chosen_executors import device_of
 
@@ -60,7 +61,7 @@ def test_two_presets_for_a_device_are_an_error() -> None:
 
 def test_each_of_the_cores_presets_names_optional_executors_only() -> None:
     host().load_all()
-    presets = [offered.spec for offered in host().presets() if offered.spec.device in ("cpu", "cuda")]
+    presets = [offered.spec for offered in host().offered(Preset) if offered.spec.device in ("cpu", "cuda")]
     assert {preset.name: preset.device for preset in presets} == {"cpu": "cpu", "cuda": "cuda"}
     for preset in presets:
         assert all(entry.options["optional"] is True for entry in resolve_config(preset.name).executors or ())

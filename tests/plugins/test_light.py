@@ -24,7 +24,8 @@ def _modules(program: str) -> set[str]:
     [
         "import thunder_core.plugins",
         "from thunder_core.plugins.host import host; host().records",
-        "from thunder_core.plugins.host import host; host().load('core'); host().executors()",
+        "from thunder_core.plugins import ExecutorSpec; from thunder_core.plugins.host import host; "
+        "host().load('core'); host().offered(ExecutorSpec)",
     ],
 )
 def test_authors_and_lists_wait_for_no_torch(program: str) -> None:

@@ -42,7 +42,7 @@ class Holder:
     plugin = Plugin()
 """)
     site.distribution("plugin-alpha", plugins={"alpha": f"{module}:Holder.plugin"})
-    assert host().executor("alpha").plugin.name == "alpha"
+    assert host().find(ExecutorSpec, "alpha").plugin.name == "alpha"
 
 
 def test_the_core_is_loaded_through_the_same_hooks(site: Site) -> None:
@@ -50,7 +50,7 @@ def test_the_core_is_loaded_through_the_same_hooks(site: Site) -> None:
     assert "reference" in {spec.name for spec in loaded.of(ExecutorSpec)}
     running = {spec.name for spec in loaded.of(TransformSpec) if spec.default}
     assert running == {"constant_folding", "common_subexpression", "widen_products"}
-    assert host().import_object(host().executor("core.reference")).__name__ == "reference"
+    assert host().import_object(host().find(ExecutorSpec, "core.reference")).__name__ == "reference"
 
 
 INVALID = {
@@ -140,9 +140,9 @@ def test_an_invalid_plugin_fails_with_a_sentence(site: Site, case: str) -> None:
     assert raised.value.advice == (found.advice,)
     assert raised.value.__cause__ is not None
     assert host().manager.get_plugin("alpha") is None
-    assert not host().executors()
+    assert not host().offered(ExecutorSpec)
     with pytest.raises(PluginError, match=sentence) as again:
-        host().executor("alpha.anything")
+        host().find(ExecutorSpec, "alpha.anything")
     assert again.value.__cause__ is raised.value.__cause__
 
 
@@ -167,7 +167,7 @@ def test_two_plugins_cannot_share_an_object(site: Site) -> None:
     host().load("alpha")
     with pytest.raises(PluginError, match="names the same object as that of the plugin 'alpha'"):
         host().load("beta")
-    assert host().executor("alpha").plugin.state is PluginState.LOADED
+    assert host().find(ExecutorSpec, "alpha").plugin.state is PluginState.LOADED
 
 
 def test_a_plugin_that_is_not_installed(site: Site) -> None:
@@ -182,7 +182,7 @@ def test_a_plugin_that_is_not_installed(site: Site) -> None:
 
 def test_what_is_behind_a_specification(site: Site) -> None:
     site.plugin("alpha")
-    offered = host().executor("alpha")
+    offered = host().find(ExecutorSpec, "alpha")
     assert host().import_object(offered)(None) == "the executor"
     assert host().import_object(offered.spec)(None) == "the executor"
 
@@ -204,18 +204,18 @@ def make(options):
     with pytest.raises(
         PluginError, match=rf"its executor {heavy}:make cannot be imported: ModuleNotFoundError: .*, in .*{heavy}\.py:2"
     ) as raised:
-        host().import_object(host().executor("alpha.first"))
+        host().import_object(host().find(ExecutorSpec, "alpha.first"))
     assert isinstance(raised.value.__cause__, ModuleNotFoundError)
     assert raised.value.advice == ("pip install --upgrade 'plugin-alpha[lib]'",)
     assert record("alpha").state is PluginState.FAILED
-    assert host().import_object(host().executor("alpha.second"))(None) == "the second"
+    assert host().import_object(host().find(ExecutorSpec, "alpha.second"))(None) == "the second"
 
 
 def test_an_attribute_that_is_absent(site: Site) -> None:
     module = site.module("")
     site.plugin("alpha", OFFERS_AN_EXECUTOR.replace("{name!r}", "'alpha'").replace("{module}:make", f"{module}:make"))
     with pytest.raises(PluginError, match=f"ImportError: {module} has no make"):
-        host().import_object(host().executor("alpha"))
+        host().import_object(host().find(ExecutorSpec, "alpha"))
 
 
 def test_a_specification_of_nobody(site: Site) -> None:
@@ -238,7 +238,7 @@ def test_failures_of_what_is_merely_installed_are_recorded(site: Site) -> None:
         "gamma": PluginState.LIBRARY_MISSING,
     }
     assert "ZeroDivisionError" in record("alpha").why
-    assert "beta" in {offered.spec.name for offered in host().executors()}
+    assert "beta" in {offered.spec.name for offered in host().offered(ExecutorSpec)}
 
 
 @pytest.mark.parametrize("value", ["1", "yes"])
@@ -252,7 +252,7 @@ def test_strict(site: Site, monkeypatch: pytest.MonkeyPatch, value: str) -> None
     assert "'alpha' (plugin-alpha 1.0): it cannot be imported: ZeroDivisionError" in raised.value.problem
     assert raised.value.advice == ("pip install --upgrade plugin-alpha", "pip install --upgrade thunder-core")
     assert record("gamma").state is PluginState.LOADED
-    assert host().executor("gamma").spec.name == "gamma"
+    assert host().find(ExecutorSpec, "gamma").spec.name == "gamma"
 
 
 def test_strict_minds_neither_absent_libraries_nor_blocked_plugins(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,13 +304,13 @@ def test_plugins_of_the_repository_are_known_by_name(site: Site, monkeypatch: py
             host().load(name)
         assert raised.value.advice[0].endswith(f"pip install {folder / name}")
         with pytest.raises(PluginError, match=f"there is no executor '{name}'") as raised:
-            host().executor(name)
+            host().find(ExecutorSpec, name)
         assert raised.value.advice[0].endswith(f"pip install {folder / name}")
     with pytest.raises(PluginError, match="there is no transform 'merge_matmuls'") as raised:
-        host().transform("merge_matmuls")
+        host().find(TransformSpec, "merge_matmuls")
     assert raised.value.advice[0].startswith("the plugin 'matmul' of Thunder's repository offers 'merge_matmuls'")
     assert raised.value.advice[0].endswith(f"pip install {folder / 'matmul'}")
     with pytest.raises(PluginError, match="did you mean 'inductor'"):
-        host().executor("inducter")
+        host().find(ExecutorSpec, "inducter")
     monkeypatch.setattr(first_party, "_PACKAGES", folder / "nowhere")
     assert "pip install ./plugins/triton in a checkout" in first_party.how_to_get("triton")

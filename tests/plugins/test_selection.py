@@ -5,6 +5,7 @@ import pytest
 from tests.plugins.conftest import Site, record
 from thunder_core.errors import PluginError
 from thunder_core.plugins.host import PluginState, host
+from thunder_core.plugins.specs import ExecutorSpec
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,7 @@ def test_values(monkeypatch: pytest.MonkeyPatch, value: str, let_in: set[str]) -
 def test_a_blocked_plugin_says_by_what(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THUNDER_PLUGINS", "-beta")
     with pytest.raises(PluginError, match=r"'beta' .* cannot be used: THUNDER_PLUGINS=-beta blocks it") as raised:
-        host().executor("beta")
+        host().find(ExecutorSpec, "beta")
     assert raised.value.advice == ("unset THUNDER_PLUGINS",)
 
 
@@ -50,7 +51,7 @@ def test_a_plugin_that_is_not_named_says_by_what(monkeypatch: pytest.MonkeyPatch
 def test_blocked_plugins_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THUNDER_PLUGINS", "alpha")
     host().load_all()
-    assert {offered.plugin.name for offered in host().executors()} == {"core", "alpha"}
+    assert {offered.plugin.name for offered in host().offered(ExecutorSpec)} == {"core", "alpha"}
 
 
 @pytest.mark.parametrize("value", ["alhpa", "-alhpa", "beta,alhpa"])
@@ -59,7 +60,7 @@ def test_an_unknown_name_is_an_error(monkeypatch: pytest.MonkeyPatch, value: str
     with pytest.raises(PluginError, match=r"names 'alhpa', and no plugin of this name .*; did you mean 'alpha'\?"):
         _ = host().records
     with pytest.raises(PluginError, match="'alhpa'"):
-        host().executor("beta")
+        host().find(ExecutorSpec, "beta")
 
 
 def test_the_core_cannot_be_blocked(monkeypatch: pytest.MonkeyPatch) -> None:

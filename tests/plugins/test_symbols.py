@@ -13,6 +13,7 @@ from thunder_core.errors import PluginError
 from thunder_core.ir.symbol import Tag
 from thunder_core.passes.patterns import table
 from thunder_core.plugins.host import PluginState, host
+from thunder_core.plugins.specs import Check, ExecutorSpec
 from thunder_core.symbols import registry as registry_module
 from thunder_core.symbols.registry import Registry
 from thunder_core.symbols.row import row
@@ -144,7 +145,7 @@ def _plugin(site: Site, rows: str) -> str:
 
 def test_the_rows_of_a_plugin_are_added_when_it_is_used(site: Site, registry: Registry) -> None:
     symbols = _plugin(site, ROWS)
-    offered = host().executor("alpha")
+    offered = host().find(ExecutorSpec, "alpha")
     assert symbols not in sys.modules
     assert Tag.OPAQUE in registry.symbol_of(operations.swish).tags
     for _ in range(2):
@@ -164,7 +165,7 @@ def test_the_patterns_of_a_plugin_are_found(site: Site, registry: Registry, monk
     symbols = site.module("ROWS = []" + PATTERNS)
     site.plugin("alpha", PLUGIN.replace('SYMBOLS:ROWS"', f'{symbols}:ROWS", "{symbols}:PATTERNS"'))
     for _ in range(2):
-        host().import_object(host().executor("alpha"))
+        host().import_object(host().find(ExecutorSpec, "alpha"))
     assert [pattern.composite for pattern in table.all_patterns()].count(operations.swish) == 1
 
 
@@ -180,7 +181,7 @@ def test_the_patterns_of_a_plugin_are_found(site: Site, registry: Registry, monk
 def test_rows_that_cannot_be_added(site: Site, registry: Registry, rows: str, message: str) -> None:
     _plugin(site, rows)
     with pytest.raises(PluginError, match=message):
-        host().import_object(host().executor("alpha"))
+        host().import_object(host().find(ExecutorSpec, "alpha"))
     assert record("alpha").state is PluginState.FAILED
-    (check,) = [offered for offered in host().checks() if offered.plugin.name == "alpha"]
+    (check,) = [offered for offered in host().offered(Check) if offered.plugin.name == "alpha"]
     assert host().import_object(check)() == "the executor"

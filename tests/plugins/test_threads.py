@@ -11,6 +11,7 @@ import pytest
 from tests.plugins.conftest import OFFERS_AN_EXECUTOR, Site, record
 from thunder_core.errors import PluginError
 from thunder_core.plugins.host import PluginState, host, reset_host
+from thunder_core.plugins.specs import ExecutorSpec
 
 THREADS = 8
 COUNTED = "import sys\nsys.thunder_test_imports = getattr(sys, 'thunder_test_imports', 0) + 1\n"
@@ -58,7 +59,7 @@ def test_a_failure_is_seen_by_all(site: Site) -> None:
 def test_names_are_resolved_while_others_load(site: Site) -> None:
     for index in range(5):
         site.plugin(f"alpha_{index}", OFFERS_AN_EXECUTOR.replace("{name!r}", f"'item_{index}'"))
-    found = _at_once(lambda: host().executor("item_3"))
+    found = _at_once(lambda: host().find(ExecutorSpec, "item_3"))
     assert {offered.plugin.name for offered in found} == {"alpha_3"}
 
 

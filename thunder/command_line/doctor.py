@@ -67,6 +67,7 @@ def _torch() -> Any:
 def _findings(torch: Any, plugins: Host) -> list[Finding]:
     from thunder.command_line.core_checks import core_checks
     from thunder.command_line.plugin_rows import defects
+    from thunder_core.plugins.specs import Check
 
     found = [_finding(name, "core", check) for name, check in core_checks(torch)]
     found += [
@@ -74,7 +75,7 @@ def _findings(torch: Any, plugins: Host) -> list[Finding]:
         for record in plugins.records
         if record.state in defects()
     ]
-    for offered in plugins.checks():
+    for offered in plugins.offered(Check):
         check = partial(_call, plugins, offered)
         found.append(_finding(offered.spec.name, offered.plugin.name, check))
     return found

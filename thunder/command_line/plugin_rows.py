@@ -9,7 +9,6 @@ from thunder.command_line.output import Column
 if TYPE_CHECKING:
     from thunder_core.errors import PluginError
     from thunder_core.plugins.host import Host
-    from thunder_core.plugins.loaded import Offered
     from thunder_core.plugins.states import PluginState
 
 _STYLES: Final = {
@@ -60,13 +59,10 @@ def plugin_table(plugins: Host) -> tuple[list[Column], list[list[str]]]:
 
 def described(plugins: Host) -> list[dict[str, Any]]:
     """The plugins and what they provide, as data."""
-    kinds: dict[str, tuple[Offered[Any], ...]] = {
-        "executors": plugins.executors(),
-        "transforms": plugins.transforms(),
-        "front ends": plugins.front_ends(),
-        "presets": plugins.presets(),
-        "checks": plugins.checks(),
-    }
+    from thunder_core.plugins.loaded import WORDS
+    from thunder_core.plugins.specs import SymbolsSpec
+
+    kinds = {f"{word}s": plugins.offered(kind) for kind, word in WORDS.items() if kind is not SymbolsSpec}
     found = []
     for record in plugins.records:
         provided = {

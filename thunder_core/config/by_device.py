@@ -60,7 +60,7 @@ def _preset(device: str) -> Offered[Preset] | None:
             return own
     plugins = host()
     plugins.load_all()
-    found = [offered for offered in plugins.presets() if offered.spec.device == device]
+    found = [offered for offered in plugins.offered(Preset) if offered.spec.device == device]
     if len(found) > 1:
         names = " and ".join(f"{offered.plugin.name}.{offered.spec.name}" for offered in found)
         raise PluginError(

@@ -12,7 +12,7 @@ from pydantic.json_schema import models_json_schema
 from thunder_core.config.model import ThunderConfig
 from thunder_core.plugins.host import host
 from thunder_core.plugins.loaded import Offered
-from thunder_core.plugins.specs import ExecutorSpec, TransformSpec
+from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, Preset, TransformSpec
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -33,7 +33,7 @@ def schema() -> dict[str, Any]:
     """
     plugins = host()
     plugins.load_all()
-    executors, transforms = plugins.executors(), plugins.transforms()
+    executors, transforms = plugins.offered(ExecutorSpec), plugins.offered(TransformSpec)
     offered: list[Offered[Any]] = [*executors, *transforms]
     models = dict.fromkeys([ThunderConfig, *(item.spec.options for item in offered)])
     references, definitions = models_json_schema(
@@ -46,14 +46,14 @@ def schema() -> dict[str, Any]:
     properties = top["properties"]
     properties["executors"] = _list(properties["executors"], executors, options)
     properties["transforms"] = _list(properties["transforms"], transforms, options)
-    properties["front_end"] |= {"enum": [name for offered in plugins.front_ends() for name in _names(offered)]}
+    properties["front_end"] |= {"enum": [name for offered in plugins.offered(FrontEndSpec) for name in _names(offered)]}
     properties["extends"] = {
         key: value for key, value in properties["extends"].items() if key not in ("anyOf", "default")
     }
     properties["extends"] |= {
         "type": "string",
         "minLength": 1,
-        "examples": [item.spec.name for item in plugins.presets()],
+        "examples": [item.spec.name for item in plugins.offered(Preset)],
     }
     return {"$schema": DIALECT, **top, "$defs": defs}
 

@@ -10,6 +10,7 @@ from thunder_core.plugins.distributions import CORE
 from thunder_core.plugins.host import host
 from thunder_core.plugins.importing import imported
 from thunder_core.plugins.loaded import Offered
+from thunder_core.plugins.registration import KINDS
 from thunder_core.plugins.selection import CORE_PLUGIN
 from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, Preset, TransformSpec
 from thunder_core.plugins.states import PluginRecord, PluginState
@@ -29,26 +30,13 @@ def find(kind: type[Spec], name: str) -> Offered[Spec]:
     for offered in of_core(kind):
         if name in (offered.spec.name, f"{CORE_PLUGIN}.{offered.spec.name}"):
             return offered
-    plugins = host()
-    ask: dict[Any, Any] = {
-        ExecutorSpec: plugins.executor,
-        TransformSpec: plugins.transform,
-        FrontEndSpec: plugins.front_end,
-        Preset: plugins.preset,
-    }
-    found: Offered[Spec] = ask[kind](name)
-    return found
+    return host().find(kind, name)
 
 
 def of_core(kind: type[Spec]) -> list[Offered[Spec]]:
     """What the core offers of this kind."""
-    hooks: dict[Any, Any] = {
-        ExecutorSpec: builtin.thunder_executors,
-        TransformSpec: builtin.thunder_transforms,
-        FrontEndSpec: builtin.thunder_front_ends,
-        Preset: builtin.thunder_presets,
-    }
-    specs: Sequence[Spec] = hooks[kind]()
+    hook = next(hook for hook, returned in KINDS.items() if returned is kind)
+    specs: Sequence[Spec] = getattr(builtin, hook)()
     return [Offered(_CORE, spec) for spec in specs]
 
 

@@ -19,8 +19,8 @@ from thunder_core.errors import PluginError, is_strict
 from thunder_core.plugins.host import host
 from thunder_core.plugins.importing import FAILURES, failure
 from thunder_core.plugins.loaded import Offered
-from thunder_core.plugins.refusal import defects
 from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, TransformSpec
+from thunder_core.plugins.states import defects
 
 Spec = TypeVar("Spec", ExecutorSpec, TransformSpec)
 

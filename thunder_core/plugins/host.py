@@ -16,9 +16,7 @@ from thunder_core.errors import PluginError, is_strict
 from thunder_core.plugins import hookspecs, loading
 from thunder_core.plugins.loaded import Loaded, Offered, Spec
 from thunder_core.plugins.lookup import find
-from thunder_core.plugins.refusal import defects
-from thunder_core.plugins.specs import Check, ExecutorSpec, FrontEndSpec, Preset, TransformSpec
-from thunder_core.plugins.states import PluginRecord, PluginState
+from thunder_core.plugins.states import PluginRecord, PluginState, defects
 from thunder_core.plugins.table import PluginTable
 
 __all__ = ["Host", "Loaded", "Offered", "PluginRecord", "PluginState", "host", "reset_host"]
@@ -95,41 +93,16 @@ class Host:
         """
         return loading.import_object(self._table, item)
 
-    def executor(self, name: str) -> Offered[ExecutorSpec]:
-        """The executor called ``name`` or ``plugin.name``. Raises PluginError if it cannot be used."""
-        return find(self, ExecutorSpec, name)
+    def find(self, kind: type[Spec], name: str) -> Offered[Spec]:
+        """The executor, transform, front end or preset called ``name`` or ``plugin.name``.
 
-    def transform(self, name: str) -> Offered[TransformSpec]:
-        """The transform called ``name`` or ``plugin.name``. Raises PluginError if it cannot be used."""
-        return find(self, TransformSpec, name)
+        Args:
+            kind: the class of its specification.
 
-    def front_end(self, name: str) -> Offered[FrontEndSpec]:
-        """The front end called ``name`` or ``plugin.name``. Raises PluginError if it cannot be used."""
-        return find(self, FrontEndSpec, name)
-
-    def preset(self, name: str) -> Offered[Preset]:
-        """The preset called ``name`` or ``plugin.name``. Raises PluginError if it cannot be used."""
-        return find(self, Preset, name)
-
-    def executors(self) -> tuple[Offered[ExecutorSpec], ...]:
-        """Those of all loaded plugins."""
-        return self.offered(ExecutorSpec)
-
-    def transforms(self) -> tuple[Offered[TransformSpec], ...]:
-        """Those of all loaded plugins."""
-        return self.offered(TransformSpec)
-
-    def front_ends(self) -> tuple[Offered[FrontEndSpec], ...]:
-        """Those of all loaded plugins."""
-        return self.offered(FrontEndSpec)
-
-    def presets(self) -> tuple[Offered[Preset], ...]:
-        """Those of all loaded plugins."""
-        return self.offered(Preset)
-
-    def checks(self) -> tuple[Offered[Check], ...]:
-        """Those of all loaded plugins."""
-        return self.offered(Check)
+        Raises:
+            PluginError: there is none of this kind, or it cannot be used.
+        """
+        return find(self, kind, name)
 
     def offered(self, kind: type[Spec]) -> tuple[Offered[Spec], ...]:
         """All specifications of one kind of all loaded plugins, the core's first, then by the plugin's name."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import pluggy
 
@@ -12,12 +13,10 @@ from thunder_core.plugins.discovery import Found
 from thunder_core.plugins.distributions import repair
 from thunder_core.plugins.importing import FAILURES, failure, imported
 from thunder_core.plugins.loaded import WORDS, Loaded, Offered
-from thunder_core.plugins.own_symbols import add_symbols
-from thunder_core.plugins.registration import register
+from thunder_core.plugins.registration import InvalidPlugin, register
 from thunder_core.plugins.selection import CORE_PLUGIN
 from thunder_core.plugins.specs import Check, ExecutorSpec, FrontEndSpec, SymbolsSpec, TransformSpec
 from thunder_core.plugins.table import PluginTable
-from thunder_core.plugins.validation import InvalidPlugin
 
 Loadable = ExecutorSpec | TransformSpec | FrontEndSpec | SymbolsSpec | Check
 """Specifications with something behind them that can be imported."""
@@ -79,3 +78,38 @@ def import_object(table: PluginTable, item: Offered[Any] | Loadable) -> Any:
 def _failed(table: PluginTable, found: Found, what: str, target: str, error: BaseException) -> PluginError:
     why = str(error) if isinstance(error, InvalidPlugin) else f"{what}: {failure(error, target)}"
     return table.fail(found, why, repair(found.record.distribution, "lib" if found.has_library else ""), error)
+
+
+Kind = TypeVar("Kind")
+
+
+def add_symbols(loaded: Loaded) -> None:
+    """Add the rows and patterns that the plugin offers. Those that are there already, the same objects, stay.
+
+    Raises:
+        InvalidPlugin: what it offers are no rows, or no patterns.
+        ValueError: a row contradicts another, or names a function that there is not.
+        BaseException: whatever importing them raises.
+    """
+    for spec in loaded.of(SymbolsSpec):
+        # Imported when used: who only lists plugins need not wait for PyTorch.
+        from thunder_core.symbols.registry import registry
+        from thunder_core.symbols.row import Row
+
+        registry.extend(_all(spec.load, Row))
+        if spec.patterns:
+            from thunder_core.passes.patterns import Pattern, add_patterns
+
+            add_patterns(_all(spec.patterns, Pattern))
+
+
+def _all(load: str, kind: type[Kind]) -> tuple[Kind, ...]:
+    """What a specification leads to, if these are objects of the class and nothing else."""
+    found = imported(load)
+    if not isinstance(found, Iterable) or isinstance(found, str):
+        raise InvalidPlugin(f"{load} is {type(found).__name__}, and not a list of {kind.__name__}")
+    found = tuple(found)
+    for one in found:
+        if not isinstance(one, kind):
+            raise InvalidPlugin(f"{load} holds {type(one).__name__}, and not only {kind.__name__}")
+    return found

@@ -9,9 +9,8 @@ from dataclasses import replace
 from thunder_core.errors import PluginError
 from thunder_core.plugins.discovery import Found, discover
 from thunder_core.plugins.loaded import Loaded
-from thunder_core.plugins.refusal import refusal, unknown_plugin
 from thunder_core.plugins.selection import CORE_PLUGIN
-from thunder_core.plugins.states import PluginRecord, PluginState
+from thunder_core.plugins.states import PluginRecord, PluginState, refusal, unknown_plugin
 
 
 class PluginTable:
