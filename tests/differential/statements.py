@@ -36,6 +36,13 @@ ROWS: dict[str, list[str]] = {
         "{new} = {t} * 1; {new}.view(-1)[2:4].mul_({c})",
         "{new} = {t}.sin(); {new}.unsqueeze(0).squeeze(0).add_({u})",
         "world.block.total.zero_(); {new} = {t} - world.block.total.sum()",
+        "{new} = {t}.detach().sin(); {new}[0].add_({u}[0]); {new} = {new} * {c} + {new}.detach()",
+        "{new} = {t}.cos(); view, other = {new}.view(6), {new}.detach(); {new}.add_({u})\n"
+        "seen.append((view.requires_grad, other.requires_grad)); {new} = view.view(2, 3) * other",
+        "{new} = {t}.sin()\n"
+        "with torch.no_grad():\n    {new}.view(6)[1:3].zero_()\n"
+        "{new}.unsqueeze(0).mul_({u}); seen.append(({new}.requires_grad, {new}.is_leaf))",
+        "world.frozen.view(6)[2:].mul_({c}); {new} = world.frozen[1:] + {t}",
     ],
     "data": [
         "{new} = {t}.sin(); {t}.data.mul_({c})",
@@ -44,6 +51,7 @@ ROWS: dict[str, list[str]] = {
         "{new} = {t}.exp(); {new}.detach().mul_({c})",
         "world.weight.data.add_(0.01); {new} = world.weight * {t}",
         "{new} = {t}.data * {c}",
+        "{new} = {t}.sin(); {new}.view(6).add_({u}.view(6)); {new}, old = {new}.cos(), {new}; old.data.mul_({c})",
     ],
     "grad": [
         "world.weight.grad = {t}.detach() * {c}",
@@ -65,6 +73,11 @@ ROWS: dict[str, list[str]] = {
         "{new} = {t} * {c}\nif {new}.requires_grad:\n    h = {new}.register_hook(lambda g: g * 100); h.remove()",
         "{new} = {t} * {c}\nif {new}.requires_grad:\n    HANDLES.append({new}.register_hook(lambda g: g * 7))",
         "if HANDLES:\n    HANDLES.pop().remove()",
+        "{new} = ({t} * {c}).view(3, 2).view(2, 3)\n"
+        "if {new}.requires_grad:\n    {new}.register_hook(lambda g: g * 10)",
+        "{new} = ({t} * {c}).view(6)\n"
+        "if {new}.requires_grad:\n    {new}.register_hook(lambda g: LOG.append(float(g.sum())))\n"
+        "{new} = {new}.view(2, 3)",
         "{new} = {t} * {c}\nif {new}.requires_grad:\n    {new}.register_hook(lambda g: LOG.append(float(g.sum())))",
         "h = world.block.register_forward_hook(lambda m, a, r: r * 2); {new} = world.block({t}); h.remove()",
         "h = world.block.linear.register_forward_pre_hook(lambda m, a: (a[0] + 1,))\n"
@@ -182,6 +195,8 @@ ROWS: dict[str, list[str]] = {
         "{new} = torch.tanh({t}.as_subclass(Image)).as_subclass(torch.Tensor) * {c}",
         "{new} = (torch.tanh({t}.as_subclass(Image)) * 3).sum() * {u}",
         "seen.append(type({t}.as_subclass(Image) * 2).__name__)",
+        "{new} = ({t} * {c}).as_subclass(Image); {new}.requires_grad and {new}.register_hook(lambda g: g * 10)",
+        "{new} = {t}.as_subclass(Image); {new} = {new} if {new} is {t} else {new}[0] + {u}",
     ],
     "collective": [
         "{new} = {t}.detach().clone(); dist.all_reduce({new})",
