@@ -73,8 +73,7 @@ ROWS: dict[str, list[str]] = {
         "{new} = {t} * {c}\nif {new}.requires_grad:\n    h = {new}.register_hook(lambda g: g * 100); h.remove()",
         "{new} = {t} * {c}\nif {new}.requires_grad:\n    HANDLES.append({new}.register_hook(lambda g: g * 7))",
         "if HANDLES:\n    HANDLES.pop().remove()",
-        "{new} = ({t} * {c}).view(3, 2).view(2, 3)\n"
-        "if {new}.requires_grad:\n    {new}.register_hook(lambda g: g * 10)",
+        "{new} = ({t} * {c}).view(3, 2).view(2, 3)\nif {new}.requires_grad:\n    {new}.register_hook(lambda g: g * 10)",
         "{new} = ({t} * {c}).view(6)\n"
         "if {new}.requires_grad:\n    {new}.register_hook(lambda g: LOG.append(float(g.sum())))\n"
         "{new} = {new}.view(2, 3)",

@@ -30,9 +30,9 @@ def read_base(recorder: Recorder, tensor: torch.Tensor) -> Any:
         base = view_base(recorder.fake(variable))
         if base is None:
             return None
-        for value, known in _objects(recorder):
-            if known.fake is base:
-                return value
+        value = object_with(recorder, base)
+        if value is not None:
+            return value
     origin = variable.base
     while origin is not None and origin.fake is not base:
         origin = origin.base
@@ -45,6 +45,11 @@ def read_base(recorder: Recorder, tensor: torch.Tensor) -> Any:
         location=user_location(3),
         advice=("make the view inside of the compiled function, of a tensor that it is given",),
     )
+
+
+def object_with(recorder: Recorder, fake: torch.Tensor) -> torch.Tensor | None:
+    """The tensor object of the program that has this fake."""
+    return next((value for value, known in _objects(recorder) if known.fake is fake), None)
 
 
 def _objects(recorder: Recorder) -> Iterator[tuple[torch.Tensor, Variable]]:

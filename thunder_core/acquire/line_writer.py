@@ -23,9 +23,10 @@ from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
+from thunder_core.symbols.functions import set_grad
 from thunder_core.symbols.generators import NEW_GENERATOR
 from thunder_core.symbols.histories import REBASED
-from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
+from thunder_core.symbols.opaque import ASSIGNS, CHANGES_AUTOGRAD
 from thunder_core.tracing.fake_mode import storage_address
 from thunder_core.tracing.outcome import Outcome, Result, Slot
 from thunder_core.tracing.user_frames import user_location
@@ -44,6 +45,7 @@ class LineWriter(Tensors):
         ambient: the modes that the whole program runs under.
         kernels: of attention, that the caller of the program allows.
         written: memories that a call wrote.
+        other_gradients: tensors whose gradient the program set or deleted, or that a function of the user's changed.
         renamed: tensor objects that got a new name by a write, with what they were before, in order.
         is_region_cut: whether an exception left a region or a function of the user's that is one line: no line tells
             what was done before.
@@ -63,6 +65,7 @@ class LineWriter(Tensors):
         self.ambient = current_context()
         self.kernels = attention_kernels()
         self.written: set[int] = set()
+        self.other_gradients: set[Variable] = set()
         self.renamed: list[tuple[Variable, TensorProxy]] = []
         self.entangled: set[int] = set()
         self.is_region_cut = False
@@ -98,6 +101,12 @@ class LineWriter(Tensors):
             and outcome.results
             and not (outcome.written or outcome.random or outcome.external or changes_autograd)
         ):
+            if symbol.target in ASSIGNS:
+                raise UnsupportedError(
+                    f"the program assigns to the property `{args[1]}` of a tensor, or deletes it",
+                    location=user_location(4),
+                    advice=("do this outside of the compiled function",),
+                )
             # `contiguous()` and the like returned their argument
             for index, result in enumerate(outcome.results):
                 self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None)
@@ -115,6 +124,8 @@ class LineWriter(Tensors):
                 fake = fakes[index] if fakes else None
                 self._check_storage(symbol, variable, fake)
                 proxy = self._rename(variable, result, fake)
+                if symbol.target is set_grad or Tag.LOCAL in symbol.tags:
+                    self.other_gradients.add(variable)
             else:
                 variable = self._new_variable(result, call, made, fakes[index] if fakes else None, constant, location)
                 objects.append(self.traced(variable))

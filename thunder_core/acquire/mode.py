@@ -176,7 +176,7 @@ class AcquisitionMode(RecordingMode):
             return intercept(self.recorder, *args, **kwargs)
         result = self.recorder.call(func, args, kwargs)
         # PyTorch never releases what it is given for an assignment to a property
-        return None if type(func) is MethodWrapperType and func.__name__ == "__set__" else result
+        return None if type(func) is MethodWrapperType and func.__name__ in ("__set__", "__delete__") else result
 
     def _metadata(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer from fakes; real tensors that the program never computed with answer for themselves."""

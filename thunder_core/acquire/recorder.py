@@ -22,7 +22,7 @@ from thunder_core.errors import EndsRecording
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.symbol import Symbol, Tag, as_recorded
 from thunder_core.pytorch_internals import DisableTorchFunction, len_torch_function_stack, schema_of
-from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD
+from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD, READS_AUTOGRAD
 from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.outcome import Outcome, infer
@@ -96,7 +96,8 @@ class Recorder(LineWriter):
                 outcome, fakes = self.infer(symbol, args, kwargs, call.variables)
             except data_dependence.EXCEPTIONS as error:
                 return values.find_another_way(self, symbol, args, kwargs, call, error)
-            if outcome.cacheable and call.hashable and symbol.target not in CHANGES_AUTOGRAD:
+            lasting = symbol.target not in CHANGES_AUTOGRAD and symbol.target not in READS_AUTOGRAD
+            if outcome.cacheable and call.hashable and lasting:
                 self._outcomes[key] = outcome
         if any(reshaping.is_reshaped(result, call) for result in outcome.results):
             value = reshaping.reshape(self, symbol, args, kwargs, call, outcome)

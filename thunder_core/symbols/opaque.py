@@ -32,6 +32,12 @@ CHANGES_AUTOGRAD: Final = frozenset(
 )
 """Calls that return their argument after changing what autograd knows about it, or its memory."""
 
+ASSIGNS: Final = frozenset({functions.set_attribute, functions.delete_attribute})
+"""Statements about a property that has no function of its own; known are those that write the tensor's memory."""
+
+READS_AUTOGRAD: Final = frozenset({torch.Tensor.grad.__get__})  # type: ignore[union-attr]
+"""Calls whose result does not follow from the metadata of their argument."""
+
 ASKS_AUTOGRAD: Final = frozenset({torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward})
 """Calls that go through the autograd graph of the calls before them."""
 
@@ -81,7 +87,7 @@ def _property_symbol(func: Any) -> Symbol:
     name, access = property_name(func), func.__name__
     if access == "__get__":
         return Symbol(name, func, CallStyle.ATTRIBUTE, OPAQUE)
-    if access == "__set__" and name in _SETTERS:
+    if name in _SETTERS and (access == "__set__" or name == "grad"):  # without a gradient, `grad` is None
         return _statement_symbol(_SETTERS[name])
     return _statement_symbol("set_attribute" if access == "__set__" else "delete_attribute")
 

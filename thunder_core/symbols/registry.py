@@ -122,7 +122,9 @@ class Registry:
     def _opaque_rule(self, func: Any) -> tuple[Rule, bool]:
         """The rule of a function without a row, and whether to remember it: local functions must not be kept alive."""
         symbol = self._opaque(func)
-        if symbol.target in {functions.set_attribute, functions.delete_attribute} and func is not symbol.target:
+        if symbol.target is functions.set_grad and getattr(func, "__name__", "") == "__delete__":
+            return lambda args, kwargs: (symbol, (*args, None), kwargs), True
+        if symbol.target in opaque.ASSIGNS and func is not symbol.target:
             name = opaque.property_name(func)
             return lambda args, kwargs: (symbol, (args[0], name, *args[1:]), kwargs), True
         return keep(symbol), Tag.LOCAL not in symbol.tags
