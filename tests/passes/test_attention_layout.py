@@ -13,6 +13,7 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.attention_layout import AttentionLayout
+from thunder_core.passes.transform import Phase, TransformContext
 
 
 def like_the_query(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -33,7 +34,7 @@ def run(program: Any, *args: torch.Tensor) -> tuple[Any, Any]:
         for bound in acquired.trace.symbols
     ]
     before = acquired.trace.with_symbols(lines, "attention")
-    after = AttentionLayout().run(before)
+    after = AttentionLayout().run(before, TransformContext(Phase.INFERENCE))
     verify(after)
     for got, expected in zip(
         compile_trace(after)(*acquired.inputs), compile_trace(before)(*acquired.inputs), strict=True
@@ -95,4 +96,4 @@ def test_where_it_does_not_help(program: Any) -> None:
 
 def test_programs_without_attention_are_left_alone() -> None:
     trace = acquire_program(lambda x: x.cos(), QUERY).trace
-    assert AttentionLayout().run(trace) is trace
+    assert AttentionLayout().run(trace, TransformContext(Phase.INFERENCE)) is trace

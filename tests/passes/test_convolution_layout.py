@@ -17,6 +17,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.convolution_layout import ConvolutionLayout
+from thunder_core.passes.transform import Phase, TransformContext
 from thunder_core.symbols.registry import registry
 from thunder_testing import Comparison, assert_same_behaviour
 from thunder_testing.compare import Arguments
@@ -36,7 +37,7 @@ def formats(trace: Trace) -> list[bool]:
 def moved(program: Callable[..., Any], *args: torch.Tensor) -> list[bool]:
     """The convolutions after the pass, which changes neither values nor strides of results."""
     acquired = acquire_program(program, *args)
-    after = ConvolutionLayout().run(acquired.trace)
+    after = ConvolutionLayout().run(acquired.trace, TransformContext(Phase.INFERENCE))
     verify(after)
     before, now = (compile_trace(trace)(*acquired.inputs) for trace in (acquired.trace, after))
     for old, new in zip(before, now, strict=True):

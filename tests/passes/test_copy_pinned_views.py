@@ -13,6 +13,7 @@ from tests.passes.programs import acquire_program
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.copy_pinned_views import CopyPinnedViews
+from thunder_core.passes.transform import Phase, TransformContext
 from thunder_testing.pointwise import Pointwise
 
 HEADS, GROUPS, SIZE, POSITIONS = 4, 1, 8, 6
@@ -49,7 +50,7 @@ def inputs(width: int = WIDTH, grad: bool = True) -> tuple[torch.Tensor, torch.T
 def copies(program: Any, *args: torch.Tensor) -> int:
     """How many copies the pass makes; the program computes what it did."""
     acquired = acquire_program(program, *args)
-    after = CopyPinnedViews().run(acquired.trace)
+    after = CopyPinnedViews().run(acquired.trace, TransformContext(Phase.INFERENCE))
     verify(after)
     found, expected = (compile_trace(trace)(*acquired.inputs) for trace in (after, acquired.trace))
     for one, other in zip(found, expected, strict=True):
@@ -111,7 +112,7 @@ def test_without_gradients_nothing_is_kept() -> None:
 @pytest.mark.parametrize("kept", [False, True])
 def test_training_is_as_in_eager_and_keeps_less(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if kept:
-        monkeypatch.setattr(CopyPinnedViews, "run", lambda self, trace: trace)
+        monkeypatch.setattr(CopyPinnedViews, "run", lambda self, trace, context: trace)
     compiled = thunder.jit(plain, executors=[Pointwise()])
     results = []
     for program in (compiled, plain):

@@ -15,6 +15,7 @@ from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.separate_bias import SeparateBias
+from thunder_core.passes.transform import Phase, TransformContext
 from thunder_testing import Comparison, assert_same_behaviour
 from thunder_testing.compare import Arguments
 from thunder_testing.pointwise import Pointwise
@@ -25,7 +26,7 @@ X, WEIGHT, BIAS = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5)
 def biases(program: Any, *args: torch.Tensor, executors: tuple[Any, ...] = ()) -> list[bool]:
     """Whether each linear layer of a program still has its bias after the pass, which changes no value."""
     acquired = acquire_program(program, *args)
-    after = SeparateBias(executors).run(acquired.trace)
+    after = SeparateBias().run(acquired.trace, TransformContext(Phase.INFERENCE, executors=executors))
     verify(after)
     results = [compile_trace(trace)(*acquired.inputs) for trace in (acquired.trace, after)]
     torch.testing.assert_close(*results)
@@ -53,7 +54,7 @@ def test_on_another_device_layers_stay_whole() -> None:
     acquired = acquire_program(
         lambda x, w, b: F.linear(x, w, b).relu(), X.to("meta"), WEIGHT.to("meta"), BIAS.to("meta")
     )
-    assert SeparateBias().run(acquired.trace) is acquired.trace
+    assert SeparateBias().run(acquired.trace, TransformContext(Phase.INFERENCE)) is acquired.trace
 
 
 def test_a_layer_that_is_claimed_stays_whole() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -16,13 +16,13 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.functionalize.metadata import Metadata
 from thunder_core.passes.operations import functional_call
-from thunder_core.passes.pass_manager import TracePass
 from thunder_core.passes.substitution import Substitution
+from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
 
 
 @dataclass(frozen=True)
-class ConvolutionLayout(TracePass):
+class ConvolutionLayout(Transform):
     """Has convolutions of contiguous images on a CPU, and the lines between them, work on memory with channels last.
 
     What is read elsewhere, or returned, is copied to the format that it had. So the program stays as it is unless
@@ -33,7 +33,13 @@ class ConvolutionLayout(TracePass):
     Rounding differs from eager's by the order of sums inside of the kernels.
     """
 
-    def run(self, trace: Trace) -> Trace:
+    name: ClassVar[str] = "convolution_layout"
+    place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
+
+    def applies(self, context: TransformContext) -> bool:
+        return context.fuses() and not context.keep
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
         """The trace with other strides inside; inputs and output stay as they are."""
         if not torch.backends.mkldnn.is_available() or not any(map(_may_move, trace.symbols)):
             return trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
@@ -17,14 +17,14 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
-from thunder_core.passes.pass_manager import TracePass
+from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.tracing.rewriting import rewritten_form
 
 _COPIES: Final = frozenset({Tag.SHAPE, Tag.COPY, Tag.SUM})
 
 
 @dataclass(frozen=True)
-class CopyPinnedViews(TracePass):
+class CopyPinnedViews(Transform):
     """Backward of attention needs query, key and value. Where one is a view of a tensor of at least twice the size, of
     which backward needs nothing else, a copy is made, and that tensor is free after forward.
 
@@ -32,7 +32,13 @@ class CopyPinnedViews(TracePass):
     as it is: in each layer of TinyLlama (4 x 2048 tokens, bfloat16) 4 MiB, which kept 40.
     """
 
-    def run(self, trace: Trace) -> Trace:
+    name: ClassVar[str] = "copy_pinned_views"
+    place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
+
+    def applies(self, context: TransformContext) -> bool:
+        return context.fuses()
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
         """The trace with copies; inputs and output stay as they are."""
         if not any(map(_keeps_arguments, trace.symbols)):
             return trace

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,12 +16,12 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.pass_manager import TracePass
 from thunder_core.passes.substitution import Substitution
+from thunder_core.passes.transform import Place, Transform, TransformContext
 
 
 @dataclass(frozen=True)
-class SeparateBias(TracePass):
+class SeparateBias(Transform):
     """Where elementwise lines alone read a linear layer's result on a CPU, its bias is added by such a line, too.
 
     For executors that fuse: the region that holds the readers adds it on the way, while BLAS on a CPU first fills the
@@ -29,14 +30,15 @@ class SeparateBias(TracePass):
     adds a bias on the way, too.
 
     Rounding: in half precision the product is rounded before the bias is added, which eager does in one step.
-
-    Attributes:
-        executors: in order of preference.
     """
 
-    executors: Sequence[Executor] = ()
+    name: ClassVar[str] = "separate_bias"
+    place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
 
-    def run(self, trace: Trace) -> Trace:
+    def applies(self, context: TransformContext) -> bool:
+        return context.fuses()
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
         candidates = [line for line in trace.symbols if _has_bias(line)]
         if not candidates:
             return trace
@@ -46,13 +48,14 @@ class SeparateBias(TracePass):
             name = line.output.name
             users = trace.users(name)
             elementwise = bool(users) and all(Tag.ELEMENTWISE in user.symbol.tags for user in users)
-            if elementwise and not trace.is_returned(name) and not self._is_claimed(line):
+            if elementwise and not trace.is_returned(name) and not _is_claimed(line, context.executors):
                 lines = substitution.lines(_product_and_bias, line.args, line.output, line)
                 new |= {id(line): lines} if lines is not None else {}
         return trace.with_symbols([part for line in trace.symbols for part in new.get(id(line), (line,))], self.name)
 
-    def _is_claimed(self, line: BoundSymbol) -> bool:
-        return any(isinstance(answer, Claimed) for answer in ask(self.executors, line))
+
+def _is_claimed(line: BoundSymbol, executors: Sequence[Executor]) -> bool:
+    return any(isinstance(answer, Claimed) for answer in ask(executors, line))
 
 
 def _has_bias(line: BoundSymbol) -> bool:

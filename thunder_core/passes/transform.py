@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
@@ -50,6 +51,7 @@ class TransformContext:
         constants: values of inputs that the transform appends to ``trace.inputs``, by name. The program reads them,
             never writes nor returns them. Places before differentiation only.
         place: where the transform runs this time; None outside of the pipeline.
+        executors: that will be asked for the lines, in order of preference.
         static: names of inputs that are not reached from the arguments of the call: parameters, buffers, constants.
             They are the same tensors from call to call, unless somebody replaces them. In training, places after the
             executors only.
@@ -63,9 +65,14 @@ class TransformContext:
     keep: frozenset[str] = frozenset()
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     place: Place | None = None
+    executors: Sequence[Executor] = ()
     static: frozenset[str] = frozenset()
     saved: frozenset[str] = frozenset()
     notes: list[object] = field(default_factory=list)
+
+    def fuses(self) -> bool:
+        """Whether one of the executors makes kernels of several lines."""
+        return any(executor.fusion is not None for executor in self.executors)
 
 
 class Transform:
@@ -87,6 +94,10 @@ class Transform:
     conflicts: ClassVar[tuple[str, ...]] = ()
     before: ClassVar[tuple[str, ...]] = ()
     after: ClassVar[tuple[str, ...]] = ()
+
+    def applies(self, context: TransformContext) -> bool:
+        """Whether it runs at all; where it does not, reports do not show it."""
+        return True
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         """The trace that takes the place of ``trace``, with the same inputs and output; ``trace`` stays as it is."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from thunder_core.executors.executor import Executor
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.delete_last_use import DeleteLastUse
 from thunder_core.passes.pass_manager import PassManager
@@ -20,11 +21,13 @@ class ConfiguredTransforms:
     Attributes:
         manager: runs passes.
         transforms: in their order.
+        executors: in order of preference.
         notes: what they say for the report.
     """
 
     manager: PassManager
     transforms: tuple[Transform, ...]
+    executors: tuple[Executor, ...] = ()
     notes: list[object] = field(default_factory=list)
 
     def run(
@@ -39,9 +42,9 @@ class ConfiguredTransforms:
     ) -> Trace:
         """The trace as they leave it; see `TransformContext` for what they are told."""
         constants = {} if constants is None else constants
-        context = TransformContext(phase, keep, constants, place, static, saved, self.notes)
+        context = TransformContext(phase, keep, constants, place, self.executors, static, saved, self.notes)
         for single in self.transforms:
-            if place is single.place or place in single.also:
+            if (place is single.place or place in single.also) and single.applies(context):
                 trace = self.manager.run(TransformPass(single, context), trace)
         return trace
 

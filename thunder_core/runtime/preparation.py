@@ -10,14 +10,10 @@ import torch
 from thunder_core.executors.executor import Executor
 from thunder_core.passes.assign_executors import RewriteClaims
 from thunder_core.passes.assignment import Assignment
-from thunder_core.passes.attention_layout import AttentionLayout
 from thunder_core.passes.checkpoint_bodies import FunctionalBodies
-from thunder_core.passes.convolution_layout import ConvolutionLayout
-from thunder_core.passes.copy_pinned_views import CopyPinnedViews
 from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.patterns import RecognizeComposites
-from thunder_core.passes.separate_bias import SeparateBias
 from thunder_core.passes.transform import Phase, Place
 from thunder_core.runtime.configured_transforms import ConfiguredTransforms
 
@@ -47,12 +43,6 @@ def prepared(
         computation, unclaimed = recognized.trace, recognized.unclaimed
     if executors:
         computation = manager.run(RewriteClaims(executors), computation)
-    if fusing(executors):
-        computation = manager.run(AttentionLayout(), computation)
-        computation = manager.run(CopyPinnedViews(), computation)
-        computation = manager.run(SeparateBias(executors), computation)
-        if not keep:
-            computation = manager.run(ConvolutionLayout(), computation)
     constants: dict[str, torch.Tensor] = {}
     computation = transforms.run(Place.BEFORE_DIFFERENTIATION, computation, Phase.INFERENCE, keep, constants)
     return replace(functional, computation=computation), constants, unclaimed

@@ -44,7 +44,7 @@ from thunder_core.runtime.training import training_report
 
 def transform(manager: PassManager, acquired: Acquired, settings: Settings, states: States) -> Program:
     """Run all passes and transforms."""
-    transforms = ConfiguredTransforms(manager, settings.transforms)
+    transforms = ConfiguredTransforms(manager, settings.transforms, settings.executors)
     return _Pipeline(manager, acquired, settings, states, transforms).run()
 
 
