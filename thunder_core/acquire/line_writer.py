@@ -271,7 +271,8 @@ class LineWriter(Tensors):
         )
         if base is None and constant:
             self.constant_storages.add(storage)
-        return Variable(proxy, fake=fake, base=base, constant=constant, location=location)
+        detached = result.detached and base is not None
+        return Variable(proxy, fake=fake, base=base, constant=constant, detached=detached, location=location)
 
     def _moved(self, variable: Variable, fake: torch.Tensor | None) -> bool:
         """Whether a call gave its argument other memory (``set_``, assignment to ``data``)."""

@@ -104,7 +104,7 @@ class Tensors:
             try:
                 with self.mode.observing():
                     if variable.base is not None:
-                        variable.fake = make_alias(self.fake(variable.base), variable.proxy)
+                        variable.fake = make_alias(self.fake(variable.base), variable.proxy, leaf=variable.detached)
                     else:
                         variable.fake = make_derived(self.mode, variable.proxy)
                         self.bind_storage(variable.fake, variable.proxy.storage)
@@ -116,8 +116,8 @@ class Tensors:
         """Whether a tensor requires grad now: a write to one tensor is one to all that share its history."""
         if variable.fake is not None:
             return bool(variable.fake.requires_grad)
-        base = variable.base  # of which it is a view, as `outcome.infer` looks at others each time
-        if base is None or self.requires_grad(base) == base.proxy.requires_grad:
+        base = variable.base
+        if base is None or variable.detached or self.requires_grad(base) == base.proxy.requires_grad:
             return variable.proxy.requires_grad
         return self.requires_grad(base) and (variable.proxy.dtype.is_floating_point or variable.proxy.dtype.is_complex)
 

@@ -20,11 +20,12 @@ class Variable:
         proxy: the current name and metadata.
         fake: the fake tensor with the same metadata, or None until somebody needs it.
         base: the variable whose storage ``fake`` must share when it is made; None for a storage of its own.
+        detached: ``fake`` is no view to autograd, although it shares the storage of ``base``.
         constant: the value depends on no input and on no random state.
         location: where it was made, for messages.
     """
 
-    __slots__ = ("base", "constant", "fake", "key", "location", "proxy")
+    __slots__ = ("base", "constant", "detached", "fake", "key", "location", "proxy")
 
     def __init__(
         self,
@@ -33,12 +34,14 @@ class Variable:
         fake: FakeTensor | None = None,
         base: Variable | None = None,
         constant: bool = False,
+        detached: bool = False,
         location: SourceLocation | None = None,
     ) -> None:
         self.proxy = proxy
         self.fake = fake
         self.base = base
         self.constant = constant
+        self.detached = detached
         self.location = location
         self.key = metadata_key(proxy)
 

@@ -149,7 +149,7 @@ class Pullback:
         for tensor, other in self._left.values():
             if other is not tensor:
                 variable = self.recorder.variable(other)
-                for attribute in ("proxy", "fake", "base", "constant", "key"):
+                for attribute in ("proxy", "fake", "base", "detached", "constant", "key"):
                     setattr(self.recorder.variable(tensor), attribute, getattr(variable, attribute))
 
     def _differentiated_again(self, trace: Trace) -> bool:

@@ -30,6 +30,7 @@ class Result:
         shares: index of the tensor argument whose storage the result shares, or -1.
         shares_result: index of an earlier result whose storage it shares, or -1.
         shape, stride, offset, dtype, device, requires_grad, layout: metadata.
+        detached: to autograd it is no view of another tensor, even if it shares the storage of one.
     """
 
     same_as: int
@@ -42,6 +43,7 @@ class Result:
     device: torch.device
     requires_grad: bool
     layout: torch.layout = torch.strided
+    detached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,6 @@ def infer(
         same_as = arguments.get(id(leaf), -1)
         address = storage_address(leaf)
         shared = storages.get(address, -1)
-        if shared >= 0 and same_as < 0 and view_base(leaf) is None and not leaf.requires_grad:
-            cacheable = False  # detached: a fake that is made later would be a view, whose writes autograd looks at
         results.append(
             Result(
                 same_as,
@@ -114,6 +114,7 @@ def infer(
                 leaf.device,
                 leaf.requires_grad,
                 leaf.layout,
+                detached=view_base(leaf) is None and not leaf.requires_grad,
             )
         )
         tensors.append(leaf)
