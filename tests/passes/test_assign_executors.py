@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 import torch
 
 from tests.passes.programs import acquire_program, functionalize
 from thunder_core.executors import Claimed, Decision, Declined, Executor
+from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.reference import REFERENCE
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import compile_trace
@@ -50,3 +52,32 @@ def test_first_claim_wins_and_all_answers_are_kept():
 def test_claims_are_pure():
     bound = acquire_program(lambda x: x.exp(), torch.ones(3)).trace.symbols[0]
     assert REFERENCE.claim(bound) == REFERENCE.claim(bound)
+
+
+@dataclass(frozen=True)
+class Parts(Executor):
+    name: str = "parts"
+    takes_parts: bool = True
+
+    def claim(self, bound: BoundSymbol) -> Decision:
+        if bound.symbol.target is torch.ops.aten._softmax.default:
+            return Claimed(self.name)
+        return Declined(self.name, "only parts are taken")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "runs"),
+    [
+        ({}, ["parts"]),
+        ({"exclude": ("torch.Tensor.softmax",)}, []),
+        ({"exclude": ("torch.exp",)}, ["parts"]),
+        ({"include": ("torch.softmax",)}, ["parts"]),
+        ({"include": ("torch.exp",)}, []),
+    ],
+    ids=str,
+)
+def test_patterns_for_an_operation_are_about_its_parts(patterns: dict[str, tuple[str, ...]], runs: list[str]) -> None:
+    program = acquire_program(lambda x: x.softmax(0), torch.ones(3))
+    executor = ConfiguredExecutor(Parts(), **patterns)
+    (whole,) = AssignExecutors((executor,)).run(functionalize(program.trace).computation).assignments
+    assert [part.executor for part in whole.parts] == runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -71,6 +71,15 @@ class ConfiguredExecutor(Executor):
             return self.executor.claim(bound)
         claimed = self.executor.claimed_symbols
         return Declined(self.name, excluded, implements=claimed is None or bound.symbol in claimed)
+
+    def for_parts(self, whole: BoundSymbol) -> Executor | None:
+        """Patterns that match a line are about its parts as well."""
+        names = names_of(whole.symbol)
+        if any(matches(pattern, names) for pattern in self.exclude):
+            return None
+        if any(matches(pattern, names) for pattern in self.include):
+            return replace(self, include=())
+        return self
 
     def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
         """The executor's."""

@@ -59,6 +59,10 @@ class Executor(ABC):
         """
         return None
 
+    def for_parts(self, whole: BoundSymbol) -> Executor | None:
+        """Who is asked for the parts of a line that nobody claims whole; None where its parts are not for this one."""
+        return self
+
     def unmatched(self, lines: Sequence[BoundSymbol]) -> list[str]:
         """For the report: a sentence about each pattern among its options that matches nothing in the program.
 

@@ -116,7 +116,8 @@ class Offers:
             return Assignment(bound, answers)
         if not all(line.effects.pure for line in lines):  # those that write belong together
             return Assignment(bound, answers)
-        said = [ask(self.executors[start:], line) for line in lines]
+        asked = [own for executor in self.executors[start:] if (own := executor.for_parts(bound)) is not None]
+        said = [ask(asked, line) for line in lines]
         if all(line.is_view() or one[-1].executor == REFERENCE.name for line, one in zip(lines, said, strict=True)):
             return Assignment(bound, answers)
         return Assignment(bound, answers, tuple(map(Assignment, self.builder.inline(form, bound), said)))
