@@ -18,6 +18,7 @@ def _skipped(test: Any) -> Any:
 _TORCH_2_6: Final[dict[str, dict[str, Any]]] = {
     "torch._dynamo.exc": {"IncorrectUsage": type("IncorrectUsage", (Exception,), {})},
     "torch._dynamo.testing": {"requiresPy310": _unchanged, "unsupported": None},
+    "torch._inductor.compile_fx": {"complex_memory_overlap": None},
     "torch.testing._internal.common_utils": {"disable_translation_validation_if_dynamic_shapes": _unchanged},
     "torch.testing._internal.inductor_utils": {"HAS_CUDA": False},
     "torch.testing._internal.triton_utils": {"HAS_CUDA": False, "requires_cuda": _skipped},

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.guards.class_names import ClassNames, constant_behind, function_behind, is_descriptor, replaces_lookup
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.identity_guards import IdentityGuard
 from thunder_core.guards.node import Node
-from thunder_core.guards.overriding import methods_of_bases
 from thunder_core.guards.source import ConstantSource, Source
 from thunder_core.guards.steps import AttributeSource, ItemSource
 from thunder_core.guards.structure_guards import AbsentGuard, ClassNamesGuard
@@ -114,22 +111,18 @@ class ClassReads:
                 self._heap.late_classes.append(node)
 
     def function(self, kind: type, name: str, attribute: Any = None) -> None:
-        """A method: replaced on the class, or overridden by it, it would be another program."""
+        """A method: replaced on the class, it would be another program."""
         if (kind, name) in self._edges:
             return
         self._edges.add((kind, name))
-        of_user = kind_of_class(kind) is CodeKind.USER
-        inherited = getattr_static(kind, name, None) if of_user else None  # from `torch.nn.Module`, say
-        behind = function_behind(attribute or self.names.of(kind).get(name, inherited))
+        behind = function_behind(attribute or self.names.of(kind).get(name))
         if behind is None:
             return
         suffix, function = behind
+        if kind_of(function.__code__) is not CodeKind.USER and name != "forward":
+            return
         source: Source = AttributeSource(ConstantSource(kind, kind.__name__), name)
-        source = AttributeSource(source, suffix) if suffix else source
-        if kind_of(function.__code__) is CodeKind.USER or name == "forward":
-            self._heap.meet(function, source)
-        elif of_user and name not in methods_of_bases(kind):  # those are guarded by `OverridingGuard`, all of them
-            self._heap.guards.append(IdentityGuard(source, function))
+        self._heap.meet(function, AttributeSource(source, suffix) if suffix else source)
 
 
 def _is_user_descriptor(attribute: Any) -> bool:

@@ -56,7 +56,7 @@ class FrameReads:
         self._tensor_methods = _added_to_tensors()
 
     def module_called(self, module: torch.nn.Module) -> None:
-        """A module's call was seen: that call itself, its hooks and ``forward`` were read."""
+        """A module's call was seen: its hooks and ``forward`` were read."""
         heap = self._heap
         node = heap.nodes.get(id(module))
         if node is None and heap.tensors.find(module) is not None:  # held where no code of the user's looks
@@ -74,8 +74,7 @@ class FrameReads:
                     heap.meet(attributes[name], InstanceAttributeSource(node.source, name))
             if "forward" not in attributes:
                 heap.guards.append(AbsentGuard(node.source, "forward"))
-        for name in ("__call__", "forward"):
-            self._following.classes.function(type(module), name)
+        self._following.classes.function(type(module), "forward")
 
     def _held_before(self, module: Node, name: str) -> Any:
         """The content that a dictionary of a module had before the program ran, which may have changed it since."""

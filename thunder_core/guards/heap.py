@@ -18,6 +18,7 @@ from torch.nn import Module
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.compiled_modules import ORIGINAL, original_of
+from thunder_core.guards.defined_names import defined_names_guards
 from thunder_core.guards.distinct_objects import DistinctObjects
 from thunder_core.guards.environment import Environment
 from thunder_core.guards.getters import Getters
@@ -25,7 +26,6 @@ from thunder_core.guards.guard import Guard, PlainGuard, TypeGuard
 from thunder_core.guards.identity_guards import IdentityGuard, SameGuard, identity_guard
 from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
 from thunder_core.guards.object_guards import ObjectGuards
-from thunder_core.guards.overriding import overriding_guards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 from thunder_core.guards.random_state import RandomStates
 from thunder_core.guards.source import ConstantSource, FunctionSource, GlobalSource, Source
@@ -269,10 +269,10 @@ class Heap:
     # ------------------------------------------------------------ guards of one node
 
     def _guard_class(self, kind: type) -> None:
-        """What objects of the class inherit, once: it was met, or an object of it."""
+        """What the class defines, once: it was met, or an object of it."""
         if kind not in self._classes:
             self._classes.add(kind)
-            self.guards.extend(overriding_guards(kind))
+            self.guards.extend(defined_names_guards(kind))
 
     def guard_module(self, node: Node) -> None:
         """What holds for every module that is reached, from the root down: its class."""
@@ -282,6 +282,7 @@ class Heap:
         if node.parent is not None:
             self.guard_module(node.parent)
         self.guards.append(TypeGuard(node.source, type(node.object)))
+        self._guard_class(type(node.object))
 
     def _wrapped(self, node: Node) -> list[tuple[Any, Source]]:
         """The programs that a compiled program stands for."""
