@@ -17,7 +17,7 @@ import sys
 import tempfile
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -34,6 +34,10 @@ class Derived(Box):
     """Another class."""
 
 
+def two_ones() -> torch.Tensor:
+    return torch.ones(2)
+
+
 PROGRAMS: dict[str, Program] = {}
 
 
@@ -41,6 +45,121 @@ def case(program: Program) -> Program:
     """Add a program."""
     PROGRAMS[program.__name__] = program
     return program
+
+
+def cases(script: Callable[[Any, Wrap], Iterator[Any]], **functions: Any) -> None:
+    """Add a program for each function, or each maker of functions over objects: they differ in how they read."""
+    PROGRAMS.update({name: functools.partial(script, function) for name, function in functions.items()})
+
+
+def of_environment(f: Any, jit: Wrap) -> Iterator[Any]:
+    os.environ.pop("ZZQ", None)
+    g = jit(f)
+    yield g(X)
+    os.environ["ZZQ"] = "2"
+    yield g(X)
+    del os.environ["ZZQ"]
+    yield g(X)
+
+
+def getenv(name: str) -> str:
+    return os.getenv(name, "1")
+
+
+cases(
+    of_environment,
+    environ=lambda x: x * float(os.environ.get("ZZQ", "1")),
+    environ_in=lambda x: x * 2 if "ZZQ" in os.environ else x,
+    environ_arg=lambda x: x * float(getenv("ZZQ")),
+)
+
+
+def of_globals(f: Any, jit: Wrap) -> Iterator[Any]:
+    global ZG
+    ZG = 2.0
+    g = jit(f)
+    yield g(X, "ZG")
+    ZG = 3.0
+    yield g(X, "ZG")
+    ZG = 2.0
+
+
+cases(
+    of_globals,
+    globals_=lambda x, n: x * globals()[n],
+    fglobals=lambda x, n: x * getenv.__globals__[n],
+    eval_=lambda x, n: x * eval(n),
+)
+
+
+def of_an_object(make: Any, jit: Wrap) -> Iterator[Any]:
+    o = Box(2.0)
+    g = jit(make(o))
+    yield g(X, "n")
+    o.n = 7.0
+    yield g(X, "n")
+
+
+cases(
+    of_an_object,
+    vars_name=lambda o: lambda x, n: x * vars(o)[n],
+    dict_attr=lambda o: lambda x, n: x * o.__dict__[n],
+)
+
+
+def of_a_class(make: Any, jit: Wrap) -> Iterator[Any]:
+    class C:
+        a = 2.0
+
+    g = jit(make(C))
+    yield g(X, "a")
+    C.a = 7.0
+    yield g(X, "a")
+
+
+cases(
+    of_a_class,
+    class_dict=lambda C: lambda x, n: x * C.__dict__[n],
+    class_vars=lambda C: lambda x, n: x * vars(C)[n],
+)
+
+
+def of_a_closure(make: Any, jit: Wrap) -> Iterator[Any]:
+    p, q = Box(), Box()
+    g = jit(make(p))
+    yield g(X, q)
+    yield g(X, p)
+    yield g(X, q)
+
+
+cases(
+    of_a_closure,
+    is_closure_neg=lambda p: lambda x, o: x + 1 if o is p else x - 1,
+    eq_objit=lambda p: lambda x, o: x + 1 if o == p else x - 1,
+)
+
+
+def of_two_arguments(functions: Any, jit: Wrap) -> Iterator[Any]:
+    f, kind = functions
+    a, b = kind(), kind()
+    g = jit(f)
+    yield g(X, a, b)
+    yield g(X, a, a)
+    yield g(X, b, a)
+
+
+cases(
+    of_two_arguments,
+    **{
+        f"{name}_of_{kind.__name__}": (f, kind)
+        for kind in (Box, two_ones)
+        for name, f in {
+            "length_of_intersection": lambda x, a, b: x * len({a} & {b}),
+            "length_of_set": lambda x, a, b: x * len({a, b}),
+            "equal_ids": lambda x, a, b: x * 2 if id(a) == id(b) else x,
+        }.items()
+    },
+)
 
 
 @case
@@ -220,32 +339,6 @@ def is_closure(jit: Wrap) -> Iterator[Any]:
     yield g(X, p)
     yield g(X, q)
     yield g(X, p)
-
-
-@case
-def is_closure_neg(jit: Wrap) -> Iterator[Any]:
-    p, q = Box(), Box()
-
-    def f(x, o):
-        return x + 1 if o is p else x - 1
-
-    g = jit(f)
-    yield g(X, q)
-    yield g(X, p)
-    yield g(X, q)
-
-
-@case
-def eq_objit(jit: Wrap) -> Iterator[Any]:
-    p, q = Box(), Box()
-
-    def f(x, o):
-        return x + 1 if o == p else x - 1
-
-    g = jit(f)
-    yield g(X, q)
-    yield g(X, p)
-    yield g(X, q)
 
 
 @case
@@ -831,21 +924,6 @@ def file_exists(jit: Wrap) -> Iterator[Any]:
 
 
 @case
-def environ(jit: Wrap) -> Iterator[Any]:
-    os.environ.pop("ZZQ", None)
-
-    def f(x):
-        return x * float(os.environ.get("ZZQ", "1"))
-
-    g = jit(f)
-    yield g(X)
-    os.environ["ZZQ"] = "2"
-    yield g(X)
-    del os.environ["ZZQ"]
-    yield g(X)
-
-
-@case
 def environ_computed(jit: Wrap) -> Iterator[Any]:
     os.environ.pop("ZZQ", None)
 
@@ -858,39 +936,6 @@ def environ_computed(jit: Wrap) -> Iterator[Any]:
     yield g(X, "Derived")
     del os.environ["ZZQ"]
     yield g(X, "Derived")
-
-
-@case
-def environ_in(jit: Wrap) -> Iterator[Any]:
-    os.environ.pop("ZZQ", None)
-
-    def f(x):
-        return x * 2 if "ZZQ" in os.environ else x
-
-    g = jit(f)
-    yield g(X)
-    os.environ["ZZQ"] = "2"
-    yield g(X)
-    del os.environ["ZZQ"]
-    yield g(X)
-
-
-@case
-def environ_arg(jit: Wrap) -> Iterator[Any]:
-    os.environ.pop("ZZQ", None)
-
-    def h(name):
-        return os.getenv(name, "1")
-
-    def f(x):
-        return x * float(h("ZZQ"))
-
-    g = jit(f)
-    yield g(X)
-    os.environ["ZZQ"] = "2"
-    yield g(X)
-    del os.environ["ZZQ"]
-    yield g(X)
 
 
 @case
@@ -1033,76 +1078,7 @@ def vars_(jit: Wrap) -> Iterator[Any]:
     yield g(X)
 
 
-@case
-def vars_name(jit: Wrap) -> Iterator[Any]:
-    o = Box(2.0)
-
-    def f(x, n):
-        return x * vars(o)[n]
-
-    g = jit(f)
-    yield g(X, "n")
-    o.n = 7.0
-    yield g(X, "n")
-
-
-@case
-def dict_attr(jit: Wrap) -> Iterator[Any]:
-    o = Box(2.0)
-
-    def f(x, n):
-        return x * o.__dict__[n]
-
-    g = jit(f)
-    yield g(X, "n")
-    o.n = 7.0
-    yield g(X, "n")
-
-
-@case
-def class_dict(jit: Wrap) -> Iterator[Any]:
-    class C:
-        a = 2.0
-
-    def f(x, n):
-        return x * C.__dict__[n]
-
-    g = jit(f)
-    yield g(X, "a")
-    C.a = 7.0
-    yield g(X, "a")
-
-
-@case
-def class_vars(jit: Wrap) -> Iterator[Any]:
-    class C:
-        a = 2.0
-
-    def f(x, n):
-        return x * vars(C)[n]
-
-    g = jit(f)
-    yield g(X, "a")
-    C.a = 7.0
-    yield g(X, "a")
-
-
 ZG = 2.0
-
-
-@case
-def globals_(jit: Wrap) -> Iterator[Any]:
-    global ZG
-    ZG = 2.0
-
-    def f(x, n):
-        return x * globals()[n]
-
-    g = jit(f)
-    yield g(X, "ZG")
-    ZG = 3.0
-    yield g(X, "ZG")
-    ZG = 2.0
 
 
 @case
@@ -1117,39 +1093,6 @@ def globals_computed(jit: Wrap) -> Iterator[Any]:
     yield g(X, "G")
     ZG = 3.0
     yield g(X, "G")
-    ZG = 2.0
-
-
-@case
-def fglobals(jit: Wrap) -> Iterator[Any]:
-    global ZG
-    ZG = 2.0
-
-    def h():
-        pass
-
-    def f(x, n):
-        return x * h.__globals__[n]
-
-    g = jit(f)
-    yield g(X, "ZG")
-    ZG = 3.0
-    yield g(X, "ZG")
-    ZG = 2.0
-
-
-@case
-def eval_(jit: Wrap) -> Iterator[Any]:
-    global ZG
-    ZG = 2.0
-
-    def f(x, n):
-        return x * eval(n)
-
-    g = jit(f)
-    yield g(X, "ZG")
-    ZG = 3.0
-    yield g(X, "ZG")
     ZG = 2.0
 
 
@@ -1361,30 +1304,6 @@ def operator_is(jit: Wrap) -> Iterator[Any]:
 
 
 @case
-def set_op(jit: Wrap) -> Iterator[Any]:
-    p, q = Box(), Box()
-
-    def f(x, a, b):
-        return x * len({a} & {b})
-
-    g = jit(f)
-    yield g(X, p, q)
-    yield g(X, p, p)
-
-
-@case
-def set_len2(jit: Wrap) -> Iterator[Any]:
-    p, q = Box(), Box()
-
-    def f(x, a, b):
-        return x * len({a, b})
-
-    g = jit(f)
-    yield g(X, p, q)
-    yield g(X, p, p)
-
-
-@case
 def tensors_in(jit: Wrap) -> Iterator[Any]:
     def f(x, a, held):
         return x * 2 if any(a is t for t in held) else x
@@ -1394,30 +1313,6 @@ def tensors_in(jit: Wrap) -> Iterator[Any]:
     yield g(X, a, [a, b])
     yield g(X, a, [b, b])
     yield g(X, b, [b, b])
-
-
-@case
-def tensors_set(jit: Wrap) -> Iterator[Any]:
-    def f(x, a, b):
-        return x * len({a, b})
-
-    a, b = torch.ones(2), torch.ones(2)
-    g = jit(f)
-    yield g(X, a, b)
-    yield g(X, a, a)
-    yield g(X, b, a)
-
-
-@case
-def tensors_id(jit: Wrap) -> Iterator[Any]:
-    def f(x, a, b):
-        return x * 2 if id(a) == id(b) else x
-
-    a, b = torch.ones(2), torch.ones(2)
-    g = jit(f)
-    yield g(X, a, b)
-    yield g(X, a, a)
-    yield g(X, b, a)
 
 
 @case
