@@ -16,6 +16,9 @@ def _skipped(test: Any) -> Any:
 
 
 _TORCH_2_6: Final[dict[str, dict[str, Any]]] = {
+    "functorch.experimental.control_flow": {
+        "UnsupportedAliasMutationException": type("UnsupportedAliasMutationException", (Exception,), {})
+    },
     "torch._dynamo.exc": {"IncorrectUsage": type("IncorrectUsage", (Exception,), {})},
     "torch._dynamo.testing": {"requiresPy310": _unchanged, "unsupported": None},
     "torch._inductor.compile_fx": {"complex_memory_overlap": None},
