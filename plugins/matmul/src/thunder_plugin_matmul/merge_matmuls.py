@@ -77,8 +77,9 @@ def _shared_memories(module: nn.Module) -> set[int]:
     seen: set[int] = set()
     shared: set[int] = set()
     for owner in module.modules():
-        for tensor in [*owner._parameters.values(), *owner._buffers.values()]:
-            if tensor is None or type(tensor.data) is not Tensor or tensor.layout is not torch.strided:
+        own = {"recurse": False, "remove_duplicate": False}
+        for _, tensor in (*owner.named_parameters(**own), *owner.named_buffers(**own)):
+            if type(tensor.data) is not Tensor or tensor.layout is not torch.strided:
                 continue
             storage = tensor.untyped_storage()
             if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:
@@ -91,7 +92,7 @@ def _siblings(parent: nn.Module, shared: set[int]) -> Iterator[list[nn.Linear]]:
     """Linear layers of one module that may read the same value, in their order."""
     groups: dict[Any, list[nn.Linear]] = {}
     for layer in parent.children():
-        if not isinstance(layer, nn.Linear) or "weight" not in layer._parameters:
+        if not isinstance(layer, nn.Linear) or "weight" not in dict(layer.named_parameters(recurse=False)):
             continue
         tensors: list[Tensor] = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
         plain = all(
