@@ -366,7 +366,7 @@ def test_states_of_the_default_generator_are_refused(
 ) -> None:
     """Other threads may draw from it meanwhile."""
     torch.default_generator.set_state(_same_seed)
-    torch.rand(3)
+    torch.rand(5000)  # more than the other thread draws: it does not reach the same state again
     ended = threading.Event()
 
     def run() -> None:
