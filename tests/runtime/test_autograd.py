@@ -211,3 +211,35 @@ def test_requires_grad_of_input_is_guarded(check: Callable[..., None], jit: Call
     with torch.no_grad():
         assert not compiled(leaf()).requires_grad
     assert not compiled(t()).requires_grad
+
+
+class SavesBoth(torch.autograd.Function):
+    """Its backward tells the places of an argument that is given twice apart."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, y)
+        return x.sin(), y * 3
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        saved = zip(cotangents, ctx.saved_tensors, strict=True)
+        return tuple([value * 0 + 5 if cotangent is None else cotangent * value for cotangent, value in saved])
+
+
+def test_one_tensor_for_two_parameters(jit: Callable[..., Any]) -> None:
+    """Here PyTorch records the call while the program runs, as it writes what another call gave."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return SavesBoth.apply(x, y)[0].mul_(2)
+
+    compiled = jit(program)
+    one, other = (torch.randn(2, 3, requires_grad=True) for _ in range(2))
+    for x, y in ((one, other), (one, one), (one.detach(), other), (other, other)):
+        found = []
+        for run in (compiled, program):
+            run(x, y).sum().backward()
+            found.append([tensor.grad for tensor in (one, other)])
+            one.grad = other.grad = None
+        torch.testing.assert_close(*found)

@@ -319,6 +319,20 @@ def test_what_acts_below_is_refused_with_class_and_line(kind: str, place: str) -
 GLOBAL: dict[str, Tensor] = {}
 
 
+def test_retained_gradients_of_computed_tensors_are_refused() -> None:
+    def program(w: Tensor) -> Tensor:
+        image = w.as_subclass(Image) * 2
+        image.retain_grad()
+        return image
+
+    weight = torch.randn(3, requires_grad=True)
+    expected = program(weight)
+    expected.sum().backward()
+    assert expected.grad is not None
+    with pytest.raises(UnsupportedError, match="a tensor whose gradient is to be retained is of the class"):
+        thunder.jit(program)(weight)
+
+
 def test_wrappers_that_the_program_makes_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="TwoTensor"):
         thunder.jit(lambda x: (TwoTensor(x, x) * 2).a)(numbers())

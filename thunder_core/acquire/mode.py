@@ -154,6 +154,8 @@ class AcquisitionMode(RecordingMode):
         module = str(getattr(func, "__module__", ""))
         if module.startswith(_COMMUNICATION):
             subclasses.refuse_classes((args, kwargs), "a tensor to be communicated", subclasses.is_computed)
+        if func is Tensor.retain_grad:  # the class is given to a result by a view, which the gradient is not for
+            subclasses.refuse_classes(args, "a tensor whose gradient is to be retained", subclasses.is_computed)
         if type(func) is MethodWrapperType and func.__name__ == "__set__":
             subclasses.refuse_classes(args[1:], "a tensor to be assigned to an attribute", subclasses.is_computed)
         if module.startswith("torch.distributed"):

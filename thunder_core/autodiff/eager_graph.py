@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -61,16 +62,31 @@ def record_graph(
             args, kwargs, _ = with_copies(copied, args, kwargs)
     leaves = list(iterate_leaves((args, kwargs)))
     with torch.inference_mode(False), torch.enable_grad():
-        sources = {id(leaves[position]): leaves[position].detach().requires_grad_() for position in wanted}
+        sources = [leaves[position].detach().requires_grad_() for position in wanted]
         # computed tensors, as in the program: a user's function may write them
-        inputs = {key: _computed(source) for key, source in sources.items()}
-        entries = tuple([_edge(tensor) for tensor in inputs.values()])
-        args, kwargs = map_leaves(lambda leaf: inputs.get(id(leaf), leaf), (args, kwargs))
+        inputs = list(map(_computed, sources))
+        entries = tuple([_edge(tensor) for tensor in inputs])
+        args, kwargs = _replaced(args, kwargs, leaves, dict(zip(wanted, inputs, strict=True)))
         result = function(*args, **kwargs)
-        graph = EagerGraph(tuple(sources.values()), entries, tuple(map(_exit, iterate_leaves(result))))
+        graph = EagerGraph(tuple(sources), entries, tuple(map(_exit, iterate_leaves(result))))
     with torch.no_grad():
         detached = map_leaves(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, result)
     return detached, graph
+
+
+def _replaced(
+    args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], inputs: dict[int, torch.Tensor]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with ``inputs``, by position, in their places; other places of the same tensors get them too.
+
+    A tensor that is two values of the program, as one that is given for two parameters, has a place for each.
+    """
+    same = {id(leaves[position]): inputs[position] for position in reversed(inputs)}
+    positions = count()
+    changed: tuple[tuple[Any, ...], dict[str, Any]] = map_leaves(
+        lambda leaf: inputs.get(next(positions), same.get(id(leaf), leaf)), (args, kwargs)
+    )
+    return changed
 
 
 def _edge(tensor: torch.Tensor) -> End:
