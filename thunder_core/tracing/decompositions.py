@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.pytorch_errata import with_wide_statistics, without_loss
 from thunder_core.pytorch_internals import OpOverload, core_aten_decompositions
-from thunder_core.symbols.lossy_decompositions import without_loss
-from thunder_core.symbols.mixed_norms import with_wide_statistics
 
 
 def decomposition_of(operator: OpOverload) -> Callable[..., Any]:

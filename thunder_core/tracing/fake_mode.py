@@ -19,6 +19,7 @@ import torch
 
 from thunder_core.ir.context import current_context
 from thunder_core.ir.tree import iterate_leaves
+from thunder_core.pytorch_errata import has_wide_statistics, unannotated_writes
 from thunder_core.pytorch_internals import (
     FakeTensorMode,
     OpOverload,
@@ -26,18 +27,8 @@ from thunder_core.pytorch_internals import (
     schema_of,
     storage_identity,
 )
-from thunder_core.symbols.mixed_norms import has_wide_statistics
 from thunder_core.symbols.schema import schema_effects, schema_is_external, schema_is_random, written_values
 from thunder_core.tracing.native_attention import NATIVE_ATTENTION
-
-# Operators that write running statistics although their schema does not say so: positions of those arguments and of
-# the `training` flag that enables it. (PyTorch's native_functions.yaml leaves them unannotated for compatibility.)
-_UNANNOTATED_WRITES = {
-    "aten::native_batch_norm": ((3, 4), 5),
-    "aten::cudnn_batch_norm": ((3, 4), 5),
-    "aten::miopen_batch_norm": ((3, 4), 5),
-    "aten::_batch_norm_impl_index": ((3, 4), 5),
-}
 
 
 class _Observing(threading.local):
@@ -113,12 +104,8 @@ class ObservingFakeMode(FakeTensorMode):
             observed.external = True
         for value in written_values(schema_effects(func) or (), args, kwargs):
             _note_written(observed, value)
-        unannotated = _UNANNOTATED_WRITES.get(schema_of(func).name)
-        if unannotated is not None:
-            positions, training = unannotated
-            if args[training]:
-                for position in positions:
-                    _note_written(observed, args[position])
+        for value in unannotated_writes(schema_of(func).name, args):
+            _note_written(observed, value)
 
     @contextmanager
     def observing(self) -> Iterator[Observed]:

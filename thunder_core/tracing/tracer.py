@@ -19,6 +19,7 @@ from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves, list_proxies, map_leaves
+from thunder_core.pytorch_errata import depends_on_grad_mode
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
     EnableTorchFunction,
@@ -40,9 +41,6 @@ _LARGEST_CONSTANT: Final = 64
 _SAME_VALUE: Final = frozenset(
     {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
 )
-
-# Operators whose kernels ask whether gradients are recorded, and return less if not.
-_ASKS_GRAD_MODE: Final = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
 
 
 class Level(enum.Enum):
@@ -178,7 +176,7 @@ class Tracer:
 
     def call_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make and record a call of an ATen operator."""
-        if func in _ASKS_GRAD_MODE:
+        if depends_on_grad_mode(func):
             raise LoweringError(f"{func} does something else where no gradients are recorded")
         if func in NATIVE_ATTENTION:
             raise LoweringError(f"{func} calls operators that are not dispatched")

@@ -20,7 +20,7 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tensors import written_inputs
 from thunder_core.ir.trace import Trace
-from thunder_core.symbols.mixed_norms import with_wide_statistics
+from thunder_core.pytorch_errata import with_wide_statistics
 from thunder_core.tracing.fake_tensors import make_fake
 from thunder_plugin_inductor.artifacts import artifact
 from thunder_plugin_inductor.compiled_region import CompiledRegion

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.symbols.lossy_decompositions import loss
+from thunder_core.pytorch_errata import loss
 from thunder_plugin_inductor.pytorch_internals import aten_assert_async
 
 _aten: Final = torch.ops.aten

@@ -1,0 +1,111 @@
+"""Each error of PyTorch that Thunder works around is still there. Other tests run compiled programs that meet them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import torch
+from packaging.version import Version
+from torch._decomp import decomposition_table
+
+from thunder_core.pytorch_errata import (
+    ERRATA,
+    Erratum,
+    depends_on_grad_mode,
+    has_wide_statistics,
+    loss,
+    unannotated_writes,
+    without_loss,
+)
+from thunder_core.pytorch_internals import FakeTensorMode, core_aten_decompositions, schema_of
+
+_aten: Final = torch.ops.aten
+
+
+def _writes() -> bool:
+    """Running statistics change, and the schema has no alias annotation for them."""
+    mean, variance = torch.zeros(2), torch.ones(2)
+    args = (torch.randn(4, 2), None, None, mean, variance, True, 0.1, 1e-5)
+    operator = _aten.native_batch_norm.default
+    operator(*args)
+    assert (mean != 0).all()
+    assert [id(each) for each in unannotated_writes(schema_of(operator).name, args)] == [id(mean), id(variance)]
+    assert unannotated_writes(schema_of(operator).name, (*args[:5], False, *args[6:])) == ()
+    return schema_of(operator).arguments[3].alias_info is None
+
+
+def _grad_mode() -> bool:
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this build of PyTorch has no mkldnn")
+    weights = (torch.randn(16, 3), torch.randn(16, 4), torch.randn(16), torch.randn(16))
+    state = torch.zeros(1, 2, 4)
+    args = (torch.randn(5, 2, 3), *weights, state, state.clone(), False, [], 2, 4, 1, True, False, False, True)
+    operator = _aten.mkldnn_rnn_layer.default
+    assert depends_on_grad_mode(operator)
+    with torch.enable_grad():
+        assert operator(*args)[3] is not None
+    with torch.no_grad():
+        return operator(*args)[3] is None
+
+
+def _statistics() -> bool:
+    args = (torch.randn(4, 8, dtype=torch.bfloat16), [8], torch.ones(8), torch.zeros(8), 1e-5)
+    operator = _aten.native_layer_norm.default
+    assert has_wide_statistics(operator, args)
+    mode = FakeTensorMode()
+    with mode:
+        fake = operator(*[mode.from_tensor(arg) if isinstance(arg, torch.Tensor) else arg for arg in args])
+    return operator(*args)[1].dtype is torch.float32 is not fake[1].dtype
+
+
+def _binary_cross_entropy() -> bool:
+    return _decomposed_runs(_aten.binary_cross_entropy.default, torch.tensor([2.0]), torch.tensor([0.5]))
+
+
+def _max_unpool() -> bool:
+    indices = torch.full((1, 1, 1), -1)
+    return _decomposed_runs(_aten.max_unpool2d.default, torch.ones(1, 1, 1), indices, [2, 2])
+
+
+def _multilabel() -> bool:
+    operator = _aten.multilabel_margin_loss_forward.default
+    args = (torch.tensor([[0.1, 0.9, 0.3]]), torch.tensor([[0, -1, 2]]), 1)
+    assert loss(operator.overloadpacket, ["cpu"]) is not None
+    return not torch.equal(decomposition_table[operator](*args)[0], operator(*args)[0])
+
+
+def _decomposed_runs(operator: Any, *args: Any) -> bool:
+    """Whether the decomposition accepts what the kernel refuses."""
+    assert loss(operator.overloadpacket, ["cpu"]) is not None
+    with pytest.raises((RuntimeError, IndexError)):
+        operator(*args)
+    decomposition = core_aten_decompositions()[operator]
+    assert without_loss({operator: decomposition})[operator](*args) is NotImplemented
+    try:
+        decomposition(*args)
+    except (RuntimeError, IndexError):
+        return False
+    return True
+
+
+_CHECKS: Final[dict[str, Callable[[], bool]]] = {
+    "writes of batch norm": _writes,
+    "grad mode of mkldnn_rnn_layer": _grad_mode,
+    "statistics of mixed norms": _statistics,
+    "checks of binary_cross_entropy": _binary_cross_entropy,
+    "indices of max_unpool": _max_unpool,
+    "labels of multilabel_margin_loss": _multilabel,
+}
+
+
+@pytest.mark.parametrize("row", ERRATA, ids=[row.name for row in ERRATA])
+def test_each_error_is_still_there(row: Erratum) -> None:
+    installed = Version(torch.__version__).release
+    expected = not row.fixed or installed < Version(row.fixed).release
+    assert _CHECKS[row.name]() is expected, f"{row.name}: PyTorch {torch.__version__} differs; see the column `fixed`"
+
+
+def test_each_row_has_a_check() -> None:
+    assert [row.name for row in ERRATA] == list(_CHECKS)
