@@ -13,7 +13,7 @@ import pytest
 
 from tests.executors.region_graphs import Machine, groupings, layers, random_labels, random_lines, tensor
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.passes.region_key import lines_key
+from thunder_core.ir.keys import ops_key
 from thunder_core.passes.regions import Region, dependencies, find_regions
 
 
@@ -115,7 +115,7 @@ def test_hardly_more_traffic_than_necessary() -> None:
 
 def kinds_of_regions(lines: list[BoundSymbol], labels: list[int | None]) -> Counter[Any]:
     regions = [region for region in find_regions(lines, labels) if region.label is not None]
-    return Counter(lines_key([lines[index] for index in region.lines]) for region in regions)
+    return Counter(ops_key([lines[index] for index in region.lines]) for region in regions)
 
 
 def test_stray_lines_do_not_make_layers_differ() -> None:

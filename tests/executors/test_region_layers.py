@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional
 
 import thunder
+from thunder_core.ir.keys import trace_key
 from thunder_core.ir.symbol import Tag
-from thunder_core.passes.region_key import region_key
 from thunder_testing.pointwise import Pointwise
 
 litgpt = pytest.importorskip("litgpt")
@@ -40,7 +40,7 @@ def kinds(layers: int, autocast: bool, recompute: str) -> tuple[set[Any], int]:
     loss.backward()
     finals = thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]
     calls = [line for trace in finals for line in trace.symbols if line.symbol.executor == executor.name]
-    return {region_key(region) for region in executor.regions}, len(calls)
+    return {trace_key(region) for region in executor.regions}, len(calls)
 
 
 # Not "aggressive" under autocast: it saves results in bfloat16 and adds up the float32 residuals of all layers again,

@@ -7,7 +7,7 @@ import thunder
 from tests.passes.programs import acquire_program
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
-from thunder_core.passes.common_subexpression import CommonSubexpression, literal_key
+from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.transform import Phase, TransformContext
 
 
@@ -30,20 +30,6 @@ def test_views_of_merged_values_show_the_merged_memory():
         return (x.exp()[0] + x.exp()[0]).sum()
 
     assert merge(program, torch.ones(3, 2))[1] == 2
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [(1, 1.0), (1, True), (0, False), (0.0, -0.0), ((1,), [1]), (1.0, complex(1)), (torch.float16, torch.bfloat16)],
-)
-def test_literals_of_another_type_differ(one, other):
-    assert literal_key(one) != literal_key(other)
-
-
-@pytest.mark.parametrize("value", [float("nan"), -0.0, (1, [2.0, None]), slice(1, None), {"a": 1}, Ellipsis, 1j])
-def test_equal_literals_agree(value):
-    assert literal_key(value) == literal_key(value)
-    assert hash(literal_key(value)) == hash(literal_key(value))
 
 
 def test_results_that_are_both_returned_stay_distinct():

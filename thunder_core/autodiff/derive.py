@@ -18,8 +18,8 @@ from thunder_core.executors.ask import ask
 from thunder_core.executors.decision import Declined
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.bounded_cache import BoundedCache
+from thunder_core.ir.keys import call_key
 from thunder_core.ir.symbol import Tag
-from thunder_core.tracing.lowering import call_key
 
 _cache: Final = BoundedCache[Derivative](2048)
 
@@ -85,6 +85,4 @@ def _key(query: Query) -> Any:
     wanted = tuple([proxy.name in query.wanted for proxy in bound.inputs()])
     reached = tuple([proxy.name in query.reached for proxy in bound.outputs()])
     strides = tuple([query.cotangent_strides.get(proxy.name) for proxy in bound.outputs()])
-    names: dict[str, int] = {}  # which arguments are one value
-    same = tuple([names.setdefault(proxy.name, len(names)) for proxy in bound.inputs()])
-    return (key, wanted, reached, strides, same)
+    return (key, wanted, reached, strides)

@@ -9,9 +9,7 @@ from thunder_core.autodiff.derivative import Derivative, Query
 from thunder_core.autodiff.rules import find_rule
 from thunder_core.executors.kept_lines import KeptLines
 
-_LINES: Final = KeptLines(
-    "derivatives 1", ("thunder_core.acquire", "thunder_core.autodiff", "thunder_core.passes.functionalize")
-)
+_LINES: Final = KeptLines("derivatives 1")
 _REST: Final = tuple([own.name for own in fields(Derivative) if own.name not in ("bound", "forward")])
 
 

@@ -15,10 +15,11 @@ from thunder_core._version import __version__
 
 @cache
 def software() -> str:
-    """Versions of Python, PyTorch and this package."""
+    """Versions of Python and PyTorch, and the code of this package: everything that is stored comes from all of it."""
     python = ".".join(map(str, sys.version_info))
     build = torch.version.git_version
-    return f"{sys.implementation.cache_tag} {python}; torch {torch.__version__} {build}; thunder-core {__version__}"
+    thunder = f"thunder-core {__version__} {source_hash('thunder_core')}"
+    return f"{sys.implementation.cache_tag} {python}; torch {torch.__version__} {build}; {thunder}"
 
 
 def hardware(device: torch.device) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from thunder_core.executors.hardware import hardware, software, source_hash
+from thunder_core.executors.hardware import hardware, software
 from thunder_core.executors.kept_tables import KeptTable, kept_table
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.key_text import key_text
@@ -23,11 +23,9 @@ class KeptLines:
 
     Attributes:
         title: of the table.
-        packages: imported packages, besides those that define lines, whose code the answers come from.
     """
 
     title: str
-    packages: tuple[str, ...] = ()
 
     def read(self, key: Hashable, bound: BoundSymbol) -> tuple[BoundSymbol, Any] | None:
         """A line equal to ``bound`` but for names, and what was written with it; None where there is nothing."""
@@ -54,8 +52,7 @@ class KeptLines:
         table.put(question, file.getvalue())
 
     def _table(self) -> KeptTable | None:
-        code = " ".join([source_hash(own) for own in ("thunder_core.ir", "thunder_core.symbols", *self.packages)])
-        return kept_table(f"{self.title}\n{software()}\n{code}")
+        return kept_table(f"{self.title}\n{software()}")
 
 
 def _question(key: Hashable, bound: BoundSymbol) -> str | None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
+
+import torch
 
 from thunder_core.ir.context import Context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import list_proxies, map_leaves
+
+_CAST_TYPES: Final = [TensorProxy, torch.dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,18 @@ class BoundSymbol:
             return False
         memories = {proxy.storage for proxy in self.inputs() if isinstance(proxy, TensorProxy)}
         return all(isinstance(proxy, TensorProxy) and proxy.storage in memories for proxy in self.outputs())
+
+    def is_cast(self) -> bool:
+        """Whether it makes a copy of a tensor with another dtype, and nothing else."""
+        return Tag.CAST in self.symbol.tags and not self.kwargs and [type(leaf) for leaf in self.args] == _CAST_TYPES
+
+    def is_recorded(self, ambient: Context) -> bool:
+        """Whether autograd records it while it runs, or autocast changes it, in a program of context ``ambient``."""
+        context = self.context or ambient
+        if context.autocast:
+            return True
+        values = (*self.inputs(), *self.outputs())
+        return context.grad_enabled and any(isinstance(one, TensorProxy) and one.requires_grad for one in values)
 
     def map_arguments(self, function: Callable[[Any], Any]) -> BoundSymbol:
         """The same line with each argument leaf replaced by ``function(leaf)``."""

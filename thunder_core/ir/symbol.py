@@ -31,6 +31,7 @@ class Tag(enum.Enum):
     SUM = enum.auto()  # of its two arguments; an option scales the second
     COPY = enum.auto()  # the elements of its first argument in their order, in its memory or a new one
     FILL = enum.auto()  # writes its second argument over all of its first, zero without one
+    CAST = enum.auto()  # a copy of its first argument with the dtype, on the device or in the format of the others
     SHAPE = enum.auto()  # moves or views elements, computes nothing
     SAME_OBJECT = enum.auto()  # its result is its argument under a new name, as autograd knows it since an earlier line
     CREATION = enum.auto()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.keys import name_key, value_key
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tensors import tensor_inputs_of
-from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.autocast_log import CallLog
-from thunder_core.passes.autocast_policies import is_conversion
-from thunder_core.passes.common_subexpression import literal_key
 
 Numbers = dict[Hashable, int]
 
@@ -48,7 +45,7 @@ class _Numbering:
         return self.effects, [self.values[proxy.name] for proxy in self.log.outputs]
 
     def _visit(self, line: BoundSymbol) -> None:
-        if is_conversion(line):
+        if line.is_cast():
             self.values[line.output.name] = self._converted(*line.args)
             return
         if is_rearrangement(line):
@@ -68,11 +65,11 @@ class _Numbering:
         return self._number((self._key(view, {source.name: self._converted(source, dtype)}), 0))
 
     def _key(self, line: BoundSymbol, values: dict[str, int]) -> Hashable:
-        def numbered(leaf: Any) -> Any:
-            return replace(leaf, name=f"value {values[leaf.name]}") if isinstance(leaf, TensorProxy) else leaf
+        def number(value: Any) -> Hashable:
+            return values[value.name] if isinstance(value, TensorProxy) else name_key(value)
 
         kwargs = {name: value for name, value in line.kwargs.items() if not _is_implied(line, name, value)}
-        arguments = literal_key(map_leaves(numbered, line.args)), literal_key(map_leaves(numbered, kwargs))
+        arguments = value_key(line.args, number), value_key(kwargs, number)
         # between two effects nothing is written: only there is the order of no account
         return line.symbol, arguments, len(self.effects)
 

@@ -10,15 +10,15 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.context import Context
 from thunder_core.ir.definitions import producers_of
+from thunder_core.ir.keys import call_key
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.autocast_comparison import same_operations
 from thunder_core.passes.autocast_log import CallLog, log_call
-from thunder_core.passes.autocast_policies import Rewrite, candidate_rewrites, is_conversion, rewrite_by_class
+from thunder_core.passes.autocast_policies import Rewrite, candidate_rewrites, rewrite_by_class
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import FromComputation, Functionalize
-from thunder_core.tracing.lowering import call_key
 
 _cache: Final = BoundedCache["Form"](1024)
 
@@ -72,7 +72,7 @@ def _does(bound: BoundSymbol, plain: Context, rewrite: Rewrite, wanted: CallLog)
 
 def _converts_inputs(bound: BoundSymbol, rewrite: Rewrite, log: CallLog) -> bool:
     """Whether autocast converts the arguments themselves that a rewrite converts."""
-    direct = {line.args[0].name for line in log.lines if is_conversion(line)}
+    direct = {line.args[0].name for line in log.lines if line.is_cast()}
     pairs = reversed(list(zip(bound.inputs(), log.inputs, strict=True)))
     logged = {proxy: own for proxy, own in pairs if rewrite.conversion(proxy) is not None}  # the first of equal ones
     return all(own.name in direct for own in logged.values())

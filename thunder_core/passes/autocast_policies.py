@@ -54,13 +54,7 @@ class Rewrite:
 
 UNCHANGED = Rewrite()
 
-CONVERSION: Final = registry.symbol_named("to", CallStyle.METHOD)
-_CONVERSION_TYPES: Final = [TensorProxy, torch.dtype]
-
-
-def is_conversion(line: BoundSymbol) -> bool:
-    """Whether a line makes a copy of a tensor with another dtype, and nothing else."""
-    return line.symbol is CONVERSION and not line.kwargs and [type(leaf) for leaf in line.args] == _CONVERSION_TYPES
+CAST: Final = registry.symbol_named("to", CallStyle.METHOD)
 
 
 def is_eligible(leaf: Any, device_type: str) -> bool:

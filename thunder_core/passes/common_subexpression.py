@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.keys import name_key, value_key
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
@@ -74,8 +75,8 @@ class _Merger:
             bound = self._substituted(bound)
         if not bound.effects.pure or self._touches_pinned(bound):
             return bound
-        kwargs = literal_key(bound.kwargs) if bound.kwargs else None
-        key = (bound.symbol, literal_key(bound.args), kwargs, bound.context)
+        kwargs = value_key(bound.kwargs, name_key) if bound.kwargs else None
+        key = (bound.symbol, value_key(bound.args, name_key), kwargs, bound.context)
         first = self.known.setdefault(key, bound)
         if first is bound:
             return bound
@@ -133,28 +134,3 @@ class _Merger:
         if type(leaf) is TensorProxy and leaf.storage in self.storages:
             return replace(leaf, storage=self.storages[leaf.storage])
         return leaf
-
-
-def literal_key(value: Any) -> Hashable:
-    """A key that is equal for equal arguments only: type and value count, proxies count by name."""
-    kind = type(value)
-    if kind is TensorProxy:
-        name: str = value.name
-        return name  # a string stands for a proxy, since literals are pairs
-    if kind is int or kind is bool or value is None:
-        return (kind, value)
-    if kind is tuple or kind is list:
-        return (kind, *[literal_key(item) for item in value])
-    if kind is float or kind is complex:
-        return (kind, repr(value))
-    if kind is dict:
-        return (kind, *[(name, literal_key(item)) for name, item in value.items()])
-    if kind is slice:
-        return (kind, literal_key(value.start), literal_key(value.stop), literal_key(value.step))
-    if kind is Trace:
-        return (kind, id(value))
-    if isinstance(value, PROXY_TYPES):
-        return value.name
-    if isinstance(value, tuple):
-        return (kind, *[literal_key(item) for item in value])
-    return (kind, value)

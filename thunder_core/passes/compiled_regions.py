@@ -12,9 +12,9 @@ from thunder_core.errors import ThunderError
 from thunder_core.executors.defects import declined_by_failing
 from thunder_core.executors.executor import FusionExecutor
 from thunder_core.ir.bounded_cache import BoundedCache
+from thunder_core.ir.keys import trace_key
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.region_artifacts import RegionArtifacts
-from thunder_core.passes.region_key import region_key
 
 Compiled = Callable[..., Sequence[Any]]
 Request = tuple[FusionExecutor, Trace]
@@ -58,7 +58,7 @@ def compiled_once(requests: Sequence[Request], counts: RegionCounts) -> list[Com
     Those that are neither known in this process nor on disk are handed to their executors together.
     """
     settings = flags()
-    own = [region_key(region) for _, region in requests]
+    own = [trace_key(region) for _, region in requests]
     keys: list[Hashable] = [
         (index,) if key is None else (executor, key, settings)
         for index, (key, (executor, _)) in enumerate(zip(own, requests, strict=True))

@@ -17,7 +17,6 @@ from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.operations import reinterpreted
 from thunder_core.passes.pass_manager import TracePass
-from thunder_core.passes.substitution import is_recorded
 
 _PRODUCTS: Final = frozenset({Tag.PRODUCT, Tag.LINEAR, Tag.ACCUMULATION})
 _SYMBOL: Final = Symbol(".".join(import_path(reinterpreted) or ()), reinterpreted, tags=frozenset({Tag.SHAPE}))
@@ -60,7 +59,7 @@ class DirectViews(TracePass):
                 continue
             roots.update(found)
             direct = [proxy for proxy in line.outputs() if proxy.name in found and proxy.name not in kept]
-            fits = found and len(direct) == len(found) and not is_recorded(line, trace.context)
+            fits = found and len(direct) == len(found) and not line.is_recorded(trace.context)
             if not fits or any(proxy.storage in written for proxy in found.values()):
                 lines.append(line)
             else:

@@ -18,7 +18,7 @@ from thunder_core.ir.tensors import tensor_outputs_of
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.autocast_forms import explicit_form
-from thunder_core.passes.autocast_policies import CONVERSION, UNCHANGED, Rewrite, is_conversion
+from thunder_core.passes.autocast_policies import CAST, UNCHANGED, Rewrite
 from thunder_core.passes.pass_manager import TracePass
 from thunder_core.pytorch_internals import is_view
 
@@ -125,7 +125,7 @@ class _Writer:
             proxy.requires_grad and context.grad_enabled and not context.inference,
             self.builder.new_storage(),
         )
-        line = BoundSymbol(CONVERSION, (proxy, dtype), {}, made, context=plain.context, location=plain.location)
+        line = BoundSymbol(CAST, (proxy, dtype), {}, made, context=plain.context, location=plain.location)
         self._emit(line, context, set())
         return self.replaced.get(made.name, made)
 
@@ -147,7 +147,7 @@ class _Writer:
 
     def _is_cached(self, line: BoundSymbol, context: Context) -> bool:
         """Whether PyTorch caches this conversion."""
-        if not is_conversion(line) or not context.autocast_cache:
+        if not line.is_cast() or not context.autocast_cache:
             return False
         proxy, dtype = line.args
         if proxy.name not in self.leaves or not proxy.requires_grad:

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.passes.region_key import lines_key
+from thunder_core.ir.keys import ops_key
 
 Lines = list[int]
 
@@ -34,7 +34,7 @@ def align_regions(
     cores = [_without_last_views(symbols, before, region) for region in regions]
     equal: defaultdict[Hashable, list[int]] = defaultdict(list)
     for number, core in enumerate(cores):
-        equal[lines_key([symbols[index] for index in core])].append(number)
+        equal[ops_key([symbols[index] for index in core])].append(number)
     common = [(key, _each(symbols, cores[same[0]])) for key, same in equal.items() if key is not None and len(same) > 1]
     common.sort(key=lambda item: -len(item[1]))
     found: list[Lines] = []
@@ -58,7 +58,7 @@ def _without_last_views(symbols: Sequence[BoundSymbol], before: Sequence[Sequenc
 
 
 def _each(symbols: Sequence[BoundSymbol], region: Lines) -> list[Hashable]:
-    return [lines_key([symbols[index]]) for index in region]
+    return [ops_key([symbols[index]]) for index in region]
 
 
 def _split(
@@ -73,7 +73,7 @@ def _split(
     own = _each(symbols, core) if fitting else []
     for key, wanted in fitting:
         kept = _subsequence(own, wanted, core)
-        if kept is None or lines_key([symbols[index] for index in kept]) != key:
+        if kept is None or ops_key([symbols[index] for index in kept]) != key:
             continue
         parts = _around(before, region, set(kept))
         if parts is not None:

@@ -9,8 +9,6 @@ from typing import Any
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
-from thunder_core.ir.context import Context
-from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.tracing.rewriting import rewritten_form
@@ -49,10 +47,3 @@ class Substitution:
 def _symbol(function: Callable[..., Any]) -> Symbol:
     """One for each function, so that equal patterns have equal keys. It never is in a trace."""
     return Symbol(f"{function.__module__}.{function.__name__}", function)
-
-
-def is_recorded(bound: BoundSymbol, ambient: Context) -> bool:
-    """Whether autograd records the line while it runs, or autocast changes it."""
-    context = bound.context or ambient
-    active = any(isinstance(p, TensorProxy) and p.requires_grad for p in (*bound.inputs(), *bound.outputs()))
-    return bool(context.autocast) or (context.grad_enabled and active)

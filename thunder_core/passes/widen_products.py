@@ -11,7 +11,6 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.autocast_policies import is_conversion
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
 
@@ -62,4 +61,4 @@ def _may_be_wide(line: BoundSymbol) -> bool:
 
 
 def _widens(line: BoundSymbol) -> bool:
-    return is_conversion(line) and line.effects.pure and line.args[1] is torch.float32
+    return line.is_cast() and line.effects.pure and line.args[1] is torch.float32

@@ -9,6 +9,7 @@ import torch
 from thunder_core.autodiff.derivative import PLAIN
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.bounded_cache import BoundedCache
+from thunder_core.ir.keys import call_key
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.symbol import Tag
@@ -16,7 +17,6 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.tracing.fake_mode import ObservingFakeMode
 from thunder_core.tracing.fake_tensors import make_fake
-from thunder_core.tracing.lowering import call_key
 
 _COUNTED: Final = frozenset({Tag.MATMUL, Tag.ATTENTION, Tag.OPAQUE})
 _cache: Final = BoundedCache[int | None](4096)

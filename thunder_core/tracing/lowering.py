@@ -6,24 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-import torch
-
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
+from thunder_core.ir.keys import call_key
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import tensor_outputs_of
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.ir.tree import list_proxies, map_leaves
+from thunder_core.ir.tree import list_proxies
 from thunder_core.pytorch_internals import (
     OpOverload,
-    get_cudnn_sdp_enabled,
-    get_flash_sdp_enabled,
-    get_math_sdp_enabled,
-    get_mem_efficient_sdp_enabled,
 )
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.decompositions import is_core
@@ -146,39 +140,3 @@ def _with_own_results(trace: Trace) -> Trace:
             result = alias
         results.append(result)
     return replace(trace, symbols=(*trace.symbols, *aliases), output=tuple(results)) if aliases else trace
-
-
-def _flags() -> tuple[Any, ...]:
-    """PyTorch's settings that decide which operators a call consists of."""
-    return (
-        torch.get_default_dtype(),
-        torch.are_deterministic_algorithms_enabled(),
-        get_flash_sdp_enabled(),
-        get_mem_efficient_sdp_enabled(),
-        get_math_sdp_enabled(),
-        get_cudnn_sdp_enabled(),
-    )
-
-
-def call_key(bound: BoundSymbol, context: Context) -> Any:
-    """Everything that the meaning of a line depends on but names; None when that cannot be a key."""
-    if Tag.LOCAL in bound.symbol.tags:
-        return None  # a key would keep the user's function alive
-    memories: dict[int, int] = {}
-    key: list[Any] = [bound.symbol, context, *_flags()]
-
-    def add(leaf: Any) -> int:
-        if isinstance(leaf, TensorProxy):
-            memory = memories.setdefault(leaf.storage, len(memories))
-            key.append((leaf.geometry, leaf.dtype, leaf.device, leaf.requires_grad, memory))
-        else:
-            key.append((type(leaf), repr(leaf) if isinstance(leaf, float) else leaf))
-        return len(key)
-
-    structure = repr((map_leaves(add, bound.args), map_leaves(add, bound.kwargs)))
-    key.append(structure)
-    try:
-        hash(tuple(key))
-    except TypeError:
-        return None
-    return tuple(key)

@@ -10,11 +10,11 @@ from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.context import Context
+from thunder_core.ir.keys import call_key
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tensors import metadata_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import list_proxies
-from thunder_core.tracing.lowering import call_key
 from thunder_core.tracing.trace_call import trace_call
 from thunder_core.tracing.tracer import Level
 

@@ -10,10 +10,10 @@ import torch
 
 from thunder_core.ir.context import Context
 from thunder_core.ir.geometry import end
+from thunder_core.ir.keys import CanonicalNames, value_key
 from thunder_core.ir.proxy import Dimension, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_proxies, map_leaves
-from thunder_core.passes.common_subexpression import literal_key
 from thunder_core.pytorch_internals import FakeTensor
 from thunder_core.tracing.fake_mode import ObservingFakeMode
 from thunder_core.tracing.fake_tensors import make_alias, make_fake
@@ -46,7 +46,7 @@ class Metadata:
             return leaf
 
         args, kwargs = map_leaves(shifted, (args, kwargs))
-        key = (symbol, context, literal_key(_anonymous((args, kwargs))))
+        key = (symbol, context, value_key((args, kwargs), CanonicalNames(gradients=True)))
         if key not in self._known:
             self._known[key] = self._infer(symbol, args, kwargs, context)
         return self._known[key]
@@ -75,18 +75,3 @@ class Metadata:
             else:
                 fakes[proxy.name] = make_alias(base, proxy)
         return fakes[proxy.name]
-
-
-def _anonymous(value: Any) -> Any:
-    """``value`` with numbers in place of names and storages, so that equal calls look equal."""
-    names: dict[str, int] = {}
-    storages: dict[int, int] = {}
-
-    def describe(leaf: Any) -> Any:
-        if not isinstance(leaf, TensorProxy):
-            return leaf
-        name = names.setdefault(leaf.name, len(names))
-        storage = storages.setdefault(leaf.storage, len(storages))
-        return (name, storage, *leaf.geometry, leaf.dtype, leaf.device, leaf.requires_grad)
-
-    return map_leaves(describe, value)

@@ -16,13 +16,13 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.context import Context
 from thunder_core.ir.definitions import producers_of
+from thunder_core.ir.keys import call_key
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tensors import metadata_of
 from thunder_core.passes.patterns.pattern import Pattern
 from thunder_core.pytorch_internals import EnableTorchFunction
 from thunder_core.tracing.fake_tensors import make_fake
-from thunder_core.tracing.lowering import call_key
 from thunder_core.tracing.tracer import Level, Tracer
 
 _cache: Final = BoundedCache["Template | LoweringError"](1024)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.ir.symbol import Tag
 from thunder_core.symbols.row import Adapter, Row, Spelling, row
 
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -77,6 +78,7 @@ ROWS: list[Row] = [
         Spelling("torch.Tensor.cpu", adapter=_to_cpu),
         Spelling("torch.Tensor.type", adapter=_type),
         *[Spelling(f"torch.Tensor.{name}", adapter=_to_dtype(dtype)) for name, dtype in _DTYPE_METHODS.items()],
+        tags=(Tag.CAST,),
     ),
     row("Tensor.type_as(input, other)"),
 ]

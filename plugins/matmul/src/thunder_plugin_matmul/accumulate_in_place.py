@@ -12,7 +12,6 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.lifetimes import Lifetimes
 from thunder_core.passes.moved_memories import MovedMemories
-from thunder_core.passes.substitution import is_recorded
 from thunder_core.symbols.registry import registry
 
 
@@ -48,7 +47,7 @@ class _InPlace:
         if Tag.ACCUMULATION not in line.symbol.tags or not line.effects.pure or line.symbol.executor is not None:
             return None
         x, result = line.args[0], line.output
-        if is_recorded(line, self.trace.context) or not self.times.is_own(x) or not self.times.ends_at(x, index):
+        if line.is_recorded(self.trace.context) or not self.times.is_own(x) or not self.times.ends_at(x, index):
             return None
         if any(isinstance(item, TensorProxy) and item.storage == x.storage for item in line.args[1:]):
             return None  # a factor, too: products read their factors while they write

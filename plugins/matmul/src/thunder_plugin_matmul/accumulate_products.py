@@ -11,11 +11,10 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.autocast_policies import is_conversion
 from thunder_core.passes.common_subexpression import merge_equal_calls
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.lifetimes import Lifetimes
-from thunder_core.passes.substitution import Substitution, is_recorded
+from thunder_core.passes.substitution import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 from thunder_plugin_matmul.accumulate_in_place import accumulated_in_place
@@ -74,7 +73,7 @@ class _Sums:
 
     def _is_plain(self, line: BoundSymbol) -> bool:
         tensors = len(line.args) == 2 and all(isinstance(item, TensorProxy) for item in line.args)
-        return tensors and not line.kwargs and line.effects.pure and not is_recorded(line, self.trace.context)
+        return tensors and not line.kwargs and line.effects.pure and not line.is_recorded(self.trace.context)
 
     def _accumulate(self, index: int, line: BoundSymbol) -> None:
         """Replace the sum if one of the summands is a product."""
@@ -96,7 +95,7 @@ class _Sums:
         """What a summand was converted from without loss, if that exists for the sum only."""
         position = self.times.definer.get(summand.name)
         line = None if position is None else self.trace.symbols[position]
-        if line is None or not is_conversion(line) or self.times.uses[summand.name] != 1:
+        if line is None or not line.is_cast() or self.times.uses[summand.name] != 1:
             return None
         source, dtype = line.args
         only = self.times.uses[source.name] == 1 and source.stride == summand.stride
@@ -113,7 +112,7 @@ class _Sums:
         line = self.trace.symbols[position]
         if line.symbol.tags.isdisjoint({Tag.PRODUCT, Tag.LINEAR}) or not line.effects.pure or line.kwargs:
             return False
-        return not is_recorded(line, self.trace.context) and self.times.ends_at(product, index)
+        return not line.is_recorded(self.trace.context) and self.times.ends_at(product, index)
 
     def _lines(
         self, x: TensorProxy, product: BoundSymbol, line: BoundSymbol, dtype: torch.dtype | None

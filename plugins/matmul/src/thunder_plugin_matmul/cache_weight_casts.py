@@ -14,8 +14,6 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.alias_sets import AliasSets
-from thunder_core.passes.autocast_policies import is_conversion
-from thunder_core.passes.substitution import is_recorded
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 from thunder_core.pytorch_internals import version_of
@@ -68,7 +66,7 @@ class CacheWeightCasts(Transform):
         fixed = sets.pinned | sets.escaping
 
         def kept(line: BoundSymbol) -> BoundSymbol:
-            if not is_conversion(line) or is_recorded(line, trace.context) or line.args[0].name not in context.static:
+            if not line.is_cast() or line.is_recorded(trace.context) or line.args[0].name not in context.static:
                 return line
             if line.output.storage in fixed or line.output.name in context.keep:
                 return line

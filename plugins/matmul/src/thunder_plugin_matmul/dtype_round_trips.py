@@ -16,10 +16,8 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.autocast_comparison import is_rearrangement
-from thunder_core.passes.autocast_policies import is_conversion
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.moved_memories import MovedMemories
-from thunder_core.passes.substitution import is_recorded
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 
@@ -87,7 +85,7 @@ class _Walk:
         """Keep a line, or take another value for its result."""
         if self.memories:
             line = self.memories.line(line.map_arguments(self._value))
-        if is_conversion(line) and line.effects.pure and not is_recorded(line, self.trace.context):
+        if line.is_cast() and line.effects.pure and not line.is_recorded(self.trace.context):
             source, dtype = line.args
             value = self._existing(source, dtype, line.output)
             if value is not None:

@@ -14,7 +14,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.dead_code import DeadCode
-from thunder_core.passes.substitution import Substitution, is_recorded
+from thunder_core.passes.substitution import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 from thunder_core.symbols.registry import registry
@@ -72,7 +72,7 @@ class _Folding:
 
     def _is_copy(self, line: BoundSymbol) -> bool:
         """Whether a line copies the transpose of a matrix, or of some, into memory by rows."""
-        if Tag.COPY not in line.symbol.tags or not line.effects.pure or is_recorded(line, self.trace.context):
+        if Tag.COPY not in line.symbol.tags or not line.effects.pure or line.is_recorded(self.trace.context):
             return False
         source, result = line.args[0], line.output
         if not isinstance(source, TensorProxy) or {source.storage, result.storage} & self.pinned or source.ndim < 2:
@@ -123,7 +123,7 @@ class _Folding:
             return None
         one, other = line.args[:2]
         fits = one.ndim == other.ndim <= 3 or (other.ndim == 2 and one != old)
-        if not fits or old in line.args[2:] or not line.effects.pure or is_recorded(line, self.trace.context):
+        if not fits or old in line.args[2:] or not line.effects.pure or line.is_recorded(self.trace.context):
             return None
         args = tuple([new if item == old else item for item in line.args])
         lines = self.substitution.lines(line.symbol.target, args, line.output, line)

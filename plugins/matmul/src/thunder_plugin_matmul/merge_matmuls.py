@@ -18,7 +18,6 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.moved_memories import MovedMemories
-from thunder_core.passes.substitution import is_recorded
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 from thunder_core.symbols.registry import registry
@@ -127,7 +126,7 @@ def _groups(trace: Trace, keep: frozenset[str]) -> list[list[int]]:
         if not all(item.name in inputs and item.contiguous and item.storage not in fixed for item in own):
             continue
         vector = type(x.numel) is int and x.numel == x.shape[-1] and weight.ndim == 2
-        if not vector or line.output.storage in fixed or line.output.name in keep or is_recorded(line, trace.context):
+        if not vector or line.output.storage in fixed or line.output.name in keep or line.is_recorded(trace.context):
             continue
         groups.setdefault((x.name, weight.dtype, len(own), line.context), []).append(index)
     return [run for group in groups.values() for run in _runs(group, trace)]

@@ -1,0 +1,148 @@
+"""Keys: hashable values that are equal for equal arguments, calls and programs.
+
+Every cache of results for calls, and every comparison of calls, uses `value_key`; what tells its values apart is the
+function that gives the key of a proxy: the name within one trace (`name_key`), or `CanonicalNames` across traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.ir.attention_kernels import attention_kernels
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+
+ProxyKey = Callable[[Any], Hashable]
+"""From a proxy, or a trace among the arguments, to a key that equals no pair of a type and something."""
+
+
+class NoKey(Exception):
+    """A call that equals no other: a function of the user's, which a key would keep alive, or unhashable arguments."""
+
+
+def value_key(value: Any, proxy_key: ProxyKey) -> Hashable:
+    """A key that is equal for equal arguments only: nested containers, literals, proxies.
+
+    Types count, and so do the bits of numbers: ``1``, ``1.0`` and ``True`` differ, as do zeros of both signs, and a NaN
+    equals itself. The key of an argument that cannot be hashed cannot be hashed either.
+    """
+    kind = type(value)
+    if kind is TensorProxy:
+        return proxy_key(value)
+    if kind is int or kind is bool or value is None:
+        return (kind, value)
+    if isinstance(value, tuple | list):
+        return (kind, *[value_key(item, proxy_key) for item in value])
+    if kind is float or kind is complex:
+        return (kind, repr(value))
+    if kind is dict:
+        return (kind, *[(name, value_key(item, proxy_key)) for name, item in value.items()])
+    if kind is slice:
+        return (kind, *[value_key(item, proxy_key) for item in (value.start, value.stop, value.step)])
+    if kind is NumberProxy or kind is OpaqueProxy or kind is Trace:
+        return proxy_key(value)
+    return (kind, value)
+
+
+def name_key(value: Proxy | Trace) -> Hashable:
+    """A proxy by its name, a trace by its identity: for calls of one program, while it lives."""
+    return (Trace, id(value)) if isinstance(value, Trace) else value.name
+
+
+class CanonicalNames:
+    """Numbers tensors and storages in the order in which they appear, so that names do not count.
+
+    Args:
+        gradients: whether tensors that require grad differ from others.
+    """
+
+    def __init__(self, *, gradients: bool = False) -> None:
+        self._gradients = gradients
+        self._values: dict[str, int] = {}
+        self._storages: dict[int, int] = {}
+
+    def __call__(self, value: Proxy | Trace) -> Hashable:
+        """The number of a tensor that appeared before, the metadata of a new one.
+
+        Raises:
+            NoKey: for a trace.
+        """
+        if isinstance(value, Trace):
+            raise NoKey
+        if not isinstance(value, TensorProxy):
+            return (type(value), value)
+        known = self._values.get(value.name)
+        if known is not None:
+            return known
+        self._values[value.name] = len(self._values)
+        storage = self._storages.setdefault(value.storage, len(self._storages))
+        requires_grad = self._gradients and value.requires_grad
+        return (value.geometry, value.dtype, value.device, value.layout, requires_grad, storage)
+
+    def op(self, bound: BoundSymbol) -> Hashable:
+        """A call with its results.
+
+        Raises:
+            NoKey: for a function of the user's.
+        """
+        return (*self.call(bound), value_key(bound.output, self), bound.context)
+
+    def call(self, bound: BoundSymbol) -> tuple[Hashable, ...]:
+        """A call without its results and without its context.
+
+        Raises:
+            NoKey: for a function of the user's.
+        """
+        if Tag.LOCAL in bound.symbol.tags:
+            raise NoKey
+        return (bound.symbol, value_key(bound.args, self), value_key(bound.kwargs, self) if bound.kwargs else None)
+
+
+def hashable(key: Callable[[], Hashable]) -> Hashable | None:
+    """What ``key()`` returns; None where it raises `NoKey`, or cannot be hashed."""
+    try:
+        found = key()
+        hash(found)
+    except (NoKey, TypeError):
+        return None
+    return found
+
+
+def call_key(bound: BoundSymbol, context: Context) -> Hashable | None:
+    """Everything that a call means under ``context``, but for names; None for a call that equals no other.
+
+    With PyTorch's settings that decide which operators it calls.
+    """
+    names = CanonicalNames(gradients=True)
+    settings = (torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), attention_kernels())
+    return hashable(lambda: (names.call(bound), context, *settings))
+
+
+def trace_key(trace: Trace) -> Hashable | None:
+    """A key that is equal for programs that compute the same in the same way, whatever the names of their values.
+
+    Everything that compiled code may depend on is in it: symbols, how values flow, literals with their types, of each
+    tensor the shape, strides, offset, dtype and device, and which tensors share storage. None for a program with a call
+    that equals no other.
+    """
+    names = CanonicalNames()
+    return hashable(
+        lambda: (
+            trace.context,
+            value_key(trace.inputs, names),
+            tuple([names.op(bound) for bound in trace.symbols]),
+            value_key(trace.output, names),
+        )
+    )
+
+
+def ops_key(ops: Sequence[BoundSymbol]) -> Hashable | None:
+    """Like `trace_key`, of calls alone: whatever others read of them."""
+    names = CanonicalNames()
+    return hashable(lambda: tuple([names.op(bound) for bound in ops]))
