@@ -9,6 +9,7 @@ from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.constant_folding import ConstantFolding
 from thunder_core.passes.convolution_layout import ConvolutionLayout
 from thunder_core.passes.copy_pinned_views import CopyPinnedViews
+from thunder_core.passes.direct_views import DirectViews
 from thunder_core.passes.separate_bias import SeparateBias
 from thunder_core.passes.widen_products import WidenProducts
 
@@ -46,3 +47,8 @@ def separate_bias(options: Any) -> SeparateBias:
 def convolution_layout(options: Any) -> ConvolutionLayout:
     """Without options of its own."""
     return ConvolutionLayout()
+
+
+def direct_views(options: Any) -> DirectViews:
+    """Without options of its own."""
+    return DirectViews()

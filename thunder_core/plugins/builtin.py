@@ -66,6 +66,12 @@ def thunder_transforms() -> list[TransformSpec]:
             summary="has products of half precision on a GPU write float32 where they are converted to it at once",
             default=True,
         ),
+        TransformSpec(
+            "direct_views",
+            "thunder_core.passes.builtin:direct_views",
+            summary="makes a view by one call instead of a chain of calls, where an executor fuses",
+            default=True,
+        ),
     ]
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from thunder_core.passes.pass_manager import PassRecord
 from thunder_core.report.decision_table import decision_table
 from thunder_core.report.decisions import LineDecisions, share_lines
 from thunder_core.report.preset_choice import PresetChoice
@@ -20,6 +21,11 @@ class StageReport:
     name: str
     seconds: float
     lines: int | None
+
+    @staticmethod
+    def of(record: PassRecord) -> StageReport:
+        """The stage that one run of a pass was."""
+        return StageReport(record.name, record.seconds, len(record.traces[0].symbols) if record.traces else None)
 
 
 @dataclass(frozen=True)
