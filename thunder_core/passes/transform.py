@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from dataclasses import fields
+from typing import Any, ClassVar, Final, Self
 
 import torch
 
@@ -46,6 +47,11 @@ class Transform(Pass[Trace]):
     conflicts: ClassVar[tuple[str, ...]] = ()
     before: ClassVar[tuple[str, ...]] = ()
     after: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def from_options(cls, options: Any) -> Self:
+        """The transform whose fields have the values of the options of the same names."""
+        return cls(**{field.name: getattr(options, field.name) for field in fields(cls)})  # type: ignore[arg-type]
 
     def applies(self, context: PassContext) -> bool:
         """Whether it runs at all; where it does not, reports do not show it."""

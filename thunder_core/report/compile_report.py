@@ -35,7 +35,8 @@ class EntryReport:
     Attributes:
         reason: why the program was compiled: the guard that failed, or that it was the first call.
         cached: whether its result is reused.
-        stages: in order.
+        stages: in order. Those after the code generation belong to programs that were made when a call first needed
+            them: backwards for some of the cotangents or gradients, and second derivatives.
         guards: one line of text each.
         inputs: number of inputs of the computation.
         executors: number of lines by the executor that runs them.
