@@ -45,6 +45,7 @@ def seconds(kind: str) -> dict[str, Any]:
 
     import thunder
     from thunder_core.passes.assign_executors import AssignExecutors
+    from thunder_core.passes.base import PassContext
 
     model, arguments = programs.llama_7b_on_meta()
     compiled = thunder.jit(model, executors=[])
@@ -57,7 +58,7 @@ def seconds(kind: str) -> dict[str, Any]:
     gc.disable()
     for _ in range(6):
         start = time.perf_counter()
-        AssignExecutors(executors).run(trace)
+        AssignExecutors().run(trace, PassContext(executors=executors))
         found.append(time.perf_counter() - start)
     return {"lines": len(trace.symbols), "first": found[0], "later": statistics.median(found[1:])}
 

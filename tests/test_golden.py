@@ -23,7 +23,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.ir.verifier import verify
-from thunder_core.passes.functionalize import Functionalize
+from thunder_core.passes.functionalize import functional_form
 from thunder_core.saving.reader import read_trace
 
 ROOT = Path(__file__).parents[1]
@@ -51,7 +51,7 @@ def acquired(name: str) -> tuple[Trace, tuple[Any, ...]]:
 
 def functional(name: str) -> tuple[Trace, tuple[Any, ...]]:
     trace, inputs = acquired(name)
-    return Functionalize().run(trace).computation, inputs
+    return functional_form(trace).computation, inputs
 
 
 def executed(name: str) -> tuple[Trace, tuple[Any, ...]]:

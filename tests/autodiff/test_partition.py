@@ -18,7 +18,9 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.base import PassContext
 from thunder_core.passes.pass_manager import PassManager
+from thunder_testing.pointwise import Pointwise
 
 SIN, MUL, ADD, RELU = (function(f"torch.{name}") for name in ("sin", "mul", "add", "relu"))
 MATMUL, SUM, EXP = function("torch.matmul"), function("torch.sum"), function("torch.exp")
@@ -27,7 +29,8 @@ BIG = 1 << 24  # elements: large enough that a launch does not matter
 
 
 def split(joint: Joint, recompute: Any = "cheap", *, fused: bool = False) -> Partitioned:
-    result = PassManager(verify=True).run(Partition(joint, recompute, fused), joint.trace)
+    context = PassContext(executors=(Pointwise(),) if fused else ())
+    result = PassManager(verify=True).run(Partition(joint, recompute), joint.trace, context)
     assert result.backward.inputs == (*result.saved, *joint.cotangents)
     assert result.forward.inputs == joint.primals
     assert result.forward.output == (*joint.outputs, *result.saved)
@@ -452,12 +455,12 @@ def test_policies_save_less_and_less():
 @pytest.mark.parametrize("value", ["most", {"budget": -1}, {"budget": "0.5"}, {}, 0.5, None])
 def test_unknown_policy(value):
     with pytest.raises(OptionError, match="is no policy"):
-        Partition(chain(), value).run(chain().trace)
+        Partition(chain(), value).run(chain().trace, PassContext())
 
 
 @pytest.mark.parametrize("every", [3, 10_001])
 def test_ten_thousand_lines(every):
     joint = deep(5_000, every)
-    result = Partition(joint, "aggressive").run(joint.trace)
+    result = Partition(joint, "aggressive").run(joint.trace, PassContext())
     assert len(result.backward.symbols) >= 5_000
     assert all(isinstance(proxy, TensorProxy) for proxy in result.saved)

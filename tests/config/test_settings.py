@@ -42,6 +42,7 @@ class Nameless(Transform):
 
 
 LAYOUTS = ("attention_layout", "copy_pinned_views", "separate_bias", "convolution_layout")
+LAST = ("widen_products", "direct_views")
 
 
 def sine(x: torch.Tensor) -> torch.Tensor:
@@ -196,9 +197,9 @@ def test_defects_of_others_are_errors_as_well_once_an_optional_entry_has_to_be_l
 
 
 def test_the_transforms_of_the_core_run_unless_they_are_disabled() -> None:
-    assert transform_names(settings_of()) == [*LAYOUTS, "constant_folding", "common_subexpression", "widen_products"]
+    assert transform_names(settings_of()) == [*LAYOUTS, "constant_folding", "common_subexpression", *LAST]
     disabled = settings_of(transforms=[{"core.constant_folding": {"enabled": False}}])
-    assert transform_names(disabled) == [*LAYOUTS, "common_subexpression", "widen_products"]
+    assert transform_names(disabled) == [*LAYOUTS, "common_subexpression", *LAST]
     changed = settings_of(transforms=[{"constant_folding": {"limit": 3}}])
     assert changed.transforms[len(LAYOUTS)] == ConstantFolding(limit=3)
     replaced = settings_of(transforms=[ConstantFolding(limit=4), Marker(1)])
@@ -207,7 +208,7 @@ def test_the_transforms_of_the_core_run_unless_they_are_disabled() -> None:
         *LAYOUTS,
         "constant_folding",
         "common_subexpression",
-        "widen_products",
+        *LAST,
         "marker",
     ]
 
@@ -225,7 +226,7 @@ def test_a_disabled_transform_is_not_made() -> None:
         *LAYOUTS,
         "constant_folding",
         "common_subexpression",
-        "widen_products",
+        *LAST,
         "quantize",
     ]
     assert [entry.name for entry in settings.config.transforms][-2:] == ["lonely", "quantize"]

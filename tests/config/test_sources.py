@@ -161,6 +161,7 @@ def test_transforms_are_merged_by_name_and_option() -> None:
         {"constant_folding": {"enabled": True, "limit": 10, "optional": False}},
         {"common_subexpression": {"enabled": True, "optional": False}},
         {"widen_products": {"enabled": True, "optional": False}},
+        {"direct_views": {"enabled": True, "optional": False}},
         {"quantize": {"bits": 4, "enabled": True, "optional": False, "scheme": "log"}},
         {"first": {"enabled": True, "optional": False}},
     ]

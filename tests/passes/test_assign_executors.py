@@ -14,6 +14,7 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage
 from thunder_core.passes.assign_executors import AssignExecutors
+from thunder_core.passes.base import PassContext
 
 
 def slow_exp(x: torch.Tensor) -> torch.Tensor:
@@ -33,7 +34,7 @@ class OnlyExp(Executor):
 def test_reference_runs_everything_as_it_is():
     program = acquire_program(lambda x: x.exp() + 1, torch.ones(3))
     trace = functionalize(program.trace).computation
-    result = AssignExecutors().run(trace)
+    result = AssignExecutors().run(trace, PassContext())
     assert result.trace.stage is Stage.EXECUTABLE
     assert result.trace.symbols == trace.symbols
     assert [assignment.answers for assignment in result.assignments] == [(Claimed("reference"),)] * 2
@@ -41,7 +42,7 @@ def test_reference_runs_everything_as_it_is():
 
 def test_first_claim_wins_and_all_answers_are_kept():
     program = acquire_program(lambda x: x.exp() + 1, torch.ones(3))
-    result = AssignExecutors((OnlyExp(),)).run(functionalize(program.trace).computation)
+    result = AssignExecutors().run(functionalize(program.trace).computation, PassContext(executors=(OnlyExp(),)))
     assert [bound.symbol.name for bound in result.trace.symbols] == ["slow_exp", "torch.add"]
     assert result.assignments[0].executor == "only-exp"
     assert result.assignments[1].answers == (Declined("only-exp", "only exp is implemented"), Claimed("reference"))
@@ -79,5 +80,6 @@ class Parts(Executor):
 def test_patterns_for_an_operation_are_about_its_parts(patterns: dict[str, tuple[str, ...]], runs: list[str]) -> None:
     program = acquire_program(lambda x: x.softmax(0), torch.ones(3))
     executor = ConfiguredExecutor(Parts(), **patterns)
-    (whole,) = AssignExecutors((executor,)).run(functionalize(program.trace).computation).assignments
+    computation = functionalize(program.trace).computation
+    (whole,) = AssignExecutors().run(computation, PassContext(executors=(executor,))).assignments
     assert [part.executor for part in whole.parts] == runs

@@ -4,7 +4,7 @@ import torch
 
 from tests.passes.programs import acquire_program
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.dead_code import without_dead_code
 
 
 def names(trace: Trace) -> list[str]:
@@ -18,7 +18,7 @@ def test_unused_lines_go():
         (x * 2).cos()
         return y + 1
 
-    assert names(DeadCode().run(acquire_program(program, torch.ones(3)).trace)) == ["torch.exp", "torch.add"]
+    assert names(without_dead_code(acquire_program(program, torch.ones(3)).trace)) == ["torch.exp", "torch.add"]
 
 
 def test_random_and_external_lines_stay():
@@ -28,7 +28,7 @@ def test_random_and_external_lines_stay():
         y.requires_grad_()
         return x + 1
 
-    kept = names(DeadCode().run(acquire_program(program, torch.ones(3)).trace))
+    kept = names(without_dead_code(acquire_program(program, torch.ones(3)).trace))
     assert kept[0] == "torch.rand"
     assert "torch.mul" in kept
     assert len(kept) == 4
@@ -42,7 +42,7 @@ def test_writes_to_memory_that_is_read_stay():
         return y
 
     trace = acquire_program(program, torch.ones(3, 2)).trace
-    assert len(DeadCode().run(trace).symbols) == len(trace.symbols)
+    assert len(without_dead_code(trace).symbols) == len(trace.symbols)
 
 
 def test_writes_to_dead_memory_go():
@@ -51,7 +51,7 @@ def test_writes_to_dead_memory_go():
         y[0].add_(1)
         return x + 1
 
-    assert names(DeadCode().run(acquire_program(program, torch.ones(3, 2)).trace)) == ["torch.add"]
+    assert names(without_dead_code(acquire_program(program, torch.ones(3, 2)).trace)) == ["torch.add"]
 
 
 def test_writes_to_inputs_stay():
@@ -60,9 +60,9 @@ def test_writes_to_inputs_stay():
         return torch.ones(2)
 
     trace = acquire_program(program, torch.ones(3, 2)).trace
-    assert len(DeadCode().run(trace).symbols) == 3
+    assert len(without_dead_code(trace).symbols) == 3
 
 
 def test_nothing_dead_returns_the_same_trace():
     trace = acquire_program(lambda x: x + 1, torch.ones(3)).trace
-    assert DeadCode().run(trace) is trace
+    assert without_dead_code(trace) is trace

@@ -11,6 +11,7 @@ from tests.hardware import runs_lstm
 from tests.passes.programs import Program, acquire_program, functionalize, run_functionalized
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves
+from thunder_core.passes.base import PassContext
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.explicit_autocast import ExplicitAutocast, leaves_among
 from thunder_core.passes.functionalize import Functionalized
@@ -359,4 +360,4 @@ def test_checkpoint_regions():
 
 def test_a_trace_without_autocast_is_returned():
     trace = functionalize(acquire_program(lambda x: x @ x, values(4, 4)).trace).computation
-    assert ExplicitAutocast().run(trace) is trace
+    assert ExplicitAutocast().run(trace, PassContext()) is trace

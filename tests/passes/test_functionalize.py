@@ -11,7 +11,7 @@ import torch
 from tests.passes.compare_runs import assert_same, observe
 from tests.passes.programs import acquire_program, functionalize, run_functionalized
 from thunder_core.errors import FunctionalizationError
-from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.functionalize import FromComputation, FromEpilogue, FromInput
 
 Inputs = Callable[[], list[torch.Tensor]]
@@ -49,7 +49,7 @@ def check(program: Callable[..., Any], inputs: Inputs = plain) -> Any:
 
 
 def lines(functional: Any) -> list[str]:
-    return [bound.symbol.name for bound in DeadCode().run(functional.computation).symbols]
+    return [bound.symbol.name for bound in without_dead_code(functional.computation).symbols]
 
 
 # ---- writing through views ------------------------------------------------------------------------------------------

@@ -11,34 +11,40 @@ from thunder_core.errors import VerificationError
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.verifier import verification_requested
 from thunder_core.passes.assign_executors import AssignExecutors
+from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.functionalize import Functionalize
-from thunder_core.passes.pass_manager import PassManager, TracePass
+from thunder_core.passes.pass_manager import PassManager
 
 
 @dataclass(frozen=True)
-class Break(TracePass):
+class Break(Pass[Trace]):
     """Removes the first line."""
 
-    def run(self, trace: Trace) -> Trace:
+    name: ClassVar[str] = "Break"
+
+    def run(self, trace: Trace, context: PassContext) -> Trace:
         return trace.with_symbols(trace.symbols[1:], self.name)
 
 
 @dataclass(frozen=True)
-class Fail(TracePass):
+class Fail(Pass[Trace]):
     """Raises."""
 
-    def run(self, trace: Trace) -> Trace:
+    name: ClassVar[str] = "Fail"
+
+    def run(self, trace: Trace, context: PassContext) -> Trace:
         raise KeyError("no such line")
 
 
 @dataclass(frozen=True)
-class WrongStage(TracePass):
+class WrongStage(Pass[Trace]):
     """Says one stage and makes another."""
 
+    name: ClassVar[str] = "WrongStage"
     produces: ClassVar[Stage | None] = Stage.FUNCTIONAL
 
-    def run(self, trace: Trace) -> Trace:
+    def run(self, trace: Trace, context: PassContext) -> Trace:
         return replace(trace, stage=Stage.EXECUTABLE)
 
 

@@ -19,7 +19,7 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.common_subexpression import CommonSubexpression
-from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
 from thunder_core.passes.reinplace_parts import ReinplaceParts
@@ -36,13 +36,13 @@ Run = Callable[[list[Any]], tuple[Any, ...]]
 def stages(trace: Trace) -> Iterator[tuple[str, Run]]:
     """The program at each stage, as a function of the trace's inputs."""
     yield "acquired", lambda inputs: compile_trace(trace)(*inputs)
-    cleaned = CommonSubexpression().run(DeadCode().run(trace), TransformContext(Phase.INFERENCE))
+    cleaned = CommonSubexpression().run(without_dead_code(trace), TransformContext(Phase.INFERENCE))
     verify(cleaned)
     yield "cleaned", lambda inputs: compile_trace(cleaned)(*inputs)
     functional = functionalize(trace)
     yield "functional", lambda inputs: run_functionalized(functional, inputs)
     computation = CommonSubexpression().run(
-        DeadCode().run(functional.computation), TransformContext(Phase.INFERENCE, functional.donated)
+        without_dead_code(functional.computation), TransformContext(Phase.INFERENCE, functional.donated)
     )
     verify(computation)
     restored = PassManager(verify=True).run(Reinplace(functional), computation)

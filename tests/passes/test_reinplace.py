@@ -11,7 +11,7 @@ from tests.passes.programs import acquire_program, functionalize, run_functional
 from thunder_core.ir.trace import Stage
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.common_subexpression import CommonSubexpression
-from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.functionalize import FromInput, Functionalized
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
@@ -21,7 +21,7 @@ from thunder_core.passes.transform import Phase, TransformContext
 def restore(function: Any, *args: Any) -> tuple[Functionalized, list[Any]]:
     program = acquire_program(function, *args)
     functional = functionalize(program.trace)
-    computation = DeadCode().run(functional.computation)
+    computation = without_dead_code(functional.computation)
     computation = CommonSubexpression().run(computation, TransformContext(Phase.INFERENCE, functional.donated))
     restored = PassManager(verify=True).run(Reinplace(functional), computation)
     verify(restored.computation)

@@ -50,7 +50,7 @@ def test_the_core_is_loaded_through_the_same_hooks(site: Site) -> None:
     assert "reference" in {spec.name for spec in loaded.of(ExecutorSpec)}
     running = {spec.name for spec in loaded.of(TransformSpec) if spec.default}
     layouts = {"attention_layout", "copy_pinned_views", "separate_bias", "convolution_layout"}
-    assert running == {"constant_folding", "common_subexpression", "widen_products"} | layouts
+    assert running == {"constant_folding", "common_subexpression", "widen_products", "direct_views"} | layouts
     assert host().import_object(host().find(ExecutorSpec, "core.reference")).__name__ == "reference"
 
 

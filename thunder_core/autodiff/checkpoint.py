@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from thunder_core.acquire.higher_order import CHECKPOINT
 from thunder_core.autodiff.emitter import JointEmitter
@@ -12,8 +12,8 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.checkpoint_bodies import functional_body
-from thunder_core.passes.pass_manager import TracePass
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,12 @@ class Inlined:
 
 
 @dataclass(frozen=True)
-class InlineCheckpoints(TracePass):
+class InlineCheckpoints(Pass[Trace]):
     """Checkpoint regions without gradients are their lines, which executors see as all others."""
 
-    def run(self, trace: Trace) -> Trace:
+    name: ClassVar[str] = "InlineCheckpoints"
+
+    def run(self, trace: Trace, context: PassContext) -> Trace:
         return inline_checkpoints(trace).trace
 
 

@@ -16,7 +16,7 @@ from thunder_core.autodiff.tensor_hooks import place_tensor_hooks
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.pass_manager import Pass
+from thunder_core.passes.base import Pass, PassContext
 
 
 @dataclass(frozen=True)
@@ -27,55 +27,64 @@ class Differentiate(Pass[Joint | None]):
     that requires grad. The lines of the joint trace run without recording gradients.
 
     Attributes:
-        executors: asked first for the derivatives of the lines they claim.
         overwritten: names of inputs that are written after the program.
         returned: positions of outputs that the caller gets.
     """
 
+    name: ClassVar[str] = "Differentiate"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
 
-    executors: Sequence[Executor] = ()
     overwritten: frozenset[str] = frozenset()
     returned: frozenset[int] = frozenset()
 
-    def run(self, trace: Trace) -> Joint | None:
-        inlined = inline_checkpoints(trace)
-        trace = place_tensor_hooks(inlined.trace)
-        activity = Activity.of(trace)
-        if not activity.outputs:
-            return None
-        writer = JointWriter(trace, activity, self.executors, inlined)
-        writer.forward()
-        forward_lines = len(writer.emitter.lines)
-        cotangents = writer.cotangent_inputs()
-        writer.backward()
-        sources = tuple(
-            [p for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad and p.name in activity.active]
-        )
-        gradients = tuple([writer.cotangents.known.get(proxy.name) for proxy in sources])
-        joint = Trace(
-            "joint",
-            (*trace.inputs, *cotangents),
-            require_what_is_used(with_graph_copies(writer.emitter.lines, trace, self.overwritten)),
-            (tuple(trace.output), gradients),
-            Stage.FUNCTIONAL,
-            self.name,
-            writer.emitter.context,
-        )
-        constant = [index for index, p in enumerate(trace.output) if isinstance(p, TensorProxy) and not p.requires_grad]
-        return Joint(
-            joint,
-            forward_lines,
-            cotangents,
-            activity.outputs,
-            sources,
-            tuple(constant),
-            frozenset(writer.recomputed),
-            self.overwritten,
-            self.returned,
-            dict(writer.origins),
-            tuple(writer.offered),
-        )
+    def run(self, trace: Trace, context: PassContext) -> Joint | None:
+        return differentiated(trace, context.executors, self.overwritten, self.returned)
 
     def traces(self, result: Joint | None) -> tuple[Trace, ...]:
         return () if result is None else (result.trace,)
+
+
+def differentiated(
+    trace: Trace,
+    executors: Sequence[Executor] = (),
+    overwritten: frozenset[str] = frozenset(),
+    returned: frozenset[int] = frozenset(),
+) -> Joint | None:
+    """What `Differentiate` makes of the trace; ``executors`` are asked first for the derivatives of what they claim."""
+    inlined = inline_checkpoints(trace)
+    trace = place_tensor_hooks(inlined.trace)
+    activity = Activity.of(trace)
+    if not activity.outputs:
+        return None
+    writer = JointWriter(trace, activity, executors, inlined)
+    writer.forward()
+    forward_lines = len(writer.emitter.lines)
+    cotangents = writer.cotangent_inputs()
+    writer.backward()
+    sources = tuple(
+        [p for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad and p.name in activity.active]
+    )
+    gradients = tuple([writer.cotangents.known.get(proxy.name) for proxy in sources])
+    joint = Trace(
+        "joint",
+        (*trace.inputs, *cotangents),
+        require_what_is_used(with_graph_copies(writer.emitter.lines, trace, overwritten)),
+        (tuple(trace.output), gradients),
+        Stage.FUNCTIONAL,
+        Differentiate.name,
+        writer.emitter.context,
+    )
+    constant = [index for index, p in enumerate(trace.output) if isinstance(p, TensorProxy) and not p.requires_grad]
+    return Joint(
+        joint,
+        forward_lines,
+        cotangents,
+        activity.outputs,
+        sources,
+        tuple(constant),
+        frozenset(writer.recomputed),
+        overwritten,
+        returned,
+        dict(writer.origins),
+        tuple(writer.offered),
+    )

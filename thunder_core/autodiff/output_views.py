@@ -8,22 +8,39 @@ show in the others and in gradients, as in eager.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.functionalize import FromComputation, FromEpilogue, FromInput, Functionalized, ResultSource
 
 
-def move_output_views(functional: Functionalized) -> Functionalized:
-    """Let the epilogue make the results that are views."""
-    mover = _Mover(functional)
-    if not any(map(mover.is_view, functional.computation.output)):
-        return functional
-    return mover.moved()
+@dataclass(frozen=True)
+class MoveOutputViews(Pass[Functionalized]):
+    """Lets the epilogue make the results that are views.
+
+    In-place calls stay in their functional form from here on: backward may read the values that they overwrite.
+
+    Attributes:
+        functionalized: as for `thunder_core.passes.reinplace.Reinplace`.
+    """
+
+    name: ClassVar[str] = "MoveOutputViews"
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
+
+    functionalized: Functionalized
+
+    def run(self, trace: Trace, context: PassContext) -> Functionalized:
+        given = replace(self.functionalized, computation=trace, mutations=())
+        mover = _Mover(given)
+        return mover.moved() if any(map(mover.is_view, trace.output)) else given
+
+    def traces(self, result: Functionalized) -> tuple[Trace, ...]:
+        return result.traces
 
 
 class _Mover:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from thunder_core.autodiff.dependence import Dependence
@@ -13,7 +13,7 @@ from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.autodiff.recompute import DEFAULT, POLICIES, Budget, Policy, everything, parse_policy
 from thunder_core.autodiff.selection import lines_for_backward
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.pass_manager import Pass
+from thunder_core.passes.base import Pass, PassContext
 
 # Weights of the policies that are tried for a budget, in steps of about 19 %, from nothing that pays to all that can be
 # computed again. What is saved does not fall along the list but where rounding interferes.
@@ -28,22 +28,21 @@ class Partition(Pass[Partitioned]):
     is cheaper; a minimum cut decides for all values together. Lines that draw random numbers or have effects run once.
 
     Attributes:
-        joint: what differentiation made. The pass runs on its trace.
+        joint: what differentiation made. The pass runs on its trace, or on what further passes made of that.
         recompute: what may be computed again: "none" (views only), "cheap", "aggressive", or ``{"budget": f}``: as much
             as it takes to save ``f`` times the bytes that "cheap" saves, or as close to that as possible.
-        fused: whether an executor fuses lines, so that running some of them again is cheaper.
     """
 
+    name: ClassVar[str] = "Partition"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
 
     joint: Joint
     recompute: str | Mapping[str, float] = DEFAULT
-    fused: bool = False
 
-    def run(self, trace: Trace) -> Partitioned:
+    def run(self, trace: Trace, context: PassContext) -> Partitioned:
         """Forward and backward. Raises OptionError for a policy that does not exist."""
-        policy = parse_policy(self.recompute, self.fused)
-        dependence = Dependence.of(replace(self.joint, trace=trace))
+        policy = parse_policy(self.recompute, context.fuses())  # running lines again is cheaper where they are fused
+        dependence = Dependence.of(self.joint.with_trace(trace))
         if isinstance(policy, Budget):
             return self._within(policy, dependence)
         return self._partitioned(dependence, policy)

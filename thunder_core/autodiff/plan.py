@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import torch
 
 from thunder_core.autodiff.checkpoint import inline_checkpoints
-from thunder_core.autodiff.differentiate import Differentiate
+from thunder_core.autodiff.differentiate import differentiated
 from thunder_core.autodiff.joint import Joint
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.dead_code import DeadCode
-from thunder_core.passes.functionalize import FromComputation, FromInput, Functionalize, Functionalized
+from thunder_core.passes.dead_code import without_dead_code
+from thunder_core.passes.functionalize import FromComputation, FromInput, Functionalized, functional_form
 
 # Python functions of PyTorch's that cut the autograd graph inside. The operators that they consist of do not show
 # where, so these are no substitute for the function if it is differentiated again.
@@ -56,7 +56,7 @@ class Plan:
         Raises:
             UnsupportedError: one of ``outputs`` is a view of memory from outside of the function that it wrote.
         """
-        functional = Functionalize().run(trace)
+        functional = functional_form(trace)
         sources = _sources(trace, functional)
         values = [_value(name, sources, functional) for name in outputs]
         distinct = list({proxy.name: proxy for proxy in values}.values())
@@ -109,7 +109,7 @@ def _value(name: str, sources: dict[str, Proxy], functional: Functionalized) -> 
 
 
 def _differentiated(computation: Trace) -> Joint:
-    joint = Differentiate().run(computation)
+    joint = differentiated(computation)
     if joint is None:  # nothing depends on the inputs
         trace = replace(computation, output=(computation.output, ()))
         return Joint(trace, len(computation.symbols), (), (), ())
@@ -125,7 +125,7 @@ def _uncut(line: BoundSymbol) -> BoundSymbol:
 
 def _simplified(joint: Joint, kept: tuple[Proxy, ...]) -> Joint:
     """Without dead lines; ``kept`` becomes what the program computes."""
-    return joint.with_trace(DeadCode().run(replace(joint.trace, output=(kept, joint.gradients))))
+    return joint.with_trace(without_dead_code(replace(joint.trace, output=(kept, joint.gradients))))
 
 
 def _constant(computation: Trace) -> frozenset[str]:

@@ -14,7 +14,7 @@ from thunder_core.ir.builder import Inlining
 from thunder_core.ir.definitions import needed_ops, producers_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.functionalize import FromComputation, Functionalize
+from thunder_core.passes.functionalize import FromComputation, functional_form
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _without_writes(log: Log) -> Log:
         return log
     inputs = (*log.inputs.values(), *log.cotangents.values())
     output = (*log.outputs, *log.gradients.values())
-    functional = Functionalize().run(Trace("derivative", inputs, log.lines, output, Stage.ACQUIRED, "log", PLAIN))
+    functional = functional_form(Trace("derivative", inputs, log.lines, output, Stage.ACQUIRED, "log", PLAIN))
     if functional.epilogue is not None:
         raise LoweringError("it writes to its inputs")
     trace = functional.computation

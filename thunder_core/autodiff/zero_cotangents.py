@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -13,19 +13,20 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.dead_code import DeadCode
-from thunder_core.passes.pass_manager import TracePass
+from thunder_core.passes.base import Pass, PassContext
+from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.symbols.registry import registry
 
 
 @dataclass(frozen=True)
-class ZeroCotangents(TracePass):
+class ZeroCotangents(Pass[Trace]):
     """Specialises a backward program.
 
     A backward program is linear in its cotangents. So a line all of whose cotangent-dependent arguments are zero gives
     zero and goes away; a sum with a zero is its other argument; hooks and functions of the user's see None; elsewhere a
     zero is made where a line needs one. Sums are recognised as what backward programs add cotangents with. Hooks are
-    called on the way to gradients that somebody asks for, and executors' backward is asked for those alone.
+    called on the way to gradients that somebody asks for, and executors' backward is asked for those alone. The inputs
+    are the cotangents that are there, and of the saved values those that are left to read.
 
     Attributes:
         cotangents: names of all cotangents.
@@ -33,11 +34,13 @@ class ZeroCotangents(TracePass):
         unwanted: positions of gradients that nobody asks for.
     """
 
+    name: ClassVar[str] = "ZeroCotangents"
+
     cotangents: frozenset[str]
     absent: frozenset[str] = frozenset()
     unwanted: frozenset[int] = frozenset()
 
-    def run(self, trace: Trace) -> Trace:
+    def run(self, trace: Trace, context: PassContext) -> Trace:
         walk = _Walk(self.cotangents, self.absent)
         for bound in trace.symbols:
             walk.line(bound)
@@ -48,7 +51,10 @@ class ZeroCotangents(TracePass):
             ]
         )
         lines = _without_idle_hooks(walk.lines, output)
-        return _without_unused(DeadCode().run(replace(trace.with_symbols(lines, self.name), output=output)))
+        left = _without_unused(without_dead_code(replace(trace.with_symbols(lines, self.name), output=output)))
+        given = self.cotangents - self.absent
+        needed = given | (_read(left) - self.cotangents)
+        return replace(left, inputs=tuple([proxy for proxy in trace.inputs if proxy.name in needed]))
 
 
 class _Walk:
@@ -130,8 +136,7 @@ def _without_idle_hooks(lines: Sequence[BoundSymbol], output: tuple[Any, ...]) -
 
 def _without_unused(trace: Trace) -> Trace:
     """The trace where executors' backward is asked only for gradients that are used."""
-    used = {proxy.name for bound in trace.symbols for proxy in bound.inputs()}
-    used |= {item.name for item in trace.output if item is not None}
+    used = _read(trace)
 
     def narrowed(bound: BoundSymbol) -> BoundSymbol:
         if Tag.BACKWARD not in bound.symbol.tags:
@@ -142,3 +147,9 @@ def _without_unused(trace: Trace) -> Trace:
         return replace(bound, args=(residuals, cotangents, wanted), output=output)
 
     return trace.with_symbols(map(narrowed, trace.symbols), trace.provenance)
+
+
+def _read(trace: Trace) -> set[str]:
+    """Names of the values that lines take, or that the trace returns."""
+    read = {proxy.name for bound in trace.symbols for proxy in bound.inputs()}
+    return read | {item.name for item in trace.output if item is not None}

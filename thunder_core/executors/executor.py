@@ -149,3 +149,8 @@ class FusionExecutor(Executor):
     def fusion(self) -> FusionExecutor | None:
         """The executor itself."""
         return self
+
+
+def fusing(executors: Sequence[Executor]) -> frozenset[str]:
+    """Names of the executors that fuse."""
+    return frozenset([executor.name for executor in executors if executor.fusion is not None])

@@ -14,34 +14,33 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult
+from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.checkpoint_bodies import in_checkpoints
 from thunder_core.passes.compiled_regions import RegionCounts
-from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.fuse_together import fuse_together
 from thunder_core.passes.fusion import Fusion
 from thunder_core.passes.offers import Offers
-from thunder_core.passes.pass_manager import Pass, TracePass
 
 
 @dataclass(frozen=True)
-class RewriteClaims(TracePass):
+class RewriteClaims(Pass[Trace]):
     """Replaces each line that its executor rewrites, and each pattern of lines; the others stay as they are.
 
     So it does in the bodies of checkpoint regions.
 
     Runs before differentiation, so that gradients are those of the calls that are really made.
-
-    Attributes:
-        executors: in order of preference.
     """
 
-    executors: Sequence[Executor] = ()
+    name: ClassVar[str] = "RewriteClaims"
 
-    def run(self, trace: Trace) -> Trace:
-        if not any(executor.rewrites for executor in self.executors):
-            return trace
-        trace = in_checkpoints(trace, self.run)
-        offers = Offers(self.executors, Builder.of(trace), trace.context)
+    def run(self, trace: Trace, context: PassContext) -> Trace:
+        rewriting = any(executor.rewrites for executor in context.executors)
+        return self._rewritten(trace, context.executors) if rewriting else trace
+
+    def _rewritten(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
+        trace = in_checkpoints(trace, lambda body: self._rewritten(body, executors))
+        offers = Offers(executors, Builder.of(trace), trace.context)
         lines: list[BoundSymbol] = []
         producers: dict[str, BoundSymbol] = {}
         for bound in trace.symbols:
@@ -49,7 +48,7 @@ class RewriteClaims(TracePass):
                 lines.append(line)
                 producers.update([(proxy.name, line) for proxy in line.outputs()])
         same = len(lines) == len(trace.symbols) and all(map(_is, lines, trace.symbols))
-        return trace if same else DeadCode().run(trace.with_symbols(lines, self.name))
+        return trace if same else without_dead_code(trace.with_symbols(lines, self.name))
 
 
 @dataclass(frozen=True)
@@ -61,25 +60,23 @@ class AssignExecutors(Pass[AssignmentResult]):
     that fusion executors claim become calls of regions.
 
     Attributes:
-        executors: in order of preference. The reference executor follows them all.
         states: of the lines that need one.
         others: further traces; regions of all of them are compiled together.
         unfused: names of values whose lines stay out of regions, because `Reinplace` may have them written in place.
     """
 
+    name: ClassVar[str] = "AssignExecutors"
     produces: ClassVar[Stage | None] = Stage.EXECUTABLE
 
-    executors: Sequence[Executor] = ()
     states: States = field(default_factory=States, compare=False)
     others: tuple[Trace, ...] = ()
     unfused: frozenset[str] = frozenset()
 
-    def run(self, trace: Trace) -> AssignmentResult:
+    def run(self, trace: Trace, context: PassContext) -> AssignmentResult:
+        executors = context.executors  # the reference executor follows them all
         traces = (trace, *self.others)
-        offers = [Offers(self.executors, Builder.of(single), single.context) for single in traces]
-        fusions = [
-            Fusion(single, self.executors, own, self.unfused) for single, own in zip(traces, offers, strict=True)
-        ]
+        offers = [Offers(executors, Builder.of(single), single.context) for single in traces]
+        fusions = [Fusion(single, executors, own, self.unfused) for single, own in zip(traces, offers, strict=True)]
         asked = [
             tuple([own.offer(bound) for bound in single.symbols]) for single, own in zip(traces, offers, strict=True)
         ]

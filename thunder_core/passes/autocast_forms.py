@@ -17,8 +17,8 @@ from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.autocast_comparison import same_operations
 from thunder_core.passes.autocast_log import CallLog, log_call
 from thunder_core.passes.autocast_policies import Rewrite, candidate_rewrites, rewrite_by_class
-from thunder_core.passes.dead_code import DeadCode
-from thunder_core.passes.functionalize import FromComputation, Functionalize
+from thunder_core.passes.dead_code import without_dead_code
+from thunder_core.passes.functionalize import FromComputation, functional_form
 
 _cache: Final = BoundedCache["Form"](1024)
 
@@ -83,7 +83,7 @@ def _parts(plain: Context, log: CallLog) -> Trace:
     if not log.differentiable:
         raise LoweringError("its gradients are its own")
     trace = Trace("call", log.inputs, log.lines, log.outputs, Stage.ACQUIRED, "tracer", plain)
-    trace = DeadCode().run(_without_writes(trace))
+    trace = without_dead_code(_without_writes(trace))
     names = [proxy.name for proxy in trace.output]
     if len(set(names)) < len(names) or any(trace.producer(name) is None for name in names):
         raise LoweringError("an output of it is an input, or another output")
@@ -95,7 +95,7 @@ def _without_writes(trace: Trace) -> Trace:
     if not any(line.effects.mutates for line in trace.symbols):
         return trace
     try:
-        functional = Functionalize().run(trace)
+        functional = functional_form(trace)
     except ThunderError as error:
         raise LoweringError(str(error)) from error
     sources = [source for source in functional.results if isinstance(source, FromComputation)]

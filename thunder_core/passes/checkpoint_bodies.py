@@ -9,26 +9,31 @@ from typing import ClassVar
 from thunder_core.acquire.higher_order import CHECKPOINT
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.functionalize import FromComputation, Functionalize
-from thunder_core.passes.pass_manager import TracePass
+from thunder_core.passes.base import Pass, PassContext
+from thunder_core.passes.functionalize import FromComputation, functional_form
 
 
 @dataclass(frozen=True)
-class FunctionalBodies(TracePass):
+class FunctionalBodies(Pass[Trace]):
     """Makes the bodies of checkpoint regions functional, so that `in_checkpoints` reaches them.
 
     A body that writes to tensors from outside, or that returns what it was given, stays as it is; so does that of a
     region with a policy of its own (``context_fn``), which remains a call.
     """
 
+    name: ClassVar[str] = "FunctionalBodies"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
 
-    def run(self, trace: Trace) -> Trace:
-        return _with_bodies(trace, self._functional)
+    def run(self, trace: Trace, context: PassContext) -> Trace:
+        return _with_functional_bodies(trace)
 
-    def _functional(self, line: BoundSymbol) -> Trace:
+
+def _with_functional_bodies(trace: Trace) -> Trace:
+    def functional(line: BoundSymbol) -> Trace:
         body = functional_body(line)
-        return line.args[0] if body is None else self.run(body)
+        return line.args[0] if body is None else _with_functional_bodies(body)
+
+    return _with_bodies(trace, functional)
 
 
 def functional_body(line: BoundSymbol) -> Trace | None:
@@ -38,7 +43,7 @@ def functional_body(line: BoundSymbol) -> Trace | None:
         return None
     if body.stage is Stage.FUNCTIONAL:
         return body
-    functional = Functionalize().run(body)
+    functional = functional_form(body)
     outputs = [source.index for source in functional.results if isinstance(source, FromComputation)]
     if functional.epilogue is not None or len(set(outputs)) < len(body.output):
         return None

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
+from typing import ClassVar
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tensors import tensors_written_by
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
-from thunder_core.passes.pass_manager import TracePass
+from thunder_core.passes.base import Pass, PassContext
 
 
 @dataclass(frozen=True)
-class DeadCode(TracePass):
+class DeadCode(Pass[Trace]):
     """Removes the lines that nobody can notice.
 
     A line stays when it draws random numbers, has external effects, defines a name that is used later, or writes memory
     that is read later: by a later line, by the caller through an input, or through an output. Linear in the trace.
     """
 
-    def run(self, trace: Trace) -> Trace:
-        live = _Live(trace)
-        kept = [bound for bound in reversed(trace.symbols) if live.keep(bound)]
-        if len(kept) == len(trace.symbols):
-            return trace
-        kept.reverse()
-        return trace.with_symbols(kept, self.name)
+    name: ClassVar[str] = "DeadCode"
+
+    def run(self, trace: Trace, context: PassContext) -> Trace:
+        return without_dead_code(trace, self.name)
+
+
+def without_dead_code(trace: Trace, provenance: str = DeadCode.name) -> Trace:
+    """The trace without the lines that `DeadCode` removes; itself if there are none."""
+    live = _Live(trace)
+    kept = [bound for bound in reversed(trace.symbols) if live.keep(bound)]
+    if len(kept) == len(trace.symbols):
+        return trace
+    kept.reverse()
+    return trace.with_symbols(kept, provenance)
 
 
 class _Live:

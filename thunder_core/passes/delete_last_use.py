@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
-from thunder_core.passes.pass_manager import TracePass
+from thunder_core.passes.base import Pass, PassContext
 
 
 @dataclass(frozen=True)
-class DeleteLastUse(TracePass):
+class DeleteLastUse(Pass[Trace]):
     """Fills `Trace.deletions`: each computed value is deleted after the last line that names it.
 
     Deleting a name is always safe, also when views of the value live on: memory goes with its last reference.
@@ -18,18 +19,25 @@ class DeleteLastUse(TracePass):
     whether that frees anything. The last line deletes nothing, since returning does.
     """
 
-    def run(self, trace: Trace) -> Trace:
-        seen = {proxy.name for proxy in iterate_proxies(trace.output)}
-        deletions: dict[int, tuple[str, ...]] = {}
-        last = len(trace.symbols) - 1
-        for index in range(last, -1, -1):
-            bound = trace.symbols[index]
-            dying: list[str] = []
-            for proxies in (bound.outputs(), bound.inputs()):
-                for proxy in proxies:
-                    if proxy.name not in seen:
-                        seen.add(proxy.name)
-                        dying.append(proxy.name)
-            if dying and index != last:
-                deletions[index] = tuple(dying)
-        return replace(trace, deletions=deletions, provenance=self.name)
+    name: ClassVar[str] = "DeleteLastUse"
+
+    def run(self, trace: Trace, context: PassContext) -> Trace:
+        return with_deletions(trace, self.name)
+
+
+def with_deletions(trace: Trace, provenance: str = DeleteLastUse.name) -> Trace:
+    """The trace with the deletions that `DeleteLastUse` fills in, in place of those that it has."""
+    seen = {proxy.name for proxy in iterate_proxies(trace.output)}
+    deletions: dict[int, tuple[str, ...]] = {}
+    last = len(trace.symbols) - 1
+    for index in range(last, -1, -1):
+        bound = trace.symbols[index]
+        dying: list[str] = []
+        for proxies in (bound.outputs(), bound.inputs()):
+            for proxy in proxies:
+                if proxy.name not in seen:
+                    seen.add(proxy.name)
+                    dying.append(proxy.name)
+        if dying and index != last:
+            deletions[index] = tuple(dying)
+    return replace(trace, deletions=deletions, provenance=provenance)

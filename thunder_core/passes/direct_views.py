@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
+from thunder_core.executors.executor import Executor, fusing
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -14,16 +16,16 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tensors import written_storages
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
-from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.operations import reinterpreted
-from thunder_core.passes.pass_manager import TracePass
+from thunder_core.passes.transform import Place, Transform, TransformContext
 
 _PRODUCTS: Final = frozenset({Tag.PRODUCT, Tag.LINEAR, Tag.ACCUMULATION})
 _SYMBOL: Final = Symbol(".".join(import_path(reinterpreted) or ()), reinterpreted, tags=frozenset({Tag.SHAPE}))
 
 
 @dataclass(frozen=True)
-class DirectViews(TracePass):
+class DirectViews(Transform):
     """Makes views by size, stride and offset instead of by the calls that led to them.
 
     A call that makes a view costs more than a microsecond on the host (`torch.split` ten), and a backward of linear
@@ -34,27 +36,27 @@ class DirectViews(TracePass):
     It believes what the trace says of the memory that it looks at, so it is used only where that is known: for what
     the guards or the bridge have seen, for results of regions, whose strides are checked, and for products of
     matrices. Not for what autograd records, what is written, and what the program returns.
-
-    Attributes:
-        fusion: names of the executors that fuse, whose results are checked.
-        unsure: names of inputs that may have other strides than the trace says.
     """
 
-    fusion: frozenset[str] = frozenset()
-    unsure: frozenset[str] = frozenset()
+    name: ClassVar[str] = "direct_views"
+    place: ClassVar[Place] = Place.CLAIMED
 
-    def run(self, trace: Trace) -> Trace:
+    def applies(self, context: TransformContext) -> bool:
+        return context.fuses()
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        fusion = fusing(context.executors)
         roots: dict[str, TensorProxy] = {}
         written = written_storages(trace)
         kept = _seen_outside(trace)
         for proxy in trace.inputs:
-            if proxy.name not in self.unsure and isinstance(proxy, TensorProxy):
+            if proxy.name not in context.unsure and isinstance(proxy, TensorProxy):
                 roots[proxy.name] = proxy
         lines: list[BoundSymbol] = []
         for line in trace.symbols:
             found = _roots(line, roots)
             if found is None:
-                roots.update({proxy.name: proxy for proxy in self._sure(line)})
+                roots.update({proxy.name: proxy for proxy in _sure(line, fusion)})
                 lines.append(line)
                 continue
             roots.update(found)
@@ -64,19 +66,22 @@ class DirectViews(TracePass):
                 lines.append(line)
             else:
                 lines += [_direct(line, proxy, found[proxy.name]) for proxy in direct if isinstance(proxy, TensorProxy)]
-        return DeadCode().run(trace.with_symbols(lines, self.name))
+        return without_dead_code(trace.with_symbols(lines, self.name))
 
-    def unsure_of(self, trace: Trace) -> frozenset[str]:
-        """Names of values that the trace computes and whose strides may be others than it says."""
-        sure = {proxy.name for line in trace.symbols for proxy in self._sure(line)}
-        return frozenset([proxy.name for line in trace.symbols for proxy in line.outputs() if proxy.name not in sure])
 
-    def _sure(self, line: BoundSymbol) -> list[TensorProxy]:
-        symbol = line.symbol
-        if symbol.executor in self.fusion or not symbol.tags.isdisjoint(_PRODUCTS):
-            checked = symbol.executor in self.fusion
-            return [p for p in line.outputs() if isinstance(p, TensorProxy) and (checked or p.contiguous)]
+def unsure_results(trace: Trace, executors: Sequence[Executor]) -> frozenset[str]:
+    """Names of values that the trace computes and whose strides may be others than it says."""
+    fusion = fusing(executors)
+    sure = {proxy.name for line in trace.symbols for proxy in _sure(line, fusion)}
+    return frozenset([proxy.name for line in trace.symbols for proxy in line.outputs() if proxy.name not in sure])
+
+
+def _sure(line: BoundSymbol, fusion: frozenset[str]) -> list[TensorProxy]:
+    """The results whose strides are what the trace says: checked, as those of a region, or known."""
+    checked = line.symbol.executor in fusion
+    if not checked and line.symbol.tags.isdisjoint(_PRODUCTS):
         return []
+    return [p for p in line.outputs() if isinstance(p, TensorProxy) and (checked or p.contiguous)]
 
 
 def _seen_outside(trace: Trace) -> set[str]:

@@ -19,12 +19,12 @@ from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.autocast_forms import explicit_form
 from thunder_core.passes.autocast_policies import CAST, UNCHANGED, Rewrite
-from thunder_core.passes.pass_manager import TracePass
+from thunder_core.passes.base import Pass, PassContext
 from thunder_core.pytorch_internals import is_view
 
 
 @dataclass(frozen=True)
-class ExplicitAutocast(TracePass):
+class ExplicitAutocast(Pass[Trace]):
     """Makes the lines independent of autocast, with the values, dtypes and gradients that they have under it.
 
     A line becomes the first of these that is right: itself; itself on converted arguments, or with an option ``dtype``;
@@ -47,11 +47,12 @@ class ExplicitAutocast(TracePass):
             Everything else is converted for each use: the gradients of its uses are summed in its own dtype.
     """
 
+    name: ClassVar[str] = "ExplicitAutocast"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
 
     leaves: frozenset[str] = frozenset()
 
-    def run(self, trace: Trace) -> Trace:
+    def run(self, trace: Trace, context: PassContext) -> Trace:
         if not _mentions_autocast(trace):
             return trace
         return _Writer(trace, self.leaves, Builder.of(trace)).write(self.name)

@@ -9,7 +9,8 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes import operations
-from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.base import Pass, PassContext
+from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.functionalize.result import (
     FromComputation,
     FromInput,
@@ -18,7 +19,6 @@ from thunder_core.passes.functionalize.result import (
     ResultSource,
 )
 from thunder_core.passes.memory_map import MemoryMap
-from thunder_core.passes.pass_manager import Pass
 
 
 @dataclass(frozen=True)
@@ -32,26 +32,32 @@ class Reinplace(Pass[Functionalized]):
     Attributes:
         functionalized: what functionalization made. The pass runs on its computation, or on what further passes made
             of it.
-        by_argument: later lines read what a call returned by the name of the argument that it wrote and returned.
     """
 
+    name: ClassVar[str] = "Reinplace"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL, Stage.EXECUTABLE})
 
     functionalized: Functionalized
-    by_argument: bool = False
 
-    def run(self, trace: Trace) -> Functionalized:
+    def run(self, trace: Trace, context: PassContext) -> Functionalized:
         """The program with fewer copies; its computation is of the executable stage if it writes memory again."""
-        functionalized = replace(self.functionalized, computation=trace)
-        if not functionalized.mutations:
-            return functionalized
-        rewriting = _Rewriting(functionalized, self.by_argument)
-        for mutation in functionalized.mutations:
-            rewriting.restore(mutation)
-        return rewriting.result(self.name)
+        given = replace(self.functionalized, computation=trace)
+        return with_writes(given, self.name) if given.mutations else given
 
     def traces(self, result: Functionalized) -> tuple[Trace, ...]:
         return result.traces
+
+
+def with_writes(functionalized: Functionalized, provenance: str, *, by_argument: bool = False) -> Functionalized:
+    """The program with its in-place calls, where the old value is dead after them; of the executable stage.
+
+    Args:
+        by_argument: later lines read what a call returned by the name of the argument that it wrote and returned.
+    """
+    rewriting = _Rewriting(functionalized, by_argument)
+    for mutation in functionalized.mutations:
+        rewriting.restore(mutation)
+    return rewriting.result(provenance)
 
 
 class _Rewriting:
@@ -130,7 +136,7 @@ class _Rewriting:
         computation = replace(
             self.trace.with_symbols(symbols, provenance), output=tuple(values.values()), stage=Stage.EXECUTABLE
         )
-        return Functionalized(DeadCode().run(computation), epilogue, arguments, results)
+        return Functionalized(without_dead_code(computation), epilogue, arguments, results)
 
     def _superfluous(self, bound: BoundSymbol) -> bool:
         """Views that exist already, and new data for a tensor that has it already."""

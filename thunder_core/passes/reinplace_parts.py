@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.functionalize.result import Functionalized, Mutation
-from thunder_core.passes.pass_manager import Pass
-from thunder_core.passes.reinplace import Reinplace
+from thunder_core.passes.reinplace import with_writes
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,18 @@ class ReinplaceParts(Pass[Functionalized]):
         functionalized: as for `Reinplace`.
     """
 
+    name: ClassVar[str] = "ReinplaceParts"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL, Stage.EXECUTABLE})
 
     functionalized: Functionalized
 
-    def run(self, trace: Trace) -> Functionalized:
+    def run(self, trace: Trace, context: PassContext) -> Functionalized:
         """The program, of the executable stage if it writes memory again; `Reinplace` has the other in-place calls."""
         given = replace(self.functionalized, computation=trace)
         alone = _alone(given)
         if not alone:
             return given
-        result = Reinplace(replace(given, mutations=alone), by_argument=True).run(trace)
+        result = with_writes(replace(given, mutations=alone), self.name, by_argument=True)
         if _renamed(result):
             return given
         left = tuple([mutation for mutation in given.mutations if all(mutation is not other for other in alone)])

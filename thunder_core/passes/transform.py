@@ -2,86 +2,39 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import fields
+from typing import Any, ClassVar, Final, Self
 
 import torch
 
-from thunder_core.executors.executor import Executor
+from thunder_core.errors import ThunderError, TransformError
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes.base import Pass, PassContext, Phase, Place
+
+__all__ = ["Phase", "Place", "Transform", "TransformContext"]
+
+TransformContext = PassContext
+"""What plugins call the context of a pass."""
+
+_STAGES: Final = {
+    Place.ACQUIRED: Stage.ACQUIRED,
+    Place.BEFORE_DIFFERENTIATION: Stage.FUNCTIONAL,
+    Place.AFTER_DIFFERENTIATION: Stage.FUNCTIONAL,
+    Place.PARTITIONED: Stage.FUNCTIONAL,
+    Place.CLAIMED: Stage.EXECUTABLE,
+    Place.LAST: Stage.EXECUTABLE,
+}
 
 
-class Place(enum.Enum):
-    """Where in the pipeline a transform runs."""
-
-    ACQUIRED = "acquired"
-    """On the program as the user wrote it; in-place operations are allowed."""
-    BEFORE_DIFFERENTIATION = "before differentiation"
-    """On the functional program, with autocast's conversions in it, before gradients are."""
-    AFTER_DIFFERENTIATION = "after differentiation"
-    """On the joint trace of forward and backward; in inference on the program."""
-    PARTITIONED = "partitioned"
-    """On forward, and on backward, before executors are asked for their lines; in inference on the program."""
-    CLAIMED = "claimed"
-    """On forward, and on backward, with the executors' lines in place."""
-    LAST = "last"
-    """On the same, after everything else: what the transform leaves is what runs."""
-
-
-class Phase(enum.Enum):
-    """Which program a transform is given."""
-
-    INFERENCE = "inference"
-    JOINT = "joint"
-    FORWARD = "forward"
-    BACKWARD = "backward"
-
-
-@dataclass(frozen=True)
-class TransformContext:
-    """What a transform may know besides the trace, and what it may add.
-
-    Attributes:
-        phase: which program it is. ``INFERENCE`` also stands for programs that will be differentiated, at the places
-            before that.
-        keep: names whose memory the program may write later: they must be neither merged nor folded.
-        constants: values of inputs that the transform appends to ``trace.inputs``, by name. The program reads them,
-            never writes nor returns them. Places before differentiation only.
-        place: where the transform runs this time; None outside of the pipeline.
-        executors: that will be asked for the lines, in order of preference.
-        static: names of inputs that are not reached from the arguments of the call: parameters, buffers, constants.
-            They are the same tensors from call to call, unless somebody replaces them. In training, places after the
-            executors only.
-        saved: names of the values that forward computes for backward: outputs of the one, inputs of the other. Those
-            that share memory with an input of the program are not among them. Places after the executors only.
-        notes: what the report of the compilation says besides; transforms append objects, and ``str`` of each is taken
-            whenever somebody asks for the report.
-    """
-
-    phase: Phase
-    keep: frozenset[str] = frozenset()
-    constants: dict[str, torch.Tensor] = field(default_factory=dict)
-    place: Place | None = None
-    executors: Sequence[Executor] = ()
-    static: frozenset[str] = frozenset()
-    saved: frozenset[str] = frozenset()
-    notes: list[object] = field(default_factory=list)
-
-    def fuses(self) -> bool:
-        """Whether one of the executors makes kernels of several lines."""
-        return any(executor.fusion is not None for executor in self.executors)
-
-
-class Transform:
-    """Base of all transforms. One is a frozen dataclass; its fields are its options.
+class Transform(Pass[Trace]):
+    """A pass with a place. It is a frozen dataclass; its fields are its options.
 
     Attributes:
         name: in configurations and reports.
         place: where it runs.
-        also: further places where it runs. ``TransformContext.place`` says which one it is.
+        also: further places where it runs. ``PassContext.place`` says which one it is.
         requires: names of transforms without which it makes no sense.
         conflicts: names of transforms that must not be there as well.
         before, after: names of transforms of the same place that it must precede or follow, where they are there.
@@ -95,11 +48,16 @@ class Transform:
     before: ClassVar[tuple[str, ...]] = ()
     after: ClassVar[tuple[str, ...]] = ()
 
-    def applies(self, context: TransformContext) -> bool:
+    @classmethod
+    def from_options(cls, options: Any) -> Self:
+        """The transform whose fields have the values of the options of the same names."""
+        return cls(**{field.name: getattr(options, field.name) for field in fields(cls)})  # type: ignore[arg-type]
+
+    def applies(self, context: PassContext) -> bool:
         """Whether it runs at all; where it does not, reports do not show it."""
         return True
 
-    def run(self, trace: Trace, context: TransformContext) -> Trace:
+    def run(self, trace: Trace, context: PassContext) -> Trace:
         """The trace that takes the place of ``trace``, with the same inputs and output; ``trace`` stays as it is."""
         return trace
 
@@ -121,3 +79,51 @@ class Transform:
     def on_load_state_dict(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the module's own ``load_state_dict`` is given, from what the compiled module's was."""
         return state
+
+    # ---- how the manager runs it ---------------------------------------------------------------------------------
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """The transform's author mends it; until then, it is left out."""
+        return (
+            f"mend what the method `run` of {self.name!r} returns",
+            f"leave {self.name!r} out to see whether the program works without it",
+        )
+
+    def title(self, context: PassContext) -> str:
+        """The transform, and where it runs this time."""
+        return f"the transform {self.name!r} {self._where(context)}"
+
+    def checked_run(self, trace: Trace, context: PassContext) -> Trace:
+        """`run`. Raises TransformError if that fails, or changes what it must leave as it is."""
+        before = set(context.constants)
+        try:
+            result = self.run(trace, context)
+        except ThunderError:
+            raise
+        except Exception as error:
+            raise TransformError(
+                f"the transform {self.name!r} failed {self._where(context)}: {type(error).__name__}: {error}",
+                advice=(f"leave {self.name!r} out to see whether the program works without it",),
+            ) from error
+        self._check(trace, result, context, [name for name in context.constants if name not in before])
+        return result
+
+    def _check(self, before: Trace, after: Trace, context: PassContext, added: list[str]) -> None:
+        where, place = self._where(context), context.place or self.place
+        if not isinstance(after, Trace):
+            raise TransformError(f"the transform {self.name!r} returned {after!r} {where} instead of a trace")
+        if after.stage is not _STAGES[place]:
+            raise TransformError(f"the transform {self.name!r} made a trace of stage {after.stage.value} {where}")
+        expected = [*[proxy.name for proxy in before.inputs], *added]
+        if [proxy.name for proxy in after.inputs] != expected:
+            raise TransformError(
+                f"the transform {self.name!r} changed the inputs of the program {where}",
+                advice=("it may append inputs to which it gives a value in context.constants, nothing else",),
+            )
+        if added and place is not Place.BEFORE_DIFFERENTIATION:
+            raise TransformError(f"the transform {self.name!r} adds constants {where}, which is too late")
+
+    def _where(self, context: PassContext) -> str:
+        place = context.place or self.place
+        return f"at its place {place.value!r} in the {context.phase.value} program"

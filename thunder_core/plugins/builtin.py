@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pydantic import ConfigDict, Field
 
 from thunder_core.plugins.hookspecs import hookimpl
 from thunder_core.plugins.options import TransformOptions
 from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, Preset, TransformSpec
-
-_WHERE_LINES_ARE_FUSED: Final = {
-    "attention_layout": "gives attention arguments in the layout in which its result need not be copied",
-    "copy_pinned_views": "copies what attention saves for backward where it alone keeps a storage of twice the size",
-    "separate_bias": "adds biases of linear layers on a CPU in the elementwise lines that follow",
-    "convolution_layout": "has convolutions on a CPU work on images with channels last",
-}
-"""Transforms that run only if an executor fuses."""
 
 
 class ConstantFoldingOptions(TransformOptions):
@@ -43,30 +33,31 @@ def thunder_executors() -> list[ExecutorSpec]:
 def thunder_transforms() -> list[TransformSpec]:
     """The optional passes of the core, which run in this order unless they are disabled."""
     return [
-        *[
-            TransformSpec(name, f"thunder_core.passes.builtin:{name}", summary=summary, default=True)
-            for name, summary in _WHERE_LINES_ARE_FUSED.items()
-        ],
-        TransformSpec(
-            "constant_folding",
-            "thunder_core.passes.builtin:constant_folding",
-            ConstantFoldingOptions,
-            "evaluates what depends on no input while compiling",
-            default=True,
+        _optional_pass(
+            "attention_layout", "gives attention arguments in the layout in which its result need not be copied"
         ),
-        TransformSpec(
-            "common_subexpression",
-            "thunder_core.passes.builtin:common_subexpression",
-            summary="computes equal calls once",
-            default=True,
+        _optional_pass(
+            "copy_pinned_views",
+            "copies what attention saves for backward where it alone keeps a storage of twice the size",
         ),
-        TransformSpec(
+        _optional_pass("separate_bias", "adds biases of linear layers on a CPU in the elementwise lines that follow"),
+        _optional_pass("convolution_layout", "has convolutions on a CPU work on images with channels last"),
+        _optional_pass(
+            "constant_folding", "evaluates what depends on no input while compiling", ConstantFoldingOptions
+        ),
+        _optional_pass("common_subexpression", "computes equal calls once"),
+        _optional_pass(
             "widen_products",
-            "thunder_core.passes.builtin:widen_products",
-            summary="has products of half precision on a GPU write float32 where they are converted to it at once",
-            default=True,
+            "has products of half precision on a GPU write float32 where they are converted to it at once",
         ),
+        _optional_pass("direct_views", "makes a view by one call instead of a chain of calls, where an executor fuses"),
     ]
+
+
+def _optional_pass(name: str, summary: str, options: type[TransformOptions] = TransformOptions) -> TransformSpec:
+    """The transform in the module of that name."""
+    kind = name.title().replace("_", "")
+    return TransformSpec(name, f"thunder_core.passes.{name}:{kind}.from_options", options, summary, default=True)
 
 
 @hookimpl

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from thunder_core.passes.pass_manager import PassRecord
 from thunder_core.report.decision_table import decision_table
 from thunder_core.report.decisions import LineDecisions, share_lines
 from thunder_core.report.preset_choice import PresetChoice
@@ -21,6 +22,11 @@ class StageReport:
     seconds: float
     lines: int | None
 
+    @staticmethod
+    def of(record: PassRecord) -> StageReport:
+        """The stage that one run of a pass was."""
+        return StageReport(record.name, record.seconds, len(record.traces[0].symbols) if record.traces else None)
+
 
 @dataclass(frozen=True)
 class EntryReport:
@@ -29,7 +35,8 @@ class EntryReport:
     Attributes:
         reason: why the program was compiled: the guard that failed, or that it was the first call.
         cached: whether its result is reused.
-        stages: in order.
+        stages: in order. Those after the code generation belong to programs that were made when a call first needed
+            them: backwards for some of the cotangents or gradients, and second derivatives.
         guards: one line of text each.
         inputs: number of inputs of the computation.
         executors: number of lines by the executor that runs them.

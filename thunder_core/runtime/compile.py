@@ -80,9 +80,7 @@ def _compile(
     manager = PassManager()
     settings, preset = with_executors(settings, acquired.trace)
     program = transform(manager, acquired, settings, states)
-    for record in manager.records:
-        lines = len(record.traces[0].symbols) if record.traces else None
-        stages.append(StageReport(record.name, record.seconds, lines))
+    stages += map(StageReport.of, manager.records)
 
     progress.stage("prologue")
     start = time.perf_counter()
@@ -152,6 +150,7 @@ def _compile(
         constants,
         acquired.random_states,
         program.notes,
+        program.later,
         checks,
         program.unclaimed,
         acquired.recipe.once,

@@ -13,7 +13,7 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment
-from thunder_core.passes.transform import Phase
+from thunder_core.passes.base import Phase
 from thunder_core.report.decisions import PATTERN, LineDecisions
 from thunder_core.runtime.operations import count_operations
 

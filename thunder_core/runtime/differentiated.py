@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from thunder_core.autodiff.joint import Joint, Partitioned
@@ -14,6 +14,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
+from thunder_core.runtime.late_programs import LatePrograms
 from thunder_core.runtime.related_outputs import dependents
 from thunder_core.runtime.second_derivatives import SecondDerivatives
 
@@ -46,7 +47,7 @@ class DifferentiatedProgram:
         forward_trace: as executed.
         backward_trace: as executed when all outputs have cotangents and all gradients are wanted.
         original: the program before differentiation, for second derivatives.
-        claim: makes a trace executable.
+        late: makes the programs that are first needed after the compilation.
         plain: inputs are of classes with a ``__torch_function__``, which must not act again in backward.
         checks: what it costs to check, in first runs, what executors return.
 
@@ -67,7 +68,7 @@ class DifferentiatedProgram:
     forward_trace: Trace
     backward_trace: Trace
     original: Trace
-    claim: Callable[[Trace], Trace]
+    late: LatePrograms
     plain: bool = False
     checks: ResultChecks = field(default_factory=ResultChecks)
     _variants: dict[Variant, Backward] = field(default_factory=dict)
@@ -89,7 +90,7 @@ class DifferentiatedProgram:
         self.cotangent_strides = [tuple(map(int, proxy.stride)) for proxy in self.joint.cotangents]
         self.edges = [tensors.index(place) for place in sources]
         self.related = dependents(self.original) if len(self.original.output) == self.outputs else {}
-        self.again = SecondDerivatives(self.original, self.joint, saved)
+        self.again = SecondDerivatives(self.original, self.joint, saved, self.late)
 
     def backward(self, present: tuple[bool, ...], wanted: tuple[bool, ...]) -> Backward:
         """The backward program for these cotangents and gradients; made when it is first asked for."""
@@ -110,14 +111,11 @@ class DifferentiatedProgram:
         absent = frozenset(proxy.name for proxy, given in zip(cotangents, present, strict=True) if not given)
         unwanted = frozenset(index for index, asked in enumerate(wanted) if not asked)
         every = frozenset(proxy.name for proxy in cotangents)
-        trace = ZeroCotangents(every, absent, unwanted).run(self.partitioned.backward)
-        read = {proxy.name for bound in trace.symbols for proxy in bound.inputs()}
-        read |= {proxy.name for proxy in trace.output if proxy is not None}
+        functional, executable = self.late.backward(self.partitioned.backward, ZeroCotangents(every, absent, unwanted))
+        read = {proxy.name for proxy in executable.inputs}
         used = tuple([index for index, proxy in enumerate(saved) if proxy.name in read])
-        given = [proxy for proxy in cotangents if proxy.name not in absent]
-        trace = replace(trace, inputs=(*[saved[index] for index in used], *given))
-        function = compile_trace(self.claim(trace), boxed=True, costs=self.checks)
-        return Backward(self._plainly(function), used, self._consumed(trace))
+        function = compile_trace(executable, boxed=True, costs=self.checks)
+        return Backward(self._plainly(function), used, self._consumed(functional))
 
     def _plainly(self, function: Callable[[list[Any]], Sequence[Any]]) -> Callable[[list[Any]], Sequence[Any]]:
         if not self.plain:

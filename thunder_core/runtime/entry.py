@@ -44,6 +44,7 @@ class Entry:
         constants: values of the acquired program's inputs that are the same in every run, by name.
         random_states: generators outside of PyTorch that the program consumed; such an entry is not reused.
         notes: what transforms say for the report.
+        later: stages of programs that were made after the compilation, when a call first needed them.
         checks: what it cost so far to check, in first runs, what executors return.
         unclaimed: composites that the program spells out, as it still does.
         once: classes of objects that it returns or stores and that cannot be copied; such an entry is not reused.
@@ -63,6 +64,7 @@ class Entry:
     constants: dict[str, Any]
     random_states: tuple[str, ...]
     notes: list[object]
+    later: list[StageReport]
     checks: ResultChecks
     unclaimed: tuple[Assignment, ...] = ()
     once: tuple[str, ...] = ()
@@ -74,7 +76,7 @@ class Entry:
     @property
     def report(self) -> EntryReport:
         """How it was made, who runs which line, what transforms say by now, and which patterns match no line."""
-        stages = self.made.stages
+        stages = (*self.made.stages, *self.later)
         if self.checks.lines:
             stages += (StageReport("checks of results", self.checks.seconds, self.checks.lines),)
         notes = (*map(str, self.notes), *self._unmatched_patterns)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from thunder_core.acquire.acquire import Acquired
 from thunder_core.autodiff.joint import Partitioned
 from thunder_core.guards.source import ArgumentSource, KeywordSource
 from thunder_core.ir.proxy import TensorProxy
 
 
-def static_inputs(acquired: Acquired, constants: Iterable[str]) -> frozenset[str]:
-    """Names of the inputs that are not reached from the arguments of the call; ``constants`` are among them."""
+def static_inputs(acquired: Acquired) -> frozenset[str]:
+    """Names of the inputs that are not reached from the arguments of the call."""
     inputs = zip(acquired.trace.inputs, acquired.sources, strict=True)
     arguments = ArgumentSource | KeywordSource
-    return frozenset([*constants, *[proxy.name for proxy, source in inputs if not isinstance(source.root, arguments)]])
+    return frozenset([proxy.name for proxy, source in inputs if not isinstance(source.root, arguments)])
 
 
 def computed_for_backward(partitioned: Partitioned) -> frozenset[str]:

@@ -8,9 +8,10 @@ from typing import Any
 from thunder_core.guards.source import Source
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment
+from thunder_core.passes.base import Phase
 from thunder_core.passes.compiled_regions import RegionCounts
 from thunder_core.passes.functionalize import Functionalized
-from thunder_core.passes.transform import Phase
+from thunder_core.report.compile_report import StageReport
 from thunder_core.report.training_report import TrainingReport
 from thunder_core.runtime.differentiated import DifferentiatedProgram
 
@@ -31,6 +32,7 @@ class Program:
         training: how the program was differentiated; None if it was not.
         as_recorded: why the lines run as they were recorded, under PyTorch's autograd; None if they do not.
         notes: what transforms say for the report; more may follow when backwards are made later.
+        later: the stages of these backwards, and of what computes second derivatives.
         unclaimed: composites that the program spells out and that did not take the place of their lines.
     """
 
@@ -46,4 +48,5 @@ class Program:
     training: TrainingReport | None = None
     as_recorded: str | None = None
     notes: list[object] = field(default_factory=list)
+    later: list[StageReport] = field(default_factory=list)
     unclaimed: tuple[Assignment, ...] = ()

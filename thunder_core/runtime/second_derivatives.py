@@ -19,9 +19,8 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.assign_executors import AssignExecutors
-from thunder_core.passes.delete_last_use import DeleteLastUse
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, version_of
+from thunder_core.runtime.late_programs import LatePrograms
 from thunder_core.symbols.schema import is_untagged
 
 _version: Final = attrgetter("_version")
@@ -51,9 +50,11 @@ class SecondDerivatives:
         original: the program before differentiation.
         joint: what differentiation made of it.
         saved: the values that are saved for its backward. Inputs among them are taken from there.
+        late: makes the program executable.
     """
 
-    def __init__(self, original: Trace, joint: Joint, saved: Sequence[Proxy]) -> None:
+    def __init__(self, original: Trace, joint: Joint, saved: Sequence[Proxy], late: LatePrograms) -> None:
+        self._late = late
         self.original = without_hooks_on_inputs(original)
         self.joint = joint
         indices = {proxy.name: index for index, proxy in enumerate(saved)}
@@ -116,7 +117,7 @@ class SecondDerivatives:
             effects = [bound for bound in self.original.symbols if _differs_next_time(bound)]
             if effects:
                 raise _not_the_same(effects[0].symbol.name, effects[0].location)
-            self._program = compile_trace(DeleteLastUse().run(AssignExecutors().run(self.original).trace))
+            self._program = compile_trace(self._late.second_derivatives(self.original))
         return self._program
 
     def _inputs(self, remembered: RememberedInputs, saved: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from matrix_programs import OPERATIONS, PROGRAMS, Step, random_program
 
 import thunder
 from thunder_core.acquire.acquire import acquire
-from thunder_core.passes.functionalize import Functionalize
+from thunder_core.passes.functionalize import functional_form
 from thunder_core.passes.transform import Phase, Transform, TransformContext
 from thunder_plugin_matmul.accumulate_products import AccumulateProducts
 from thunder_plugin_matmul.dtype_round_trips import DtypeRoundTrips
@@ -77,7 +77,7 @@ def test_idempotent(transform: Transform, program: Any) -> None:
 
 
 def _functional(function: Any, *arguments: Any) -> Any:
-    return Functionalize().run(acquire(function, arguments, {}).trace).computation
+    return functional_form(acquire(function, arguments, {}).trace).computation
 
 
 def chain(length: int) -> Any:

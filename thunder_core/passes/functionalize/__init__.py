@@ -1,6 +1,6 @@
 """Functionalization: from a program that writes memory to one that only computes values."""
 
-from thunder_core.passes.functionalize.functionalize import Functionalize, unchanged
+from thunder_core.passes.functionalize.functionalize import Functionalize, LeaveAsRecorded, functional_form
 from thunder_core.passes.functionalize.result import (
     FromComputation,
     FromEpilogue,
@@ -17,8 +17,9 @@ __all__ = [
     "FromInput",
     "Functionalize",
     "Functionalized",
+    "LeaveAsRecorded",
     "Literal",
     "Mutation",
     "ResultSource",
-    "unchanged",
+    "functional_form",
 ]

@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.functionalize.epilogue import EpilogueBuilder
 from thunder_core.passes.functionalize.memory import View
 from thunder_core.passes.functionalize.result import (
@@ -20,7 +21,6 @@ from thunder_core.passes.functionalize.result import (
     ResultSource,
 )
 from thunder_core.passes.functionalize.rewriter import Rewriter
-from thunder_core.passes.pass_manager import Pass
 
 
 @dataclass(frozen=True)
@@ -36,25 +36,47 @@ class Functionalize(Pass[Functionalized]):
         families: inputs that autograd takes for views of one tensor; others are tensors of their own.
     """
 
+    name: ClassVar[str] = "Functionalize"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.ACQUIRED})
     produces: ClassVar[Stage | None] = Stage.FUNCTIONAL
 
     leaves: frozenset[str] = frozenset()
     families: tuple[frozenset[str], ...] = ()
 
-    def run(self, trace: Trace) -> Functionalized:
-        if not any(bound.effects.mutates for bound in trace.symbols):
-            return unchanged(trace, self.name)
-        rewriter = Rewriter(trace, self.families)
-        rewriter.run()
-        return _Results(rewriter, self.leaves).collect(self.name)
+    def run(self, trace: Trace, context: PassContext) -> Functionalized:
+        return functional_form(trace, self.leaves, self.families)
 
     def traces(self, result: Functionalized) -> tuple[Trace, ...]:
         return result.traces
 
 
-def unchanged(trace: Trace, provenance: str, stage: Stage = Stage.FUNCTIONAL) -> Functionalized:
-    """The functional form of a trace that writes nothing. With another ``stage``: any trace, its lines as they are."""
+@dataclass(frozen=True)
+class LeaveAsRecorded(Pass[Functionalized]):
+    """Takes the computation of a program from its trace, whose lines stay as they were recorded, also its writes."""
+
+    name: ClassVar[str] = "LeaveAsRecorded"
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.ACQUIRED})
+
+    def run(self, trace: Trace, context: PassContext) -> Functionalized:
+        return _unchanged(trace, "as recorded", trace.stage)
+
+    def traces(self, result: Functionalized) -> tuple[Trace, ...]:
+        return result.traces
+
+
+def functional_form(
+    trace: Trace, leaves: frozenset[str] = frozenset(), families: tuple[frozenset[str], ...] = ()
+) -> Functionalized:
+    """What `Functionalize` makes of the trace; see there for arguments and errors."""
+    if not any(bound.effects.mutates for bound in trace.symbols):
+        return _unchanged(trace, Functionalize.name, Stage.FUNCTIONAL)
+    rewriter = Rewriter(trace, families)
+    rewriter.run()
+    return _Results(rewriter, leaves).collect(Functionalize.name)
+
+
+def _unchanged(trace: Trace, provenance: str, stage: Stage) -> Functionalized:
+    """A program whose lines stay as they are: the computation returns each value once."""
     inputs = {proxy.name: index for index, proxy in enumerate(trace.inputs)}
     values: dict[str, Proxy] = {}
     for leaf in trace.output:

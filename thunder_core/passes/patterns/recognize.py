@@ -12,8 +12,8 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.assignment import Assignment
+from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.checkpoint_bodies import in_checkpoints
-from thunder_core.passes.pass_manager import Pass
 from thunder_core.passes.patterns.found import Found, Program
 from thunder_core.passes.patterns.matching import ends
 from thunder_core.passes.patterns.offering import CompositeOffers, takes_whole
@@ -47,25 +47,23 @@ class RecognizeComposites(Pass[Recognized]):
     looked for, also in the bodies of checkpoints. All else stays as it is: what nobody claims; what a fusion executor
     takes that is asked before; and what cannot be one call, because other lines read a value inside of it or its lines
     run under different modes.
-
-    Attributes:
-        executors: in order of preference.
     """
 
+    name: ClassVar[str] = "RecognizeComposites"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
 
-    executors: Sequence[Executor] = ()
-
-    def run(self, trace: Trace) -> Recognized:
-        rows = _rows(self.executors)
+    def run(self, trace: Trace, context: PassContext) -> Recognized:
+        rows = _rows(context.executors)
         unclaimed: list[Assignment] = []
         if rows:
-            trace = self._with_composites(trace, rows, unclaimed)
+            trace = self._with_composites(trace, context.executors, rows, unclaimed)
         return Recognized(trace, tuple(reversed(unclaimed)))
 
-    def _with_composites(self, trace: Trace, rows: Rows, unclaimed: list[Assignment]) -> Trace:
-        trace = in_checkpoints(trace, lambda body: self._with_composites(body, rows, unclaimed))
-        program, offers = Program(trace), CompositeOffers(self.executors, trace)
+    def _with_composites(
+        self, trace: Trace, executors: Sequence[Executor], rows: Rows, unclaimed: list[Assignment]
+    ) -> Trace:
+        trace = in_checkpoints(trace, lambda body: self._with_composites(body, executors, rows, unclaimed))
+        program, offers = Program(trace), CompositeOffers(executors, trace)
         instead: dict[int, BoundSymbol] = {}  # of the last line of each composite
         removed: set[int] = set()
 
@@ -76,7 +74,7 @@ class RecognizeComposites(Pass[Recognized]):
                     continue
                 reason = program.obstacle(found)
                 answers = offers.refuse(found.composite, reason) if reason else offers.ask(found)
-                if takes_whole(self.executors, answers):
+                if takes_whole(executors, answers):
                     removed.update(found.lines.keys())
                     return found.composite
                 unclaimed.append(Assignment(found.composite, answers))

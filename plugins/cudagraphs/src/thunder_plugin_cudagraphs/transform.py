@@ -14,7 +14,7 @@ from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
-from thunder_core.passes.delete_last_use import DeleteLastUse
+from thunder_core.passes.delete_last_use import with_deletions
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_plugin_cudagraphs.device import device_graphs
 from thunder_plugin_cudagraphs.inputs import Inputs
@@ -58,7 +58,7 @@ class CUDAGraphs(Transform):
 
     def _one_line(self, trace: Trace, context: TransformContext) -> Trace:
         results, inputs = _Results.of(trace, context.saved), Inputs.of(trace, context)
-        function = compile_trace(DeleteLastUse().run(replace(trace, output=results.returned)), boxed=True)
+        function = compile_trace(with_deletions(replace(trace, output=results.returned)), boxed=True)
         program = GraphedProgram(
             trace.name,
             context.phase,

@@ -9,7 +9,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.delete_last_use import DeleteLastUse
+from thunder_core.passes.delete_last_use import with_deletions
 from thunder_plugin_debug.kept_arguments import WithArguments
 from thunder_plugin_debug.line_call import innermost
 
@@ -34,7 +34,7 @@ def reference_of(bound: BoundSymbol, trace: Trace) -> Callable[..., Any]:
     """What is called with the line's arguments and returns its result; of the forward of a pair its outputs alone."""
     if bound.symbol.reference is not None:
         return bound.symbol.reference.target
-    return compile_trace(DeleteLastUse().run(program_of_region(bound, trace)), title="reference of a region")
+    return compile_trace(with_deletions(program_of_region(bound, trace)), title="reference of a region")
 
 
 def is_region(bound: BoundSymbol) -> bool:

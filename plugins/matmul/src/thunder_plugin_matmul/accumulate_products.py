@@ -12,7 +12,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.common_subexpression import merge_equal_calls
-from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.lifetimes import Lifetimes
 from thunder_core.passes.substitution import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
@@ -69,7 +69,7 @@ class _Sums:
         added = frozenset(
             [proxy.name for parts in self.replaced.values() for part in parts for proxy in part.outputs()]
         )
-        return merge_equal_calls(DeadCode().run(self.trace.with_symbols(lines, name)), self.keep, name, added)
+        return merge_equal_calls(without_dead_code(self.trace.with_symbols(lines, name)), self.keep, name, added)
 
     def _is_plain(self, line: BoundSymbol) -> bool:
         tensors = len(line.args) == 2 and all(isinstance(item, TensorProxy) for item in line.args)

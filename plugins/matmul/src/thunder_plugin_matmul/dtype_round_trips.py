@@ -16,7 +16,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.autocast_comparison import is_rearrangement
-from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.moved_memories import MovedMemories
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
@@ -102,7 +102,7 @@ class _Walk:
     def result(self, name: str) -> Trace:
         """The trace with these lines."""
         output = map_leaves(self._value, self.trace.output)
-        return DeadCode().run(replace(self.trace.with_symbols(self.lines, name), output=output))
+        return without_dead_code(replace(self.trace.with_symbols(self.lines, name), output=output))
 
     def _existing(self, source: TensorProxy, dtype: torch.dtype, result: TensorProxy) -> TensorProxy | None:
         """A value with the elements, dtype and strides of ``result``, which is ``source`` converted to ``dtype``."""

@@ -13,7 +13,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.alias_sets import AliasSets
-from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.substitution import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
@@ -42,7 +42,7 @@ class FoldTransposes(Transform):
         if not folding.replaced:
             return trace
         lines = [part for index, line in enumerate(trace.symbols) for part in folding.replaced.get(index, (line,))]
-        return DeadCode().run(trace.with_symbols(lines, self.name))
+        return without_dead_code(trace.with_symbols(lines, self.name))
 
 
 class _Folding:

@@ -1,0 +1,230 @@
+"""The passes, in order: from what was acquired to programs that executors run.
+
+This is the table of contents. A program is made by these steps, one after the other:
+
+| program | steps |
+|---|---|
+| any | `ACQUIRED` |
+| that no functional form expresses | `AS_RECORDED` |
+| all others | `FUNCTIONAL`, `EXPLICIT` |
+| without gradients | `INFERENCE` |
+| with gradients | `DIFFERENTIATION`, `TRAINING` |
+| a backward for some cotangents or gradients, when a call first needs it | `late_backward` |
+| what computes second derivatives, likewise | `SECOND_DERIVATIVES` |
+
+`thunder_core.runtime.transform` decides which program it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from thunder_core.autodiff.checkpoint import InlineCheckpoints
+from thunder_core.autodiff.differentiate import Differentiate
+from thunder_core.autodiff.joint import Joint
+from thunder_core.autodiff.output_views import MoveOutputViews
+from thunder_core.autodiff.partition import Partition
+from thunder_core.autodiff.zero_cotangents import ZeroCotangents
+from thunder_core.executors.executor import fusing
+from thunder_core.passes.assign_executors import AssignExecutors, RewriteClaims
+from thunder_core.passes.base import Pass, PassContext, Phase, Place
+from thunder_core.passes.checkpoint_bodies import FunctionalBodies
+from thunder_core.passes.dead_code import DeadCode
+from thunder_core.passes.delete_last_use import DeleteLastUse
+from thunder_core.passes.explicit_autocast import ExplicitAutocast
+from thunder_core.passes.functionalize import FromComputation, Functionalize, Functionalized, LeaveAsRecorded
+from thunder_core.passes.pass_manager import PassManager
+from thunder_core.passes.patterns import RecognizeComposites
+from thunder_core.passes.reinplace import Reinplace
+from thunder_core.passes.reinplace_parts import ReinplaceParts
+from thunder_core.runtime.compilation import Compilation
+
+
+def _always(compilation: Compilation) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of a pipeline.
+
+    Attributes:
+        single: a pass; what makes it of what earlier steps made; or a place, where the configuration's transforms run.
+        on: the program that it runs on. ``INFERENCE`` is also the program before it is differentiated.
+        when: whether it runs.
+    """
+
+    single: Pass[Any] | Callable[[Compilation], Pass[Any]] | Place
+    on: Phase = Phase.INFERENCE
+    when: Callable[[Compilation], bool] = _always
+
+    def passes(self, compilation: Compilation, context: PassContext) -> Iterator[Pass[Any]]:
+        """What runs: one pass, or the transforms of the place, as far as they apply."""
+        if isinstance(self.single, Place):
+            for transform in compilation.transforms:
+                if (self.single is transform.place or self.single in transform.also) and transform.applies(context):
+                    yield transform
+        else:
+            yield self.single if isinstance(self.single, Pass) else self.single(compilation)
+
+
+def run(manager: PassManager, steps: tuple[Step, ...], compilation: Compilation) -> Compilation:
+    """What the steps make of a program, one after the other."""
+    for step in steps:
+        if not step.when(compilation):
+            continue
+        place = step.single if isinstance(step.single, Place) else None
+        context = compilation.context(step.on, place)
+        for single in step.passes(compilation, context):
+            result = manager.run(single, compilation.traces[step.on], context)
+            compilation = compilation.after(step.on, result)
+        if len(context.constants) > len(compilation.constants):
+            compilation = compilation.with_constants(context.constants)
+    return compilation
+
+
+# ---- conditions ------------------------------------------------------------------------------------------------------
+
+
+def _asks_executors(compilation: Compilation) -> bool:
+    return bool(compilation.executors)
+
+
+def _has_composites(compilation: Compilation) -> bool:
+    return any(executor.composites for executor in compilation.executors)
+
+
+def _fuses_writes_of_parts(compilation: Compilation) -> bool:
+    return bool(fusing(compilation.executors) and compilation.result(Functionalized).partial_writes)
+
+
+# ---- passes that take what earlier ones made -------------------------------------------------------------------------
+
+
+def _functionalize(compilation: Compilation) -> Functionalize:
+    return Functionalize(compilation.leaves, compilation.families)
+
+
+def _explicit_autocast(compilation: Compilation) -> ExplicitAutocast:
+    return ExplicitAutocast(compilation.cast_once)
+
+
+def _move_output_views(compilation: Compilation) -> MoveOutputViews:
+    return MoveOutputViews(compilation.result(Functionalized))
+
+
+def _differentiate(compilation: Compilation) -> Differentiate:
+    functional = compilation.result(Functionalized)
+    written = functional.epilogue.symbols if functional.epilogue is not None else ()
+    overwritten = frozenset([name for bound in written for name in bound.effects.mutates])
+    returned = frozenset([source.index for source in functional.results if isinstance(source, FromComputation)])
+    return Differentiate(overwritten, returned)
+
+
+def _partition(compilation: Compilation) -> Partition:
+    return Partition(compilation.result(Joint), compilation.policy)
+
+
+def _reinplace_parts(compilation: Compilation) -> ReinplaceParts:
+    return ReinplaceParts(compilation.result(Functionalized))
+
+
+def _assign(compilation: Compilation) -> AssignExecutors:
+    return AssignExecutors(compilation.states)
+
+
+def _assign_in_place(compilation: Compilation) -> AssignExecutors:
+    return AssignExecutors(compilation.states, unfused=compilation.result(Functionalized).partial_writes)
+
+
+def _assign_forward_and_backward(compilation: Compilation) -> AssignExecutors:
+    return AssignExecutors(compilation.states, (compilation.traces[Phase.BACKWARD],))
+
+
+def _reinplace(compilation: Compilation) -> Reinplace:
+    return Reinplace(compilation.result(Functionalized))
+
+
+# ---- the programs ----------------------------------------------------------------------------------------------------
+
+
+def _executable(phase: Phase) -> tuple[Step, ...]:
+    """From a program with the executors' lines in place to what runs."""
+    return (
+        Step(Place.CLAIMED, phase),
+        Step(Place.LAST, phase),
+        Step(DeleteLastUse(), phase),
+    )
+
+
+_FOR_EXECUTORS: Final = (
+    Step(FunctionalBodies(), when=_asks_executors),
+    Step(RecognizeComposites(), when=_has_composites),
+    Step(RewriteClaims(), when=_asks_executors),
+    Step(Place.BEFORE_DIFFERENTIATION),
+)
+"""The program as executors want to see it, and as transforms leave it."""
+
+ACQUIRED: Final = (Step(Place.ACQUIRED),)
+
+AS_RECORDED: Final = (
+    Step(LeaveAsRecorded()),
+    Step(_assign),
+    *_executable(Phase.INFERENCE),
+)
+
+FUNCTIONAL: Final = (Step(_functionalize),)
+
+EXPLICIT: Final = (
+    Step(DeadCode()),
+    Step(_explicit_autocast),
+)
+
+INFERENCE: Final = (
+    Step(InlineCheckpoints()),
+    *_FOR_EXECUTORS,
+    Step(Place.AFTER_DIFFERENTIATION),
+    Step(Place.PARTITIONED),
+    Step(_reinplace_parts, when=_fuses_writes_of_parts),
+    Step(_assign_in_place),
+    Step(_reinplace),
+    *_executable(Phase.INFERENCE),
+)
+
+DIFFERENTIATION: Final = (
+    Step(_move_output_views),
+    *_FOR_EXECUTORS,
+    Step(_differentiate),
+)
+"""Makes a `Joint`, unless no result of the program has a gradient."""
+
+TRAINING: Final = (
+    Step(DeadCode(), Phase.JOINT),
+    Step(Place.AFTER_DIFFERENTIATION, Phase.JOINT),
+    Step(_partition, Phase.JOINT),
+    Step(Place.PARTITIONED, Phase.FORWARD),
+    Step(Place.PARTITIONED, Phase.BACKWARD),
+    Step(_assign_forward_and_backward, Phase.FORWARD),
+    *_executable(Phase.FORWARD),
+    *_executable(Phase.BACKWARD),
+)
+
+_LATE_BACKWARD: Final = (
+    Step(Place.PARTITIONED, Phase.BACKWARD),
+    Step(_assign, Phase.BACKWARD),
+    *_executable(Phase.BACKWARD),
+)
+
+
+def late_backward(specialise: ZeroCotangents) -> tuple[Step, ...]:
+    """From backward as it was partitioned to that for some of its cotangents and gradients."""
+    return (Step(specialise, Phase.BACKWARD), *_LATE_BACKWARD)
+
+
+SECOND_DERIVATIVES: Final = (
+    Step(_assign),
+    Step(DeleteLastUse()),
+)
+"""The program runs under autograd, which differentiates PyTorch's own functions only: no executors, no transforms."""
