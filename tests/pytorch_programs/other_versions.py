@@ -19,6 +19,7 @@ _TORCH_2_6: Final[dict[str, dict[str, Any]]] = {
     "functorch.experimental.control_flow": {
         "UnsupportedAliasMutationException": type("UnsupportedAliasMutationException", (Exception,), {})
     },
+    "torch._dynamo.backends.onnxrt": {"has_onnxruntime": lambda: False},
     "torch._dynamo.exc": {"IncorrectUsage": type("IncorrectUsage", (Exception,), {})},
     "torch._dynamo.testing": {"requiresPy310": _unchanged, "unsupported": None},
     "torch._inductor.compile_fx": {"complex_memory_overlap": None},

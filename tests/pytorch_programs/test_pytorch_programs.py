@@ -82,6 +82,7 @@ pytestmark = pytest.mark.slow
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("folder")
     (folder / "dynamo").mkdir()
+    (folder / "dynamo" / "__init__.py").touch()
     (folder / "dynamo" / "test_small.py").write_text(TESTS)
     results = Results(folder / "results.json")
     ran = dict(results.run(Runner(str(folder), 6.0), "dynamo/test_small.py", "", ()))
@@ -113,6 +114,15 @@ def test_outcomes_say_why(outcomes: dict[str, Any]) -> None:
     assert outcomes["Tests.test_refused"].reason.startswith("DataDependentError: ")
     assert "test_small.py" in outcomes["Tests.test_wrong"].reason
     assert outcomes["Tests.test_passes"].compiled == 2
+
+
+def test_a_folder_may_have_the_name_of_an_installed_package(tmp_path: Path) -> None:
+    (tmp_path / "functorch").mkdir()
+    (tmp_path / "functorch" / "test_other.py").write_text(TESTS)
+    results = Results()
+    ran = dict(results.run(Runner(str(tmp_path), 6.0), "functorch/test_other.py", "test_passes", ()))
+    assert not results.not_imported
+    assert ran["Tests.test_passes"].kind == "passed"
 
 
 def test_the_command(tmp_path: Path) -> None:

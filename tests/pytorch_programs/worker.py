@@ -35,10 +35,16 @@ COMPILERS: dict[str, Compile] = {
 
 
 def tests_of(folder: pathlib.Path, file: str) -> dict[str, unittest.TestCase]:
-    """The tests of a file by class and name. ``file`` is relative to ``folder``; a folder of it is a package."""
-    sys.path[:0] = [str(folder), str((folder / file).parent)]  # as for a script
+    """The tests of a file by class and name. ``file`` is relative to ``folder``.
+
+    A file in a package is imported as a module of it; any other file by its own name, since its folder may have the
+    name of an installed package, as ``functorch`` has.
+    """
+    path = folder / file
+    in_package = (path.parent / "__init__.py").exists()
+    sys.path[:0] = [str(folder), str(path.parent)]  # as for a script
     sys.argv = [file]
-    module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+    module = importlib.import_module(file.removesuffix(".py").replace("/", ".") if in_package else path.stem)
     vars(module).update(IN_TEST_FILES)
     suite = unittest.defaultTestLoader.loadTestsFromModule(module)
     return {test.id().removeprefix(module.__name__ + "."): test for test in _flat(suite)}

@@ -348,3 +348,40 @@ def test_metadata() -> None:
             reader()
     assert not calls.resolved
     assert not registry.is_metadata(torch.Tensor.add)
+
+
+def _define(factor: int, *others: str) -> torch.library.Library:
+    library = torch.library.Library("thunder_test_redefined", "FRAGMENT")
+    for name in (*others, "scale"):
+        library.define(f"{name}(Tensor x) -> Tensor")
+        library.impl(name, lambda x: x * factor, "CompositeExplicitAutograd")
+    return library
+
+
+def test_an_operator_that_is_defined_again_is_the_new_one() -> None:
+    """PyTorch frees the old operator: its memory may be that of another one by then."""
+    operators = torch.ops.thunder_test_redefined
+    names = ["torch.ops.thunder_test_redefined.scale", "torch.ops.thunder_test_redefined.scale.default"]
+    library = _define(2)
+    for func in (operators.scale, operators.scale.default):
+        registry.resolve(func, (torch.ones(2),), {})
+    library._destroy()
+    library = _define(3, *[f"other_{number}" for number in range(20)])
+    assert [registry.symbol_named(name).target for name in names] == [operators.scale, operators.scale.default]
+    for func in (operators.scale, operators.scale.default):
+        symbol, args, _ = registry.resolve(func, (torch.ones(2),), {})
+        assert symbol.target(*args).tolist() == [3.0, 3.0]
+    library._destroy()
+
+
+def test_calls_of_an_operator_that_is_defined_again_before_its_name_is_looked_up() -> None:
+    operators = torch.ops.thunder_test_redefined
+    library = _define(2)
+    before = registry.resolve(operators.scale, (torch.ones(2),), {})[0]
+    library._destroy()
+    library = _define(3)
+    after = registry.resolve(operators.scale, (torch.ones(2),), {})[0]
+    assert before is not after
+    assert after.target is operators.scale
+    assert registry.symbol_named(after.name) is after
+    library._destroy()

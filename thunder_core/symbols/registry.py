@@ -49,7 +49,7 @@ class Registry:
     def symbol_named(self, name: str, style: CallStyle = CallStyle.FUNCTION) -> Symbol:
         """The symbol that is printed as ``name``. Raises LookupError when there is no such function."""
         symbol = self._symbols.get((name, style))
-        if symbol is not None:
+        if symbol is not None and not _may_be_redefined(symbol):
             return symbol
         with self._lock:
             row = self.catalogue.rows.get((name, style))
@@ -182,8 +182,13 @@ class Registry:
         if Tag.LOCAL in symbol.tags:
             return symbol
         key = (symbol.name, symbol.style)
-        if key in self._symbols:
-            return self._symbols[key]
+        known = self._symbols.get(key)
+        if known is not None:
+            if known.target == func or not _may_be_redefined(known):
+                return known
+            self._rules.pop(known.target, None)  # the name has another function now, and the old one need not exist
+            self._symbols[key] = symbol
+            return symbol
         if key in self.catalogue.rows:
             return self._row_symbol(self.catalogue.rows[key])
         functional = self._functional(func, symbol.style)
@@ -195,6 +200,11 @@ class Registry:
         """For an in-place method outside the tables, the symbol that computes its value out of place."""
         twin = functional_twin(func) if style is CallStyle.METHOD else None
         return None if twin is None else self._opaque(twin)
+
+
+def _may_be_redefined(symbol: Symbol) -> bool:
+    """Whether the symbol's name may come to mean another function: that of an operator, or of a module's variable."""
+    return Tag.OPAQUE in symbol.tags and symbol.style is CallStyle.FUNCTION
 
 
 registry: Final = Registry()
