@@ -18,7 +18,8 @@ def merge(documents: Iterable[Document]) -> tuple[ThunderConfig, Origins]:
     """Lay the documents over each other, the first below.
 
     An option of a later one takes the place of those below, the list of executors as well. Transforms are merged by
-    name: a later document changes single options of those that are there, and adds others. Requirements add up.
+    name, with the plugin's or without: a later document changes single options of those that are there, and adds
+    others. Requirements add up.
 
     Returns:
         What all documents say together, without what they extend: that is one of them. And the origins of its options,
@@ -26,7 +27,7 @@ def merge(documents: Iterable[Document]) -> tuple[ThunderConfig, Origins]:
     """
     values: dict[str, Any] = {}
     origins: Origins = {}
-    lists: dict[str, dict[str, tuple[Any, Origins]]] = {"requires": {}, "executors": {}, "transforms": {}}
+    lists: dict[str, dict[Any, tuple[Any, Origins]]] = {"requires": {}, "executors": {}, "transforms": {}}
     for document in documents:
         for name in ThunderConfig.model_fields:
             if name == "extends" or name not in document.config.model_fields_set:
@@ -46,10 +47,14 @@ def merge(documents: Iterable[Document]) -> tuple[ThunderConfig, Origins]:
     return parse(values), origins
 
 
-def _add(items: dict[str, tuple[Any, Origins]], name: str, values: tuple[Any, ...], document: Document) -> None:
-    """Add the values that a document gives for a list to those of the ones below, or put them in their place."""
+def _add(items: dict[Any, tuple[Any, Origins]], name: str, values: tuple[Any, ...], document: Document) -> None:
+    """Add the values that a document gives for a list to those of the ones below, or put them in their place.
+
+    Entries have the key ``item``, and if that is there twice in one document, the second has another.
+    """
     if name == "executors":
         items.clear()
+    here: set[str] = set()
     for position, value in enumerate(values):
         start = document.trail(name, position)
         origins: Origins = {(): (document, start)}
@@ -58,12 +63,26 @@ def _add(items: dict[str, tuple[Any, Origins]], name: str, values: tuple[Any, ..
             continue
         for option in value.options:
             origins[value.name, option] = (document, (*start, value.name, option))
-        below = items.get(value.name)
-        if below is not None and below[0].given is None and value.given is None:
-            value, origins = _changed(below[0], value), {**below[1], **origins}
-        items[value.name] = (value, origins)
+        key = value.item if value.item not in here else (value.name, position)
+        here.add(value.item)
+        below = items.get(key)
+        if below is not None and _changes(value, below[0]):
+            entry, places = below
+            inherited = {(value.name, *trail[1:]): origin for trail, origin in places.items() if trail}
+            value, origins = _changed(entry, value), {**inherited, **origins}
+        items[key] = (value, origins)
+
+
+def _changes(entry: Entry, below: Entry) -> bool:
+    """Whether an entry changes options of the one below, rather than taking its place: both name the same transform."""
+    same = entry.name == below.name or entry.item in (entry.name, below.name)
+    return same and entry.given is None and below.given is None
 
 
 def _changed(below: Entry, entry: Entry) -> Entry:
-    """The entry with the options of the one below that it does not change."""
-    return entry.with_options({**below.options, **entry.options})
+    """The entry with the options of the one below that it does not change.
+
+    ``optional`` is none of them: it says whether the name of that entry must be there.
+    """
+    options = {name: value for name, value in below.options.items() if name != "optional"}
+    return entry.with_options({**options, **entry.options})

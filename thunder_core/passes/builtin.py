@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from thunder_core.passes.attention_layout import AttentionLayout
 from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.constant_folding import ConstantFolding
-from thunder_core.passes.convolution_layout import ConvolutionLayout
-from thunder_core.passes.copy_pinned_views import CopyPinnedViews
-from thunder_core.passes.separate_bias import SeparateBias
 from thunder_core.passes.widen_products import WidenProducts
 
 
@@ -26,23 +22,3 @@ def common_subexpression(options: Any) -> CommonSubexpression:
 def widen_products(options: Any) -> WidenProducts:
     """Without options of its own."""
     return WidenProducts()
-
-
-def attention_layout(options: Any) -> AttentionLayout:
-    """Without options of its own."""
-    return AttentionLayout()
-
-
-def copy_pinned_views(options: Any) -> CopyPinnedViews:
-    """Without options of its own."""
-    return CopyPinnedViews()
-
-
-def separate_bias(options: Any) -> SeparateBias:
-    """Without options of its own."""
-    return SeparateBias()
-
-
-def convolution_layout(options: Any) -> ConvolutionLayout:
-    """Without options of its own."""
-    return ConvolutionLayout()

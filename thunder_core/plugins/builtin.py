@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pydantic import ConfigDict, Field
 
 from thunder_core.plugins.hookspecs import hookimpl
 from thunder_core.plugins.options import TransformOptions
 from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, Preset, TransformSpec
-
-_WHERE_LINES_ARE_FUSED: Final = {
-    "attention_layout": "gives attention arguments in the layout in which its result need not be copied",
-    "copy_pinned_views": "copies what attention saves for backward where it alone keeps a storage of twice the size",
-    "separate_bias": "adds biases of linear layers on a CPU in the elementwise lines that follow",
-    "convolution_layout": "has convolutions on a CPU work on images with channels last",
-}
-"""Transforms that run only if an executor fuses."""
 
 
 class ConstantFoldingOptions(TransformOptions):
@@ -43,10 +33,6 @@ def thunder_executors() -> list[ExecutorSpec]:
 def thunder_transforms() -> list[TransformSpec]:
     """The optional passes of the core, which run in this order unless they are disabled."""
     return [
-        *[
-            TransformSpec(name, f"thunder_core.passes.builtin:{name}", summary=summary, default=True)
-            for name, summary in _WHERE_LINES_ARE_FUSED.items()
-        ],
         TransformSpec(
             "constant_folding",
             "thunder_core.passes.builtin:constant_folding",
