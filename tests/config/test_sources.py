@@ -182,7 +182,10 @@ def test_a_transform_is_the_same_with_the_name_of_its_plugin_and_without(below: 
         {"first": {"enabled": True, "optional": False}},
     ]
     write("c.yaml", f"extends: base.yaml\ntransforms:\n- {above}: {{bits: 3}}\n- {below}: {{bits: 2}}\n")
-    assert problems("c.yaml") == [f"c.yaml:4: transforms[1]: {below!r} is there twice: as {above!r} before"]
+    twice = f"{below!r} is there twice: as {above!r} before"
+    assert problems("c.yaml") == [f"c.yaml:4: transforms[1]: {twice}"]
+    write("d.yaml", f"extends: c.yaml\ntransforms:\n- {below}: {{bits: 1}}\n")
+    assert problems("d.yaml") == [f"d.yaml:3: transforms[0]: {twice}"]
 
 
 def test_options_below_are_told_of_their_file_whatever_the_transform_is_called_there() -> None:
