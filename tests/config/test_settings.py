@@ -42,7 +42,8 @@ class Nameless(Transform):
 
 
 LAYOUTS = ("attention_layout", "copy_pinned_views", "separate_bias", "convolution_layout")
-LAST = ("widen_products", "direct_views")
+DEFAULT = ("common_subexpression", "widen_products", *LAYOUTS)
+"""What runs without being listed, in order; ``constant_folding`` follows."""
 
 
 def sine(x: torch.Tensor) -> torch.Tensor:
@@ -196,21 +197,32 @@ def test_defects_of_others_are_errors_as_well_once_an_optional_entry_has_to_be_l
 # --- transforms
 
 
-def test_the_transforms_of_the_core_run_unless_they_are_disabled() -> None:
-    assert transform_names(settings_of()) == [*LAYOUTS, "constant_folding", "common_subexpression", *LAST]
+def test_the_transforms_of_the_core_and_of_the_preset_run_unless_they_are_disabled() -> None:
+    assert transform_names(settings_of()) == [*DEFAULT, "constant_folding"]
     disabled = settings_of(transforms=[{"core.constant_folding": {"enabled": False}}])
-    assert transform_names(disabled) == [*LAYOUTS, "common_subexpression", *LAST]
+    assert transform_names(disabled) == [*DEFAULT]
     changed = settings_of(transforms=[{"constant_folding": {"limit": 3}}])
-    assert changed.transforms[len(LAYOUTS)] == ConstantFolding(limit=3)
+    assert changed.transforms[-1] == ConstantFolding(limit=3)
     replaced = settings_of(transforms=[ConstantFolding(limit=4), Marker(1)])
-    assert replaced.transforms[len(LAYOUTS)] == ConstantFolding(limit=4)
-    assert transform_names(replaced) == [
-        *LAYOUTS,
-        "constant_folding",
-        "common_subexpression",
-        *LAST,
-        "marker",
-    ]
+    assert replaced.transforms[-2] == ConstantFolding(limit=4)
+    assert transform_names(replaced) == [*DEFAULT, "constant_folding", "marker"]
+
+
+def test_transforms_of_the_preset_are_left_out_where_their_plugin_cannot_be_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("THUNDER_PLUGINS", "-layouts")
+    reset_host()
+    settings = settings_of()
+    assert transform_names(settings) == ["constant_folding", "common_subexpression", "widen_products"]
+    assert [name for name, _ in settings.left_out] == [f"layouts.{name}" for name in LAYOUTS]
+    compiled = thunder.jit(sine, executors=["fast"])
+    (line,) = [line for line in str(thunder.explain(compiled)).splitlines() if line.startswith("left out")]
+    assert line.startswith(f"left out: {', '.join(f'layouts.{name}' for name in LAYOUTS)}, because ")
+    assert settings_of("reference").left_out == ()
+    for name in ("attention_layout", "layouts.attention_layout"):
+        with pytest.raises(ConfigError, match=r"THUNDER_PLUGINS=-layouts|layouts \(blocked\)"):
+            settings_of(transforms=[name])
 
 
 def test_transforms_are_put_in_order() -> None:
@@ -222,13 +234,7 @@ def test_transforms_are_put_in_order() -> None:
 
 def test_a_disabled_transform_is_not_made() -> None:
     settings = settings_of(transforms=[{"lonely": {"enabled": False}}, {"quantize": {"bits": 4}}])
-    assert transform_names(settings) == [
-        *LAYOUTS,
-        "constant_folding",
-        "common_subexpression",
-        *LAST,
-        "quantize",
-    ]
+    assert transform_names(settings) == [*DEFAULT, "constant_folding", "quantize"]
     assert [entry.name for entry in settings.config.transforms][-2:] == ["lonely", "quantize"]
 
 

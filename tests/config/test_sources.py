@@ -11,8 +11,10 @@ import pytest
 
 import thunder
 from thunder_core.config import ThunderConfig, check_config, read_config, resolve_config, settings_of
+from thunder_core.config.lookup import find
 from thunder_core.errors import ConfigError
-from thunder_core.plugins.host import host
+from thunder_core.plugins import ExecutorSpec, Preset, TransformSpec
+from thunder_core.plugins.host import PluginState, host
 
 
 def write(name: str, text: str | bytes) -> str:
@@ -95,8 +97,12 @@ def test_a_near_file_is_suggested() -> None:
 
 
 def test_a_file_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*arguments: Any) -> Any:
-        raise PermissionError(errno.EACCES, "Permission denied")
+    opened = Path.open
+
+    def refused(self: Path, *arguments: Any, **more: Any) -> Any:
+        if self.name == "c.yaml":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(self, *arguments, **more)
 
     write("c.yaml", "")
     monkeypatch.setattr(Path, "open", refused)
@@ -157,14 +163,58 @@ def test_the_preset_reference_runs_as_little_as_possible() -> None:
 def test_transforms_are_merged_by_name_and_option() -> None:
     write("base.yaml", "transforms:\n- quantize: {bits: 4}\n- constant_folding: {limit: 10}\n")
     write("c.yaml", "extends: base.yaml\ntransforms:\n- first\n- quantize: {scheme: log}\n")
-    assert resolve_config("c.yaml").model_dump()["transforms"][4:] == [
+    assert resolve_config("c.yaml").model_dump()["transforms"] == [
         {"constant_folding": {"enabled": True, "limit": 10, "optional": False}},
         {"common_subexpression": {"enabled": True, "optional": False}},
         {"widen_products": {"enabled": True, "optional": False}},
-        {"direct_views": {"enabled": True, "optional": False}},
+        *resolve_config().model_dump()["transforms"][3:],
         {"quantize": {"bits": 4, "enabled": True, "optional": False, "scheme": "log"}},
         {"first": {"enabled": True, "optional": False}},
     ]
+
+
+@pytest.mark.parametrize(("below", "above"), [("kernels.quantize", "quantize"), ("quantize", "kernels.quantize")])
+def test_a_transform_is_the_same_with_the_name_of_its_plugin_and_without(below: str, above: str) -> None:
+    write("base.yaml", f"transforms:\n- {below}: {{bits: 4, scheme: log}}\n- first\n")
+    write("c.yaml", f"extends: base.yaml\ntransforms:\n- {above}: {{bits: 3}}\n")
+    assert resolve_config("c.yaml").model_dump()["transforms"][-2:] == [
+        {above: {"bits": 3, "enabled": True, "optional": False, "scheme": "log"}},
+        {"first": {"enabled": True, "optional": False}},
+    ]
+    write("c.yaml", f"extends: base.yaml\ntransforms:\n- {above}: {{bits: 3}}\n- {below}: {{bits: 2}}\n")
+    twice = f"{below!r} is there twice: as {above!r} before"
+    assert problems("c.yaml") == [f"c.yaml:4: transforms[1]: {twice}"]
+    write("d.yaml", f"extends: c.yaml\ntransforms:\n- {below}: {{bits: 1}}\n")
+    assert problems("d.yaml") == [f"d.yaml:3: transforms[0]: {twice}"]
+
+
+def test_options_below_are_told_of_their_file_whatever_the_transform_is_called_there() -> None:
+    write("base.yaml", "transforms:\n- kernels.quantize:\n    bits: many\n")
+    write("c.yaml", "extends: base.yaml\ntransforms: [quantize: {scheme: log}]\n")
+    assert problems("c.yaml") == [
+        "base.yaml:3: transforms[0].kernels.quantize.bits: must be a whole number, not the text 'many'"
+    ]
+
+
+def test_a_transform_of_another_plugin_takes_the_place_of_one_of_the_same_name() -> None:
+    write("base.yaml", "transforms: [nowhere.quantize: {depth: 4}]\n")
+    write("c.yaml", "extends: base.yaml\ntransforms: [kernels.quantize: {bits: 3}]\n")
+    assert resolve_config("c.yaml").transforms[-1].options == {
+        "bits": 3,
+        "enabled": True,
+        "optional": False,
+        "scheme": "linear",
+    }
+
+
+def test_who_names_a_transform_says_whether_it_is_optional() -> None:
+    write("base.yaml", "transforms: [nowhere.quantize: {optional: true}]\n")
+    assert [name for name, _ in settings_of("base.yaml").left_out] == ["nowhere.quantize"]
+    write("c.yaml", "extends: base.yaml\ntransforms: [nowhere.quantize: {bits: 3}]\n")
+    (told,) = problems("c.yaml")
+    assert told.startswith("c.yaml:2: transforms[0]: there is no plugin 'nowhere'")
+    off = settings_of("base.yaml", transforms=[{"nowhere.quantize": {"optional": True, "enabled": False}}])
+    assert off.left_out == ()
 
 
 def test_a_problem_is_told_of_the_file_that_has_it() -> None:
@@ -228,15 +278,21 @@ def test_the_environment_is_named_if_what_it_asks_for_is_wrong(name: str, monkey
 # --- the cheap way
 
 
+def test_nothing_is_imported_but_the_plugin_that_the_default_names() -> None:
+    assert thunder.jit(torch_identity)(3) == 3
+    settings_of("reference", executors=["reference"], cache="same input")
+    assert [record.name for record in host().records if record.state is PluginState.LOADED] == ["layouts"]
+
+
 def test_nothing_is_discovered_for_what_the_core_has(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*arguments: Any) -> Any:
         raise AssertionError("installed distributions were looked for")
 
     monkeypatch.setattr("importlib.metadata.distributions", never)
-    assert thunder.jit(torch_identity)(3) == 3
-    settings_of("reference", executors=["reference"], cache="same input")
+    for kind, name in [(ExecutorSpec, "reference"), (TransformSpec, "core.widen_products"), (Preset, "cuda")]:
+        assert find(kind, name).plugin.name == "core"
     with pytest.raises(AssertionError, match="were looked for"):
-        host().load_all()
+        find(ExecutorSpec, "fast")
 
 
 def test_json_is_read_by_its_own_rules() -> None:

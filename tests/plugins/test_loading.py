@@ -49,8 +49,7 @@ def test_the_core_is_loaded_through_the_same_hooks(site: Site) -> None:
     loaded = host().load("core")
     assert "reference" in {spec.name for spec in loaded.of(ExecutorSpec)}
     running = {spec.name for spec in loaded.of(TransformSpec) if spec.default}
-    layouts = {"attention_layout", "copy_pinned_views", "separate_bias", "convolution_layout"}
-    assert running == {"constant_folding", "common_subexpression", "widen_products", "direct_views"} | layouts
+    assert running == {"constant_folding", "common_subexpression", "widen_products", "direct_views"}
     assert host().import_object(host().find(ExecutorSpec, "core.reference")).__name__ == "reference"
 
 
@@ -307,10 +306,11 @@ def test_plugins_of_the_repository_are_known_by_name(site: Site, monkeypatch: py
         with pytest.raises(PluginError, match=f"there is no executor '{name}'") as raised:
             host().find(ExecutorSpec, name)
         assert raised.value.advice[0].endswith(f"pip install {folder / name}")
-    with pytest.raises(PluginError, match="there is no transform 'merge_matmuls'") as raised:
-        host().find(TransformSpec, "merge_matmuls")
-    assert raised.value.advice[0].startswith("the plugin 'matmul' of Thunder's repository offers 'merge_matmuls'")
-    assert raised.value.advice[0].endswith(f"pip install {folder / 'matmul'}")
+    for plugin, name in [("matmul", "merge_matmuls"), ("layouts", "separate_bias")]:
+        with pytest.raises(PluginError, match=f"there is no transform '{name}'") as raised:
+            host().find(TransformSpec, name)
+        assert raised.value.advice[0].startswith(f"the plugin '{plugin}' of Thunder's repository offers '{name}'")
+        assert raised.value.advice[0].endswith(f"pip install {folder / plugin}")
     with pytest.raises(PluginError, match="did you mean 'inductor'"):
         host().find(ExecutorSpec, "inducter")
     monkeypatch.setattr(first_party, "_PACKAGES", folder / "nowhere")

@@ -125,7 +125,7 @@ def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> N
     from thunder_core.report.decisions import shares
 
     entry = report.entries[-1]
-    left_out = [f"left out: {name}, because {reason}" for name, reason in report.left_out]
+    left_out = report.left_out_lines()
     left_out += [f"run by eager PyTorch {count} times: {reason}" for reason, count in report.fallbacks.items()]
     preset = [] if entry.preset is None else entry.preset.lines()
     print_lines([f"{target}: compiled in {entry.seconds * 1e3:.0f} ms", *left_out, *preset, ""])

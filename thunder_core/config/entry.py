@@ -32,6 +32,11 @@ class Entry:
     given: Object | None = None
 
     @property
+    def item(self) -> str:
+        """The name without its plugin's."""
+        return self.name.rpartition(".")[2]
+
+    @property
     def options(self) -> dict[str, Any]:
         """The options, as plain data."""
         options: dict[str, Any] = json.loads(self.text)

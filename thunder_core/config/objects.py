@@ -35,7 +35,7 @@ def settings_from(resolved: Resolved) -> Settings:
     """
     left_out: list[tuple[str, str]] = []
     executors = [made for part in resolved.executors if (made := _executor(part, left_out)) is not None]
-    enabled = [part for part in resolved.transforms if part.options is None or part.options.enabled]
+    enabled = [part for part in resolved.transforms if part.enabled]
     transforms = [made for part in enabled if (made := _object(part, left_out)) is not None]
     assert resolved.front_end is not None, "a front end that is not there is a problem"
     return Settings(
@@ -56,7 +56,7 @@ def problems_of(resolved: Resolved) -> list[Problem]:
 
     for part in resolved.executors:
         tried(part.trail, lambda part=part: found.extend(_without_effect(resolved, part)))  # type: ignore[misc]
-    enabled = [part for part in resolved.transforms if part.options is None or part.options.enabled]
+    enabled = [part for part in resolved.transforms if part.enabled]
     transforms = [tried(part.trail, lambda part=part: _object(part, [])) for part in enabled]  # type: ignore[misc]
     tried(("transforms",), lambda: ordered([transform for transform in transforms if transform is not None]))
     front_end = resolved.front_end

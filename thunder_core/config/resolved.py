@@ -47,6 +47,11 @@ class Part:
         """Of the executor or the transform, without its plugin's."""
         return self.entry.name if self.offered is None else self.offered.spec.name
 
+    @property
+    def enabled(self) -> bool:
+        """Whether its options do not switch it off."""
+        return self.entry.options.get("enabled") is not False
+
 
 @dataclass(frozen=True)
 class Resolved:

@@ -34,15 +34,6 @@ def thunder_transforms() -> list[TransformSpec]:
     """The optional passes of the core, which run in this order unless they are disabled."""
     return [
         _optional_pass(
-            "attention_layout", "gives attention arguments in the layout in which its result need not be copied"
-        ),
-        _optional_pass(
-            "copy_pinned_views",
-            "copies what attention saves for backward where it alone keeps a storage of twice the size",
-        ),
-        _optional_pass("separate_bias", "adds biases of linear layers on a CPU in the elementwise lines that follow"),
-        _optional_pass("convolution_layout", "has convolutions on a CPU work on images with channels last"),
-        _optional_pass(
             "constant_folding", "evaluates what depends on no input while compiling", ConstantFoldingOptions
         ),
         _optional_pass("common_subexpression", "computes equal calls once"),

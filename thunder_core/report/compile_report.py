@@ -103,6 +103,13 @@ class CompileReport:
         """Who runs which line of the latest compilation, and why others do not."""
         return self.entries[-1].decisions if self.entries else ()
 
+    def left_out_lines(self) -> list[str]:
+        """For people: what is left out, a line for each reason."""
+        names: dict[str, list[str]] = {}
+        for name, reason in self.left_out:
+            names.setdefault(reason, []).append(name)
+        return [f"left out: {', '.join(found)}, because {reason}" for reason, found in names.items()]
+
     def to_json(self) -> str:
         """The report as JSON text."""
         return json.dumps(asdict(self), indent=2, default=str)
@@ -112,7 +119,7 @@ class CompileReport:
             f"{self.name}: {self.cache_hits} cache hits, {self.cache_misses} misses, {len(self.entries)} compilations",
             "options: " + (", ".join(f"{name}={self.options[name]!r}" for name in self.changed) or "defaults"),
         ]
-        lines.extend(f"left out: {name}, because {reason}" for name, reason in self.left_out)
+        lines.extend(self.left_out_lines())
         for reason, count in self.fallbacks.items():
             lines.append(f"run by eager PyTorch {count} times: {reason}")
         for number, entry in enumerate(self.entries):

@@ -76,7 +76,7 @@ def _shared_memories(module: nn.Module) -> set[int]:
     seen: set[int] = set()
     shared: set[int] = set()
     for owner in module.modules():
-        own = {"recurse": False, "remove_duplicate": False}
+        own: dict[str, Any] = {"recurse": False, "remove_duplicate": False}
         for _, tensor in (*owner.named_parameters(**own), *owner.named_buffers(**own)):
             if type(tensor.data) is not Tensor or tensor.layout is not torch.strided:
                 continue

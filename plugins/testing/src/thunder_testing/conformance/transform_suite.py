@@ -42,6 +42,7 @@ def transform_suite(
     *,
     options: Mapping[str, Any] | None = None,
     beside: Sequence[Any] = (),
+    executors: Sequence[Any] = (),
     tolerance: Tolerance = (1.3e-6, 1e-5),
     gradient_tolerance: Tolerance = (1e-4, 1e-5),
     programs: Sequence[TransformProgram] = (),
@@ -55,6 +56,7 @@ def transform_suite(
         transform: its name, as in a configuration, or the transform itself.
         options: the options of a transform that is given by name.
         beside: other transforms, which are there with it and without: those that it requires.
+        executors: who runs the programs, with it and without: for a transform that runs only if one of them fuses.
         tolerance: ``(rtol, atol)`` of values; ``(0, 0)`` for equal ones.
         gradient_tolerance: the same of gradients, parameters and losses of training.
         programs: what to test with besides the programs of the suite.
@@ -68,8 +70,8 @@ def transform_suite(
         ConformanceError: the suite cannot be made.
     """
     cases = transform_cases(
-        transform, options=options, beside=beside, tolerance=tolerance, gradient_tolerance=gradient_tolerance,
-        programs=programs, skip=skip,
+        transform, options=options, beside=beside, executors=executors, tolerance=tolerance,
+        gradient_tolerance=gradient_tolerance, programs=programs, skip=skip,
     )  # fmt: skip
     return as_test(cases, f"Conformance of {transform if isinstance(transform, str) else transform.name}.")
 
@@ -79,6 +81,7 @@ def transform_cases(
     *,
     options: Mapping[str, Any] | None = None,
     beside: Sequence[Any] = (),
+    executors: Sequence[Any] = (),
     tolerance: Tolerance = (1.3e-6, 1e-5),
     gradient_tolerance: Tolerance = (1e-4, 1e-5),
     programs: Sequence[TransformProgram] = (),
@@ -86,17 +89,21 @@ def transform_cases(
 ) -> list[Case]:
     """The tests of `transform_suite`, one by one."""
     how = Comparison(*tolerance, gradient_rtol=gradient_tolerance[0], gradient_atol=gradient_tolerance[1])
-    tested = _tested(transform, options, beside, how)
+    tested = _tested(transform, options, beside, executors, how)
     return with_skips(list(_cases(tested, [*transform_programs(), *programs])), skip or {})
 
 
 def check_transform(transform: str) -> None:
     """Raise what `transform_cases` would raise for this name, without making a test."""
-    _tested(transform, None, (), Comparison())
+    _tested(transform, None, (), (), Comparison())
 
 
 def _tested(
-    transform: str | Transform, options: Mapping[str, Any] | None, beside: Sequence[Any], how: Comparison
+    transform: str | Transform,
+    options: Mapping[str, Any] | None,
+    beside: Sequence[Any],
+    executors: Sequence[Any],
+    how: Comparison,
 ) -> TestedTransform:
     if options and isinstance(transform, Transform):
         raise ConformanceError(
@@ -104,7 +111,7 @@ def _tested(
             advice=("give the options to the transform itself",),
         )
     entry: Any = {transform: dict(options)} if options else transform
-    settings = settings_of(executors=[], transforms=[*beside, entry])
+    settings = settings_of(executors=[*executors], transforms=[*beside, entry])
     name = transform.name if isinstance(transform, Transform) else transform.rpartition(".")[2]
     found = [item for item in settings.transforms if item is transform or item.name == name]
     if len(found) != 1:

@@ -18,6 +18,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.substitution import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
+from thunder_core.plugins import TransformOptions
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class SeparateBias(Transform):
 
     name: ClassVar[str] = "separate_bias"
     place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
+    before: ClassVar[tuple[str, ...]] = ("constant_folding",)
 
     def applies(self, context: TransformContext) -> bool:
         return context.fuses()
@@ -66,3 +68,8 @@ def _has_bias(line: BoundSymbol) -> bool:
 
 def _product_and_bias(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return F.linear(input, weight) + bias
+
+
+def from_options(options: TransformOptions) -> SeparateBias:
+    """The transform of a configuration; it has no options of its own."""
+    return SeparateBias()

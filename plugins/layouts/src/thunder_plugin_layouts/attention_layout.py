@@ -17,6 +17,7 @@ from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.transform import Place, Transform, TransformContext
+from thunder_core.plugins import TransformOptions
 from thunder_core.tracing.rewriting import rewritten_form
 
 _VALUE: Final = object()
@@ -39,6 +40,7 @@ class AttentionLayout(Transform):
 
     name: ClassVar[str] = "attention_layout"
     place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
+    before: ClassVar[tuple[str, ...]] = ("constant_folding",)
 
     def applies(self, context: TransformContext) -> bool:
         return context.fuses()
@@ -145,3 +147,8 @@ def _rewritten(
 
 def _template(arguments: Any) -> Any:
     return map_leaves(lambda leaf: _VALUE if isinstance(leaf, TensorProxy) else leaf, arguments)
+
+
+def from_options(options: TransformOptions) -> AttentionLayout:
+    """The transform of a configuration; it has no options of its own."""
+    return AttentionLayout()

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from tests.passes.programs import acquire_program
+from thunder_core.acquire.acquire import acquire
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
-from thunder_core.passes.separate_bias import SeparateBias
 from thunder_core.passes.transform import Phase, TransformContext
+from thunder_plugin_layouts.separate_bias import SeparateBias
 from thunder_testing import Comparison, assert_same_behaviour
 from thunder_testing.compare import Arguments
 from thunder_testing.pointwise import Pointwise
@@ -25,7 +25,7 @@ X, WEIGHT, BIAS = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5)
 
 def biases(program: Any, *args: torch.Tensor, executors: tuple[Any, ...] = ()) -> list[bool]:
     """Whether each linear layer of a program still has its bias after the pass, which changes no value."""
-    acquired = acquire_program(program, *args)
+    acquired = acquire(program, args, {})
     after = SeparateBias().run(acquired.trace, TransformContext(Phase.INFERENCE, executors=executors))
     verify(after)
     results = [compile_trace(trace)(*acquired.inputs) for trace in (acquired.trace, after)]
@@ -51,9 +51,7 @@ def test_which_layers(program: Any, whole: list[bool]) -> None:
 
 
 def test_on_another_device_layers_stay_whole() -> None:
-    acquired = acquire_program(
-        lambda x, w, b: F.linear(x, w, b).relu(), X.to("meta"), WEIGHT.to("meta"), BIAS.to("meta")
-    )
+    acquired = acquire(lambda x, w, b: F.linear(x, w, b).relu(), (X.to("meta"), WEIGHT.to("meta"), BIAS.to("meta")), {})
     assert SeparateBias().run(acquired.trace, TransformContext(Phase.INFERENCE)) is acquired.trace
 
 

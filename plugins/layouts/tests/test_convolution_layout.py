@@ -11,14 +11,14 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from tests.passes.programs import acquire_program
+from thunder_core.acquire.acquire import acquire
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.verifier import verify
-from thunder_core.passes.convolution_layout import ConvolutionLayout
 from thunder_core.passes.transform import Phase, TransformContext
 from thunder_core.symbols.registry import registry
+from thunder_plugin_layouts.convolution_layout import ConvolutionLayout
 from thunder_testing import Comparison, assert_same_behaviour
 from thunder_testing.compare import Arguments
 from thunder_testing.pointwise import Pointwise
@@ -37,7 +37,7 @@ def formats(trace: Trace) -> list[bool]:
 
 def moved(program: Callable[..., Any], *args: torch.Tensor) -> list[bool]:
     """The convolutions after the pass, which changes neither values nor strides of results."""
-    acquired = acquire_program(program, *args)
+    acquired = acquire(program, args, {})
     after = ConvolutionLayout().run(acquired.trace, TransformContext(Phase.INFERENCE))
     verify(after)
     before, now = (compile_trace(trace)(*acquired.inputs) for trace in (acquired.trace, after))

@@ -1,0 +1,70 @@
+"""The package as a plugin."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+import torch
+
+import thunder
+import thunder_plugin_layouts
+from thunder_core.plugins import TransformSpec
+from thunder_plugin_layouts import plugin
+from thunder_testing import package_suite
+from thunder_testing.pointwise import Pointwise
+
+NAMES = [spec.name for spec in plugin.thunder_transforms()]
+
+test_package = package_suite(__file__)
+
+
+@pytest.mark.parametrize("spec", plugin.thunder_transforms(), ids=lambda spec: spec.name)
+def test_specifications(spec: TransformSpec) -> None:
+    module, _, name = spec.load.partition(":")
+    transform = getattr(import_module(module), name)(spec.options())
+    assert (spec.name, spec.default) == (transform.name, False)
+    assert type(transform).__name__ in thunder_plugin_layouts.__all__
+
+
+def test_what_the_package_exports() -> None:
+    for name in thunder_plugin_layouts.__all__:
+        assert getattr(thunder_plugin_layouts, name).__name__ == name
+    with pytest.raises(AttributeError, match="has no attribute 'Layouts'"):
+        _ = thunder_plugin_layouts.Layouts
+
+
+def stages(compiled: object) -> list[str]:
+    return [stage.name for stage in thunder.explain(compiled).entries[0].stages]
+
+
+def test_they_run_by_default_before_constants_are_folded_where_an_executor_fuses() -> None:
+    compiled = thunder.jit(torch.cos, executors=[Pointwise()])
+    compiled(torch.ones(2))
+    found = stages(compiled)
+    start = found.index(NAMES[0])
+    assert found[start : start + 5] == [*NAMES, "constant_folding"]
+    alone = thunder.jit(torch.cos, executors=[])
+    alone(torch.ones(2))
+    assert not set(NAMES) & set(stages(alone))
+
+
+@pytest.mark.parametrize("prefix", ["", "layouts."])
+@pytest.mark.parametrize("name", NAMES)
+def test_each_has_a_switch(name: str, prefix: str) -> None:
+    compiled = thunder.jit(torch.cos, executors=[Pointwise()], transforms=[{prefix + name: {"enabled": False}}])
+    compiled(torch.ones(2))
+    assert set(NAMES) - set(stages(compiled)) == {name}
+
+
+def test_one_that_is_made_in_python_takes_the_place_of_the_default() -> None:
+    own = thunder_plugin_layouts.SeparateBias()
+    compiled = thunder.jit(torch.cos, executors=[Pointwise()], transforms=[own])
+    compiled(torch.ones(2))
+    assert [name for name in stages(compiled) if name in NAMES] == NAMES
+
+
+def test_the_preset_reference_runs_none_of_them() -> None:
+    compiled = thunder.jit(torch.cos, config="reference", executors=[Pointwise()])
+    compiled(torch.ones(2))
+    assert not set(NAMES) & set(stages(compiled))
