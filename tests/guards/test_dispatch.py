@@ -27,7 +27,7 @@ def found(dispatcher, *args, **kwargs):
 def test_one_entry(observe, x):
     dispatcher = entries_of(observe, lambda x: x + 1, [((x,), {})])
     assert found(dispatcher, x) == 0
-    assert dispatcher.questions == ()
+    assert dispatcher.keys == ()
     assert found(dispatcher, torch.zeros(7)) is None
     assert "shape" in dispatcher.change((torch.zeros(7),), {}).text
 
@@ -38,7 +38,7 @@ def test_by_shape_dtype_and_argument(observe):
     dispatcher = entries_of(observe, lambda x, number: x + number, calls)
     for number, (args, kwargs) in enumerate(calls):
         assert found(dispatcher, *args, **kwargs) == number
-    assert len(dispatcher.questions) == 3
+    assert len(dispatcher.keys) == 3
     assert found(dispatcher, torch.zeros(9), 0) is None
     assert found(dispatcher, torch.zeros(1), [0]) is None
     assert found(dispatcher) is None

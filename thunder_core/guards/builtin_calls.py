@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
+from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.conditions import NO_ATTRIBUTE, NO_SUBCLASS, SUBCLASS
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.identity_guards import SubclassGuard
 from thunder_core.guards.instructions import UNKNOWN
 from thunder_core.guards.source import ConstantSource
-from thunder_core.guards.structure_guards import NoAttributeGuard
 from thunder_core.guards.watched_builtins import RAISED, WatchedBuiltins
 
 _ALWAYS = frozenset({"id", "hash", "callable"})
@@ -101,7 +101,7 @@ class BuiltinCalls:
     def _absent(self, source: Any, value: Any, name: str) -> None:
         if (id(value), name) not in self._asked:
             self._asked.add((id(value), name))
-            self._heap.guards.append(NoAttributeGuard(source, name))
+            self._heap.guards.append(Check(source, NO_ATTRIBUTE, name))
 
     def _with(self, names: CodeNames, name: str) -> CodeNames:
         key = (id(names), name)
@@ -116,9 +116,8 @@ class BuiltinCalls:
         """Abstract classes of the user's take classes in that are registered later."""
         for base in classes if isinstance(classes, tuple) else (classes,):
             if isinstance(base, abc.ABCMeta) and isinstance(kind, type) and kind_of_class(base) is CodeKind.USER:
-                self._heap.guards.append(
-                    SubclassGuard(ConstantSource(base, base.__name__), kind, issubclass(kind, base))
-                )
+                condition = SUBCLASS if issubclass(kind, base) else NO_SUBCLASS
+                self._heap.guards.append(Check(ConstantSource(base, base.__name__), condition, kind))
 
 
 def _has(value: Any, name: Any, result: Any, args: tuple[Any, ...]) -> bool:

@@ -1,13 +1,27 @@
-"""What classes offer by name."""
+"""What classes offer by name.
+
+What an object is asked for and its class does not define comes from the object itself, from a base, or from Python:
+``bool(x)``, ``x == y``, methods of lists and tensors. A class that defines it after a program was recorded makes that
+another program, though nothing that the program read has changed. What a class does define is guarded where it is read.
+"""
 
 from __future__ import annotations
 
+import enum
 import functools
+import os
+import sys
+from collections.abc import Iterator
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+
+from thunder_core.guards.check import Check
+from thunder_core.guards.code_kinds import CodeKind, kind_of_class
+from thunder_core.guards.conditions import DEFINED_NAMES
+from thunder_core.guards.source import ConstantSource
 
 _lookups: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 _replaced: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
@@ -83,3 +97,15 @@ def _finds_itself(kind: type) -> bool:
         if "__getattr__" in base.__dict__ or ("__getattribute__" in base.__dict__ and base.__module__ != "builtins"):
             return True
     return False
+
+
+def defined_names_checks(kind: type) -> Iterator[Check]:
+    """Checks of the class of an object and its bases, as far as they are the user's and not of installed packages."""
+    for base in kind.__mro__:
+        if kind_of_class(base) is CodeKind.USER and not issubclass(base, enum.Enum) and not _is_installed(base):
+            yield Check(ConstantSource(base, base.__name__), DEFINED_NAMES, frozenset(vars(base)))
+
+
+def _is_installed(kind: type) -> bool:
+    module = sys.modules.get(kind.__module__)
+    return f"{os.sep}site-packages{os.sep}" in str(getattr(module, "__file__", ""))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from thunder_core.guards.check import Check
 from thunder_core.guards.class_names import ClassNames, constant_behind, function_behind, is_descriptor, replaces_lookup
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.conditions import OWN_NAMES, not_its_own, own_names
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node
 from thunder_core.guards.source import ConstantSource, Source
 from thunder_core.guards.steps import AttributeSource, ItemSource
-from thunder_core.guards.structure_guards import AbsentGuard, ClassNamesGuard
 
 if TYPE_CHECKING:
     from thunder_core.guards.following import Following
@@ -76,7 +77,7 @@ class ClassReads:
             return
         node.edges.add(name)
         if hasattr(node.object, "__dict__"):
-            self._heap.guards.append(AbsentGuard(node.source, name))
+            self._heap.guards.append(not_its_own(node.source, name))
 
     def _value(self, node: Node, name: str, attribute: Any, names: CodeNames) -> None:
         if name not in node.edges:
@@ -101,12 +102,12 @@ class ClassReads:
 
     def read_whole(self, node: Node, names: CodeNames) -> None:
         """A class of which any attribute may be read: those that it holds itself, and their names."""
-        own = ClassNamesGuard.names_of(node.object)
+        own = own_names(node.object)
         self.read(node, replace(names, attributes=own, probes=frozenset(), whole=frozenset()))
         if "__dict__" not in node.edges:
             node.edges.add("__dict__")
             if kind_of_class(node.object) is CodeKind.USER:
-                self._heap.guards.append(ClassNamesGuard(node.source, own))
+                self._heap.guards.append(Check(node.source, OWN_NAMES, own))
             else:
                 self._heap.late_classes.append(node)
 

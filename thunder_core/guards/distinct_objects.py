@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from thunder_core.guards.check import Check
+from thunder_core.guards.conditions import DISTINCT, IDENTITY, NOT_AMONG, identity_check
 from thunder_core.guards.guard import Guard
-from thunder_core.guards.identity_guards import DistinctGuard, IdentityGuard, NotAmongGuard, SameGuard, identity_guard
 from thunder_core.guards.node import Node, NodeKind
-from thunder_core.guards.source import Source, is_argument
+from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names, Source, is_argument
 
 if TYPE_CHECKING:
     from thunder_core.guards.heap import Heap
@@ -20,10 +22,45 @@ _CONTAINERS = (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET)
 _OBJECTS = (NodeKind.OBJECT, NodeKind.MODULE, NodeKind.FUNCTION, NodeKind.OPAQUE)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DistinctGuard(Guard):
+    """Paths that lead to different objects, all of them.
+
+    Attributes:
+        others: the paths after the first.
+    """
+
+    others: tuple[Source, ...]
+    kind: ClassVar[str] = "distinct"
+
+    @property
+    def paths(self) -> tuple[Source, ...]:
+        return self.others
+
+    def summary(self) -> str:
+        return ", ".join(source.describe() for source in self.others)
+
+    def violation(self, args: Args, kwargs: Kwargs) -> str | None:
+        known: dict[int, Source] = {}
+        for source in (self.source, *self.others):
+            try:
+                value = source.read(args, kwargs)
+            except PATH_ERRORS as error:
+                return f"{source.describe()}: is missing ({error})"
+            other = known.setdefault(id(value), source)
+            if other is not source:
+                return f"{source.describe()}: is now the same object as {other.describe()}"
+        return None
+
+    def failure(self, value: str, names: Names) -> str:
+        identities = ", ".join(f"id({path})" for path in (value, *(other.expression(names) for other in self.others)))
+        return f"len({{{identities}}}) != {len(self.others) + 1}"
+
+
 class DistinctObjects:
     """What the program may have compared by identity.
 
-    A path that leads to an object that is known by another path has a guard of its own (`SameGuard`). What remains are
+    A path that leads to an object that is known by another path has a guard of its own (`ALIAS`). What remains are
     different objects, which must stay different, and objects whose very identity was read.
 
     Attributes:
@@ -68,7 +105,7 @@ class DistinctObjects:
             value = reference()
             source = None if value is None else heap.tensors.find(value)
             if source is not None:
-                yield identity_guard(source, value)
+                yield identity_check(source, value)
             self._members.pop(key, None)
         groups: dict[Any, list[tuple[Any, Source]]] = {}
         for node in heap.distinct_nodes():
@@ -102,17 +139,17 @@ class DistinctObjects:
         others = []
         for value, source in group:
             if id(value) in members:
-                yield IdentityGuard(source, value)
+                yield Check(source, IDENTITY, value)
                 continue
             others.append((value, source))
             if members:
-                yield NotAmongGuard(source, tuple(members.values()))
+                yield Check(source, NOT_AMONG, members)
         arguments = [source for _, source in others if is_argument(source)]
         if not arguments and any(isinstance(value, torch.nn.Module) for value, _ in others):
             return  # the parts of a model
         sources = list(dict.fromkeys(source for _, source in others))
         if len(sources) == 2:
-            yield SameGuard(sources[0], sources[1], same=False)
+            yield Check(sources[0], DISTINCT, sources[1])
         elif len(sources) > 2:
             yield DistinctGuard(sources[0], tuple(sources[1:]))
 

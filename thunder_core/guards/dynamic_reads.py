@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch.overrides import TorchFunctionMode
 
+from thunder_core.guards.check import Check
 from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.conditions import NO_ATTRIBUTE, not_its_own
 from thunder_core.guards.heap import MODULE_SOURCES, Heap
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind
 from thunder_core.guards.source import ConstantSource
-from thunder_core.guards.structure_guards import AbsentGuard, NoAttributeGuard
 
 if TYPE_CHECKING:
     from thunder_core.guards.following import Following
@@ -66,17 +67,18 @@ class DynamicReads:
                 return
             if ask(node.object, name) is MISSING:
                 node.edges.add(name)
-                self._heap.guards.append(AbsentGuard(node.source, name, ("__dict__", *MODULE_DICTIONARIES)))
+                for dictionary in ("__dict__", *MODULE_DICTIONARIES):
+                    self._heap.guards.append(not_its_own(node.source, name, dictionary))
                 self._absent_on_class(kind, name)
         elif ask(node.object, name) is MISSING:
             node.edges.add(name)
-            self._heap.guards.append(NoAttributeGuard(node.source, name))
+            self._heap.guards.append(Check(node.source, NO_ATTRIBUTE, name))
 
     def _absent_on_class(self, kind: type, name: str) -> None:
         # what a metaclass offers (``__name__``, say) classes have and instances have not
         if (kind, name) not in self._absent and not hasattr(kind, name):
             self._absent.add((kind, name))
-            self._heap.guards.append(NoAttributeGuard(ConstantSource(kind, kind.__name__), name))
+            self._heap.guards.append(Check(ConstantSource(kind, kind.__name__), NO_ATTRIBUTE, name))
 
 
 def ask(value: Any, name: str) -> Any:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of
-from thunder_core.guards.guard import Guard, PlainGuard
+from thunder_core.guards.conditions import VALUE, keys_check
+from thunder_core.guards.guard import Guard
 from thunder_core.guards.source import ConstantSource, EnvironmentSource
-from thunder_core.guards.structure_guards import KeysGuard
 
 _KIND: Any = type(os.environ)
 _READS = {_KIND.__getitem__.__code__}
@@ -45,9 +46,9 @@ class Environment:
     def guards(self) -> Iterator[Guard]:
         """What must stay as it was."""
         for name in sorted(self._read):
-            yield PlainGuard(EnvironmentSource(name), self._before.get(name))
+            yield Check(EnvironmentSource(name), VALUE, self._before.get(name))
         if self._walked:
-            yield KeysGuard(ConstantSource(os.environ, "environ"), tuple(self._before))
+            yield keys_check(ConstantSource(os.environ, "environ"), tuple(self._before))
 
     def changes(self) -> Iterator[tuple[EnvironmentSource, str | None]]:
         """What the program set, and with None what it deleted."""

@@ -18,6 +18,7 @@ from thunder_core.guards.class_names import has_own_lookup, replaces_lookup
 from thunder_core.guards.class_reads import ClassReads
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.computed_reads import ComputedReads
+from thunder_core.guards.conditions import not_its_own
 from thunder_core.guards.dynamic_reads import MISSING, DynamicReads
 from thunder_core.guards.fresh_objects import parts_of_fresh
 from thunder_core.guards.heap import UNREAD_PACKAGES, Heap, is_wrapper
@@ -26,7 +27,6 @@ from thunder_core.guards.node import Node, NodeKind
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import GlobalSource, Source
 from thunder_core.guards.steps import AttributeSource, InstanceAttributeSource, module_variable
-from thunder_core.guards.structure_guards import AbsentGuard
 
 _PLAIN_CONTAINER_MODULES = ("builtins", "collections")
 _DEEPEST_FRESH = 4
@@ -162,7 +162,7 @@ class Following:
         for name in names.probed(label) if probed else ():
             if name not in node.edges and name not in node.attributes and not hasattr(type(tensor), name):
                 node.edges.add(name)
-                self._heap.guards.append(AbsentGuard(node.source, name))
+                self._heap.guards.append(not_its_own(node.source, name))
 
     def _follow_dictionary(self, node: Node, names: CodeNames, label: str | None) -> None:
         """The entries that the code asks for; the rest of the content is followed when it was read."""

@@ -10,22 +10,24 @@ from typing import Any
 
 import torch
 
+from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.conditions import HOOKS, IDENTITY, NO_ENTRY, NO_HOOKS, not_its_own
 from thunder_core.guards.dynamic_reads import MISSING
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
-from thunder_core.guards.identity_guards import IdentityGuard
 from thunder_core.guards.node import Node, NodeKind
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
     GlobalSource,
 )
-from thunder_core.guards.steps import ClosureSource, InstanceAttributeSource, ItemSource, module_variable
-from thunder_core.guards.structure_guards import (
-    AbsentGuard,
-    NoHooksGuard,
-    NoItemGuard,
+from thunder_core.guards.steps import (
+    ClosureSource,
+    InstanceAttributeSource,
+    ItemSource,
+    NamespaceSource,
+    module_variable,
 )
 
 _FIXED = frozenset(
@@ -66,14 +68,14 @@ class FrameReads:
         node.called = True
         heap.guard_module(node)
         attributes = node.attributes
-        if "forward" not in attributes and not any(self._held_before(node, name) for name in NoHooksGuard.dictionaries):
-            heap.guards.append(NoHooksGuard(node.source))
+        if "forward" not in attributes and not any(self._held_before(node, name) for name in HOOKS):
+            heap.guards.append(Check(NamespaceSource(node.source), NO_HOOKS))
         else:
-            for name in (*NoHooksGuard.dictionaries, "forward"):
+            for name in (*HOOKS, "forward"):
                 if name in attributes:
                     heap.meet(attributes[name], InstanceAttributeSource(node.source, name))
             if "forward" not in attributes:
-                heap.guards.append(AbsentGuard(node.source, "forward"))
+                heap.guards.append(not_its_own(node.source, "forward"))
         self._following.classes.function(type(module), "forward")
 
     def _held_before(self, module: Node, name: str) -> Any:
@@ -173,9 +175,9 @@ class FrameReads:
             for key in names.keys_of(name) or ():
                 module = value.get(key)
                 if module is None:
-                    self._heap.guards.append(NoItemGuard(source, key))
+                    self._heap.guards.append(Check(source, NO_ENTRY, key))
                 else:
-                    self._heap.guards.append(IdentityGuard(ItemSource(source, key), module))
+                    self._heap.guards.append(Check(ItemSource(source, key), IDENTITY, module))
                     self._following.follow_python_module(module, names.attributes, names)
         elif is_plain(value) and name not in _FIXED:
             self._heap.read_global((id(vars(sys)), name), value, source)

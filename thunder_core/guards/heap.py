@@ -15,15 +15,25 @@ from typing import Any
 from torch import Generator, Tensor
 from torch.nn import Module
 
+from thunder_core.guards.check import Check
+from thunder_core.guards.class_names import defined_names_checks
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.compiled_modules import ORIGINAL, original_of
-from thunder_core.guards.defined_names import defined_names_guards
+from thunder_core.guards.conditions import (
+    ALIAS,
+    IDENTITY,
+    NOT_SHADOWED,
+    OWN_NAMES,
+    TYPE,
+    VALUE,
+    identity_check,
+    own_names,
+)
 from thunder_core.guards.distinct_objects import DistinctObjects
 from thunder_core.guards.environment import Environment
 from thunder_core.guards.getters import Getters
-from thunder_core.guards.guard import Guard, PlainGuard, TypeGuard
-from thunder_core.guards.identity_guards import IdentityGuard, SameGuard, identity_guard
+from thunder_core.guards.guard import Guard
 from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
 from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
@@ -40,7 +50,6 @@ from thunder_core.guards.steps import (
     ParameterSource,
     SubmoduleSource,
 )
-from thunder_core.guards.structure_guards import ClassNamesGuard, NotShadowedGuard
 from thunder_core.guards.tensor_facts import TensorFacts
 from thunder_core.guards.tensor_index import TensorIndex
 from thunder_core.guards.torch_generators import TorchGenerators
@@ -128,7 +137,7 @@ class Heap:
         """
         held, value = value, self.stand_ins.original(value)
         if type(value) in ATOM_TYPES or is_plain(value):
-            self.guards.append(PlainGuard(source, value))
+            self.guards.append(Check(source, VALUE, value))
             return self._enum_node(value, source) if isinstance(value, enum.Enum) else None
         self._guard_class(value if isinstance(value, type) else type(value))
         if isinstance(value, Tensor):
@@ -140,21 +149,21 @@ class Heap:
         node = self.nodes.get(id(value))
         if node is not None:
             if node.source is not source and node.source != source:
-                self.guards.append(SameGuard(source, node.source))
+                self.guards.append(Check(source, ALIAS, node.source))
             if node.kind is NodeKind.DICTIONARY and not by_key:
                 self.objects.read_dictionary(node)
             elif node.kind is NodeKind.SEQUENCE and not by_key:
                 self.objects.guard_container(node)
             return node
         if type(value) in FUNCTIONS_OF_C or isinstance(value, ModuleType):
-            self.guards.append(IdentityGuard(source, value))
+            self.guards.append(Check(source, IDENTITY, value))
             self.getters.met_function(value)
             if held is value:
                 self.stand_ins.met(value, source)
             self.meet_receiver(value, source)
             return None
         if is_wrapper(value) and not callable(value):  # Thunder's own records, which the program does not write to
-            self.guards.append(identity_guard(source, value))
+            self.guards.append(identity_check(source, value))
             return None
         return self._make(value, source, by_key)
 
@@ -202,28 +211,28 @@ class Heap:
         if kind is NodeKind.MODULE:
             self.guard_module(node)
         elif kind is NodeKind.DICTIONARY and by_key and type(value) in _KEYED_TYPES:
-            self.guards.append(TypeGuard(source, type(value)))
+            self.guards.append(Check(source, TYPE, type(value)))
         elif kind is NodeKind.DICTIONARY:
             self.objects.read_dictionary(node)
         elif kind is NodeKind.SEQUENCE and by_key and type(value) is list:
-            self.guards.append(TypeGuard(source, list))
+            self.guards.append(Check(source, TYPE, list))
         elif kind in (NodeKind.SEQUENCE, NodeKind.SET):
             self.objects.guard_container(node)
         elif kind is NodeKind.FUNCTION:
             self.objects.guard_function(node)
         elif kind is NodeKind.CLASS:
-            self.guards.append(IdentityGuard(source, value))
+            self.guards.append(Check(source, IDENTITY, value))
             self.met_abstract |= isinstance(value, abc.ABCMeta) and kind_of_class(value) is CodeKind.USER
         elif kind is NodeKind.METHOD:
             self.objects.guard_parts(node, MethodType, ("__self__", "__func__"))
         elif kind is NodeKind.PARTIAL:
             self.objects.guard_parts(node, functools.partial, ("func", "args", "keywords"))
         elif kind is NodeKind.OBJECT and is_wrapper(value):
-            self.guards.append(TypeGuard(source, type(value)))
+            self.guards.append(Check(source, TYPE, type(value)))
             for inner, path in self._wrapped(node):
                 self.meet(inner, path)
         elif kind is NodeKind.OBJECT:
-            self.guards.append(TypeGuard(source, type(value)))
+            self.guards.append(Check(source, TYPE, type(value)))
             if type(value).__module__.partition(".")[0] == "torch":  # its code is not observed
                 self.objects.read_everything(node)
         else:
@@ -232,7 +241,7 @@ class Heap:
 
     def _meet_compiled(self, module: Module, original: Module, source: Source) -> Node | None:
         """A compiled module was read: its node is the original's, with which it shares all attributes."""
-        self.guards.append(TypeGuard(source, type(module)))
+        self.guards.append(Check(source, TYPE, type(module)))
         self.keep(module)
         node = self.meet(original, AttributeSource(source, ORIGINAL))
         if node is not None:
@@ -272,7 +281,7 @@ class Heap:
         """What the class defines, once: it was met, or an object of it."""
         if kind not in self._classes:
             self._classes.add(kind)
-            self.guards.extend(defined_names_guards(kind))
+            self.guards.extend(defined_names_checks(kind))
 
     def guard_module(self, node: Node) -> None:
         """What holds for every module that is reached, from the root down: its class."""
@@ -281,7 +290,7 @@ class Heap:
         node.reached = True
         if node.parent is not None:
             self.guard_module(node.parent)
-        self.guards.append(TypeGuard(node.source, type(node.object)))
+        self.guards.append(Check(node.source, TYPE, type(node.object)))
         self._guard_class(type(node.object))
 
     def _wrapped(self, node: Node) -> list[tuple[Any, Source]]:
@@ -347,10 +356,10 @@ class Heap:
     def finish(self) -> None:
         """Add the guards that could not be made while the program ran."""
         for source in self.late:
-            self.guards.append(IdentityGuard(source, source.read((), {})))
+            self.guards.append(Check(source, IDENTITY, source.read((), {})))
         self.late.clear()
         for node in self.late_classes:
-            self.guards.append(ClassNamesGuard(node.source, ClassNamesGuard.names_of(node.object)))
+            self.guards.append(Check(node.source, OWN_NAMES, own_names(node.object)))
         self.late_classes.clear()
         self._guard_builtins()
         self.guards.extend(self.environment.guards())
@@ -363,7 +372,9 @@ class Heap:
         for namespace, names in self.builtins_read.values():
             if f"{os.sep}site-packages{os.sep}" not in str(namespace.get("__file__", "")):
                 name = str(namespace.get("__name__", "")).rpartition(".")[2]
-                self.guards.append(NotShadowedGuard(ConstantSource(namespace, f"globals_of_{name}"), frozenset(names)))
+                self.guards.append(
+                    Check(ConstantSource(namespace, f"globals_of_{name}"), NOT_SHADOWED, frozenset(names))
+                )
         self.builtins_read.clear()
 
 

@@ -9,11 +9,11 @@ import torch
 
 from thunder_core.guards.class_names import has_own_lookup
 from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.conditions import attributes_check
 from thunder_core.guards.dynamic_reads import MISSING
 from thunder_core.guards.heap import MODULE_SOURCES, Heap
 from thunder_core.guards.node import Node
 from thunder_core.guards.steps import DictionarySource, SubmoduleSource
-from thunder_core.guards.structure_guards import KeysGuard
 from thunder_core.guards.tensor_index import same_step
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ModuleReads:
         """The names in one of the dictionaries of an object."""
         if dictionary not in node.edges:
             node.edges.add(dictionary)
-            self._heap.guards.append(KeysGuard(node.source, tuple(content), dictionary))
+            self._heap.guards.append(attributes_check(node.source, tuple(content), dictionary))
 
     def entry(self, node: Node, step: type[DictionarySource], name: str, value: Any, names: CodeNames) -> None:
         """A parameter, buffer or child of a module."""

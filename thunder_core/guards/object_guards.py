@@ -14,9 +14,25 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.nn import Module
 
+from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
-from thunder_core.guards.guard import EqualGuard, PlainGuard, TypeGuard
-from thunder_core.guards.identity_guards import CodeGuard, IdentityGuard, identity_guard
+from thunder_core.guards.conditions import (
+    ARRAY,
+    CACHED_RESULTS,
+    CODE,
+    EQUALITY,
+    IDENTITY,
+    LENGTH,
+    MEMBERS,
+    NO_ENTRY,
+    STORED_LENGTH,
+    TYPE,
+    VALUE,
+    array_content,
+    attributes_check,
+    identity_check,
+    keys_check,
+)
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, make_node, node_kind
 from thunder_core.guards.plain import copy_content, is_plain, is_plain_content
 from thunder_core.guards.source import ConstantSource
@@ -30,14 +46,6 @@ from thunder_core.guards.steps import (
     item_source,
 )
 from thunder_core.guards.stored_content import is_overridden
-from thunder_core.guards.structure_guards import (
-    ArrayGuard,
-    CachedResultsGuard,
-    KeysGuard,
-    LengthGuard,
-    MembersGuard,
-    NoItemGuard,
-)
 
 if TYPE_CHECKING:
     from thunder_core.guards.heap import Heap
@@ -63,12 +71,13 @@ class ObjectGuards:
         value, source = node.object, node.source
         content = list(node.content) if type(value) is list else value  # to which the program may have appended
         if is_plain_content(content):
-            self._heap.guards.append(PlainGuard(source, copy_content(content)))
+            self._heap.guards.append(Check(source, VALUE, copy_content(content)))
             self._note_nested(node)
             return
-        self._heap.guards.append(TypeGuard(source, type(value)))
+        self._heap.guards.append(Check(source, TYPE, type(value)))
         if node.kind is NodeKind.SEQUENCE:
-            self._heap.guards.append(LengthGuard(source, len(node.content), is_overridden(value)))
+            length = STORED_LENGTH if is_overridden(value) else LENGTH
+            self._heap.guards.append(Check(source, length, len(node.content)))
             for index, item in enumerate(node.content):
                 self._heap.meet(item, item_source(value, source, index))
         else:
@@ -76,7 +85,7 @@ class ObjectGuards:
 
     def _read_set(self, node: Node) -> None:
         """A set of objects: it holds these, in this order; no other path need lead to them."""
-        self._heap.guards.append(MembersGuard(node.source, node.content))
+        self._heap.guards.append(Check(node.source, MEMBERS, node.content))
         self._heap.distinct.members(node.content)
         for item in node.content:
             if not is_plain(item) and not isinstance(item, Tensor):
@@ -99,12 +108,12 @@ class ObjectGuards:
             return
         node.reached = True
         if type(node.object) is dict and is_plain_content(node.content):
-            self._heap.guards.append(PlainGuard(node.source, copy_content(node.content)))
+            self._heap.guards.append(Check(node.source, VALUE, copy_content(node.content)))
             self._note_nested(node)
             return
-        self._heap.guards.append(TypeGuard(node.source, type(node.object)))
+        self._heap.guards.append(Check(node.source, TYPE, type(node.object)))
         stored = is_overridden(node.object)
-        self._heap.guards.append(KeysGuard(node.source, tuple(node.content), stored=stored))
+        self._heap.guards.append(keys_check(node.source, tuple(node.content), stored=stored))
         self._heap.distinct.members(node.content)
         for key, item in node.content.items():
             if key not in node.asked_keys:
@@ -119,7 +128,7 @@ class ObjectGuards:
         node.asked_keys.add(key)
         if key not in node.content:
             if key not in node.object:  # else written before it could be read
-                self._heap.guards.append(NoItemGuard(node.source, key))
+                self._heap.guards.append(Check(node.source, NO_ENTRY, key))
         elif dict.get(node.object, key, _MISSING) is node.content[key]:  # else overwritten before it could be read
             self._heap.meet(node.content[key], item_source(node.object, node.source, key), by_key=True)
 
@@ -134,10 +143,10 @@ class ObjectGuards:
         function: FunctionType = node.object
         code = function.__code__
         if kind_of(code) not in (CodeKind.USER, CodeKind.MODULE):
-            self._heap.guards.append(IdentityGuard(node.source, function))
+            self._heap.guards.append(Check(node.source, IDENTITY, function))
             self._read_wrapped(function, node)
             return
-        self._heap.guards.append(CodeGuard(node.source, code))
+        self._heap.guards.append(Check(node.source, CODE, code))
         self._heap.functions.setdefault(id(code), []).append(node)
         self._heap.keep(code)
         for name in ("__defaults__", "__kwdefaults__"):
@@ -162,7 +171,7 @@ class ObjectGuards:
 
     def guard_parts(self, node: Node, kind: type, names: tuple[str, ...]) -> None:
         """An object that consists of a few others."""
-        self._heap.guards.append(TypeGuard(node.source, kind))
+        self._heap.guards.append(Check(node.source, TYPE, kind))
         for name in names:
             self._heap.meet(getattr(node.object, name), AttributeSource(node.source, name))
 
@@ -175,7 +184,7 @@ class ObjectGuards:
         if isinstance(value, MethodWrapperType):
             self._heap.meet_receiver(value, source)
         if isinstance(value, weakref.ref):
-            self._heap.guards.append(TypeGuard(source, kind))
+            self._heap.guards.append(Check(source, TYPE, kind))
             self._heap.meet(value(), ReferentSource(source))
             return
         numpy = sys.modules.get("numpy")
@@ -186,21 +195,21 @@ class ObjectGuards:
             self._read_mapping(node)
             return
         if isinstance(value, bytearray | array.array):
-            self._heap.guards.append(EqualGuard(source, value[:]))
+            self._heap.guards.append(Check(source, EQUALITY, value[:]))
             return
         if isinstance(value, _CachedFunction):
             self._cached.append((node, value.cache_info()[:2]))
         if isinstance(value, contextvars.ContextVar):
             self._read_context(node)
         if has_equality(value):
-            self._heap.guards.append(EqualGuard(source, value))
+            self._heap.guards.append(Check(source, EQUALITY, value))
             return
-        self._heap.guards.append(identity_guard(source, value))
+        self._heap.guards.append(identity_check(source, value))
 
     def _read_mapping(self, node: Node) -> None:
         """A read-only view of a dictionary."""
-        self._heap.guards.append(TypeGuard(node.source, type(node.object)))
-        self._heap.guards.append(KeysGuard(node.source, tuple(node.object)))
+        self._heap.guards.append(Check(node.source, TYPE, type(node.object)))
+        self._heap.guards.append(keys_check(node.source, tuple(node.object)))
         for key, item in node.object.items():
             self._heap.meet(item, ItemSource(node.source, key))
 
@@ -223,7 +232,7 @@ class ObjectGuards:
         names = tuple(node.attributes)
         if node.kind is NodeKind.MODULE:
             names = tuple([name for name in own if name in node.attributes or name in MODULE_DICTIONARIES])
-        self._heap.guards.append(KeysGuard(node.source, names, "__dict__", ordered=ordered))
+        self._heap.guards.append(attributes_check(node.source, names, ordered=ordered))
 
     def read_everything(self, node: Node, *, names: bool = False) -> None:
         """Guard every attribute of an object, and of the objects below it; also which there are, if ``names`` count."""
@@ -247,12 +256,12 @@ class ObjectGuards:
         """Guard what had to wait until the program had run."""
         for node in self._arrays:
             lifted = id(node.object) in self._heap.tensors.asked
-            self._heap.guards.append(ArrayGuard.of(node.source, node.object, content=not lifted))
+            self._heap.guards.append(Check(node.source, ARRAY, array_content(node.object, content=not lifted)))
         self._arrays.clear()
         for node, _ in self._cached:
             for held in gc.get_referents(node.object):  # results by arguments
                 self._heap.distinct.members(held if type(held) is dict else ())
-            self._heap.guards.append(CachedResultsGuard(node.source, node.object.cache_info().misses))
+            self._heap.guards.append(Check(node.source, CACHED_RESULTS, node.object.cache_info().misses))
         self._cached.clear()
 
 

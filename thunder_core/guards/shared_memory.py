@@ -1,7 +1,8 @@
-"""How tensors share memory: what the program makes of a write to one of them depends on it."""
+"""How tensors share memory: what a program that writes to one of them computes depends on it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,9 +10,11 @@ import torch
 
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.source import Source
+from thunder_core.ir.proxy import Dimension
 from thunder_core.pytorch_internals import CreationMeta, get_creation_meta, is_alias_of, tensor_identity, view_base
 
 Relations = tuple[tuple[Any, ...], ...]
+_address = torch.Tensor.data_ptr
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -49,7 +52,7 @@ def is_recorded(tensor: torch.Tensor) -> bool:
     return view_base(tensor) is None or bool(get_creation_meta(tensor) == CreationMeta.DEFAULT)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SharedMemoryGuard(Guard):
     """Inputs in one memory, which the program writes, stand to each other as they did.
 
@@ -72,3 +75,95 @@ class SharedMemoryGuard(Guard):
             f"{self.source.describe()}: shares memory with {others} in another way than when the "
             "program, which writes it, was recorded"
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NonOverlappingGuard(Guard):
+    """A tensor that shares no memory with another input: one of them is written. `OverlapCheck` checks all pairs."""
+
+    expected: Source
+    kind: ClassVar[str] = "overlap"
+
+    def violation(self, args: Any, kwargs: Any) -> str | None:
+        one, other = self.source.read(args, kwargs), self.expected.read(args, kwargs)
+        return self.reason(one) if overlaps(one, other) else None
+
+    def reason(self, value: Any) -> str:
+        return f"{self.source.describe()}: shares memory with {self.expected.describe()}, which the program writes"
+
+
+def overlaps(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True when both may show the same memory: their storages are equal and their extents meet."""
+    if one is other:
+        return True
+    if not is_alias_of(one, other):
+        return False
+    start, end = extent(one)
+    other_start, other_end = extent(other)
+    return start < other_end and other_start < end
+
+
+def extent(tensor: torch.Tensor) -> tuple[Dimension, Dimension]:
+    """First byte and the byte after the last one that the tensor shows of its storage."""
+    offset = tensor.storage_offset()
+    if tensor.numel() == 0:
+        return offset, offset
+    last: Dimension = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    item = tensor.element_size()
+    return offset * item, (offset + last + 1) * item
+
+
+class OverlapCheck:
+    """Says whether no pair of some tensors overlaps.
+
+    A decoder with a cache writes two tensors in each layer and reads all its parameters: thousands of pairs. The
+    addresses of the last call that was right are right again; others are sorted, and only neighbours are compared.
+
+    Args:
+        pairs: positions of tensors that must not overlap.
+        tensors: with the metadata that the tensors of all calls will have.
+    """
+
+    __slots__ = ("_known", "_lengths", "_pairs")
+
+    def __init__(self, pairs: Iterable[tuple[int, int]], tensors: Sequence[torch.Tensor]) -> None:
+        self._pairs = frozenset(pairs)
+        self._known: list[int] = []
+        self._lengths: list[Any] | None = [_length(one) for one in tensors] if all(map(_has_address, tensors)) else None
+
+    def apart(self, *tensors: torch.Tensor) -> bool:
+        """True when no pair of them shows the same memory."""
+        if self._lengths is None:
+            return not any(overlaps(tensors[one], tensors[other]) for one, other in self._pairs)
+        starts = list(map(_address, tensors))
+        if starts == self._known:
+            return True
+        if self._some_overlap(starts, self._lengths, tensors):
+            return False
+        self._known = starts
+        return True
+
+    def _some_overlap(self, starts: list[int], lengths: list[Any], tensors: tuple[torch.Tensor, ...]) -> bool:
+        pairs = self._pairs
+        begun: list[tuple[int, int]] = []  # position and end of those that reach further than the start of the next
+        for start, index in sorted(zip(starts, range(len(starts)))):
+            if not lengths[index]:
+                continue
+            begun = [entry for entry in begun if entry[1] > start]
+            for other, _ in begun:
+                expected = (index, other) in pairs or (other, index) in pairs
+                if expected and overlaps(tensors[index], tensors[other]):  # devices may use the same addresses
+                    return True
+            begun.append((index, start + lengths[index]))
+        return False
+
+
+def _has_address(tensor: torch.Tensor) -> bool:
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return plain and tensor.layout is torch.strided and tensor.device.type != "meta"
+
+
+def _length(tensor: torch.Tensor) -> Any:
+    """Bytes from its first element to its last."""
+    first, end = extent(tensor)
+    return end - first

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.guards.guard import PlainGuard
+from thunder_core.guards.check import Check
+from thunder_core.guards.conditions import VALUE
 from thunder_core.guards.source import ConstantSource
 from thunder_core.guards.steps import ReferentSource
 from thunder_core.pytorch_internals import (
@@ -76,10 +77,10 @@ def _readers() -> dict[int, tuple[str, _Reader]]:
 _by_id: Final = _readers()
 
 
-def state_guard(value: Any) -> PlainGuard | None:
-    """The guard on what the function ``value`` tells now; None for all other objects."""
+def state_guard(value: Any) -> Check | None:
+    """The check of what the function ``value`` tells now; None for all other objects."""
     found = _by_id.get(id(value))
     if found is None:
         return None
     name, reader = found
-    return PlainGuard(ReferentSource(ConstantSource(reader, name)), reader())
+    return Check(ReferentSource(ConstantSource(reader, name)), VALUE, reader())

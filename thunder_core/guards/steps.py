@@ -215,3 +215,19 @@ class SubmoduleSource(DictionarySource):
 
     __slots__ = ()
     dictionary: ClassVar[str] = "_modules"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceSource(StepSource):
+    """One of the dictionaries that an object keeps its attributes in, which messages call by the object's path."""
+
+    dictionary: str = "__dict__"
+
+    def describe(self) -> str:
+        return self.base.describe()
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return getattr(self.base.read(args, kwargs), self.dictionary)
+
+    def step(self, base: str, names: Names) -> str:
+        return dictionary_expression(base, self.dictionary, names)

@@ -22,8 +22,11 @@ _MISSING = object()
 
 
 def base_of(container: Any) -> Any:
-    """The builtin class under a container."""
-    return next(base for base in _BASES if isinstance(container, base))
+    """The builtin class under a container. Raises TypeError for other objects."""
+    for base in _BASES:
+        if isinstance(container, base):
+            return base
+    raise TypeError(f"{type(container).__qualname__} is no container")
 
 
 def _overrides(kind: type) -> bool:

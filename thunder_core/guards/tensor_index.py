@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.guards.guard import TypeGuard
-from thunder_core.guards.identity_guards import SameGuard
+from thunder_core.guards.check import Check
+from thunder_core.guards.conditions import ALIAS, TYPE
 from thunder_core.guards.node import Node, NodeKind, node_kind, own_attributes
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import Source
@@ -65,10 +65,10 @@ class TensorIndex:
             known = self._sources[key] = source
             self._kept.append(tensor)
         elif known is not source and known != source:
-            self._heap.guards.append(SameGuard(source, known))
+            self._heap.guards.append(Check(source, ALIAS, known))
         if key not in self._guarded:
             self._guarded.add(key)
-            self._heap.guards.append(TypeGuard(known, type(tensor)))
+            self._heap.guards.append(Check(known, TYPE, type(tensor)))
 
     def known(self) -> Iterator[tuple[Any, Source]]:
         """Tensors that were met, with their paths."""

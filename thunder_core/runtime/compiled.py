@@ -16,9 +16,9 @@ from thunder_core.config.resolve import resolve_config
 from thunder_core.config.settings import Settings
 from thunder_core.errors import UncacheableError, UncacheableWarning
 from thunder_core.executors.states import States
-from thunder_core.guards.change import Change
 from thunder_core.guards.dispatch import Dispatcher
 from thunder_core.guards.global_state import GlobalState
+from thunder_core.guards.guard import Change
 from thunder_core.pytorch_internals import peek_interpreter_stack
 from thunder_core.report.compile_report import CompileReport
 from thunder_core.runtime.compile import compile_program

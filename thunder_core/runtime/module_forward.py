@@ -13,8 +13,8 @@ import torch
 
 from thunder_core.acquire.active import active_recorder
 from thunder_core.guards.compiled_modules import ORIGINAL, original_of
+from thunder_core.guards.conditions import HOOKS
 from thunder_core.guards.global_state import global_module_hooks
-from thunder_core.guards.structure_guards import NoHooksGuard
 from thunder_core.runtime.compiled import Compiled
 
 COMPILED: Final = "_thunder_compiled"
@@ -137,7 +137,7 @@ def _call_is_forward(module: torch.nn.Module) -> bool:
     """Whether a call of the module does nothing but call its ``forward``."""
     if type(module).__call__ is not torch.nn.Module.__call__ or any(global_module_hooks()):
         return False
-    return not any(module.__dict__.get(name) for name in NoHooksGuard.dictionaries)
+    return not any(module.__dict__.get(name) for name in HOOKS)
 
 
 def _with_module(target: Callable[..., Any]) -> inspect.Signature | None:

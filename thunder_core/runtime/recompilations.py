@@ -6,7 +6,7 @@ from collections import Counter
 
 from thunder_core.config.model import ThunderConfig
 from thunder_core.errors import RecompileWarning
-from thunder_core.guards.change import Change
+from thunder_core.guards.guard import Change
 from thunder_core.tracing.user_frames import warn_user
 
 _MOST_PLACES = 4
