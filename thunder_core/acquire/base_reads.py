@@ -42,7 +42,7 @@ def read_base(recorder: Recorder, tensor: torch.Tensor) -> Any:
         return recorder.call(BASE, (tensor,), {})
     raise UnsupportedError(
         "_base of a view of a tensor that is not among those of the program",
-        location=user_location(3),
+        location=user_location(),
         advice=("make the view inside of the compiled function, of a tensor that it is given",),
     )
 

@@ -41,7 +41,7 @@ def record(recorder: Recorder, operator: OpOverload, args: tuple[Any, ...], kwar
     if peek_interpreter_stack() is not None:
         raise UnsupportedError(
             f"{operator} is called under a transformation of torch.func",
-            location=user_location(3),
+            location=user_location(),
             advice=("communicate outside of the transformation",),
         )
     names = [argument.name for argument in schema_of(operator).arguments]
@@ -91,16 +91,12 @@ def _record(
     recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], like: Sequence[Any], first: OpaqueProxy | None
 ) -> tuple[Any, ...]:
     """Record a line that returns new tensors like those in ``like``, after ``first`` if that is given."""
-    outer, recorder.busy = recorder.busy, True
-    try:
-        with DisableTorchFunction(), torch.no_grad():
-            call = Call(recorder)
-            recorded = convert(args, call)
-            outcome, fakes = recorder.infer(_COPIES, (list(like),), {}, call.variables)
-            made: tuple[Any, ...] = recorder.record_effect(symbol, recorded, call, outcome, fakes, first)
-            return made
-    finally:
-        recorder.busy = outer
+    with recorder.suspended(), DisableTorchFunction(), torch.no_grad():
+        call = Call(recorder)
+        recorded = convert(args, call)
+        outcome, fakes = recorder.infer(_COPIES, (list(like),), {}, call.variables)
+        made: tuple[Any, ...] = recorder.record_effect(symbol, recorded, call, outcome, fakes, first)
+        return made
 
 
 @cache
@@ -167,6 +163,6 @@ def _recorded_work() -> Any:
 def _refuse(method: str) -> NoReturn:
     raise UnsupportedError(
         f"{method}() of the handle of a communication: nothing is sent while the program is recorded",
-        location=user_location(3),
+        location=user_location(),
         advice=("use wait()", "communicate outside of the compiled function"),
     )

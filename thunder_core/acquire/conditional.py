@@ -44,7 +44,7 @@ def cond(
         if region.effects().mutates:
             raise UnsupportedError(
                 "a branch of torch.cond writes to a tensor from outside of it",
-                location=user_location(3),
+                location=user_location(),
                 advice=("return the new value from both branches instead",),
             )
         bodies.append(region)
@@ -79,7 +79,7 @@ def cond(
             output,
             Effects(random=random),
             recorder.own_context(current_context()),
-            user_location(3),
+            user_location(),
         )
     )
     return map_leaves(
@@ -101,6 +101,6 @@ def _check_agreement(first: Any, second: Any) -> None:
     if one != other:
         raise UnsupportedError(
             f"the branches of torch.cond return different things: {one} and {other}",
-            location=user_location(4),
+            location=user_location(),
             advice=("make both branches return tensors of the same shape, strides and dtype",),
         )

@@ -36,7 +36,7 @@ def deepcopy(recorder: Recorder, tensor: torch.Tensor, memo: dict[Any, Any]) -> 
     if reason:
         raise UnsupportedError(
             f"deepcopy of {proxy.name}, {reason}",
-            location=user_location(3),
+            location=user_location(),
             advice=("write tensor.detach().clone()", "copy it outside of the compiled function"),
         )
     with torch.no_grad():

@@ -45,7 +45,7 @@ def refuse(module: torch.nn.Module, classes: tuple[type, ...]) -> NoReturn:
     raise UnsupportedError(
         f"{_NAMES[kind.__name__]} cannot run inside a compiled program: its hooks, which gather parameters and reduce "
         "gradients, would run once, at compile time",
-        location=user_location(3),
+        location=user_location(),
         advice=(
             "compile the modules inside of it before it is sharded, or leave it to eager PyTorch",
             "with DistributedDataParallel put it around: DistributedDataParallel(thunder.jit(module))",
@@ -57,7 +57,7 @@ def refuse_from_local(*_: Any, **__: Any) -> NoReturn:
     """For ``DTensor.from_local``, which `torch.distributed.tensor.parallel.parallelize_module` calls in hooks."""
     raise UnsupportedError(
         "DTensor.from_local inside a compiled program: a DTensor of a tensor of the program is not recorded",
-        location=user_location(3),
+        location=user_location(),
         advice=(
             "call modules that parallelize_module was applied to outside of the compiled program",
             "compile the modules inside of them, or leave them to eager PyTorch",

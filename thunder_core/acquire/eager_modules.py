@@ -60,12 +60,8 @@ def call_eagerly(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, .
     Raises:
         DataDependentError: the metadata of its result depends on values, or cannot be tried.
     """
-    outer, recorder.busy = recorder.busy, True
-    try:
-        with DisableTorchFunction():
-            return _record(recorder, module, args, kwargs)
-    finally:
-        recorder.busy = outer
+    with recorder.suspended(), DisableTorchFunction():
+        return _record(recorder, module, args, kwargs)
 
 
 def _record(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

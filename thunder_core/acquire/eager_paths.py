@@ -135,12 +135,8 @@ def encoder(module: torch.nn.TransformerEncoder, src: Any, *args: Any, **kwargs:
         return _encoder(module, src, *args, **kwargs)
     except _LeavesOutPadding:
         assert recorder is not None
-    outer, recorder.busy = recorder.busy, True
-    try:
-        with DisableTorchFunction():
-            return _record(recorder, (module, src, *args), kwargs)
-    finally:
-        recorder.busy = outer
+    with recorder.suspended(), DisableTorchFunction():
+        return _record(recorder, (module, src, *args), kwargs)
 
 
 def _asked_by_module(modules: Collection[str] = _MODULES) -> bool:
@@ -160,7 +156,7 @@ def _record(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     try:  # without a mask nothing is left out, and the result looks the same; padding is filled in memory of its own
         outcome, fakes = recorder.infer(_ENCODER, args[:2], {}, ())
     except data_dependence.EXCEPTIONS as error:
-        raise data_dependence.error(_ENCODER, call.variables, user_location(4), error) from error
+        raise data_dependence.error(_ENCODER, call.variables, user_location(), error) from error
     symbol = _RECORDED_ENCODER if any(result.requires_grad for result in outcome.results) else _ENCODER
     with recorder.mode.observing():  # filled up it is contiguous, whatever the layers make of strides
         fakes = [fake.contiguous() for fake in fakes]

@@ -26,7 +26,7 @@ _EFFECTS: Final = Effects(random=True, external=True)
 def write(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...]) -> None:
     """Record a call that seeds generators of PyTorch, or sets their states."""
     arguments = [recorder.variable(arg).proxy if isinstance(arg, torch.Tensor) else arg for arg in args]
-    recorder.lines.append(BoundSymbol(symbol, tuple(arguments), {}, None, _EFFECTS, None, user_location(3)))
+    recorder.lines.append(BoundSymbol(symbol, tuple(arguments), {}, None, _EFFECTS, None, user_location()))
 
 
 def read(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], original: Callable[..., torch.Tensor]) -> Any:
@@ -42,8 +42,8 @@ def read(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], original: Ca
         False,
         recorder.new_storage(None),
     )
-    recorder.lines.append(BoundSymbol(symbol, args, {}, proxy, _EFFECTS, None, user_location(3)))
-    return recorder.traced(Variable(proxy, location=user_location(3)))
+    recorder.lines.append(BoundSymbol(symbol, args, {}, proxy, _EFFECTS, None, user_location()))
+    return recorder.traced(Variable(proxy, location=user_location()))
 
 
 def initial_seed(recorder: Recorder, original: Callable[[], int]) -> int:
@@ -60,7 +60,7 @@ def initial_seed(recorder: Recorder, original: Callable[[], int]) -> int:
                 raise UnsupportedError(
                     "torch.initial_seed after a state was set: the seed is part of the state, which is not known while "
                     "the program is recorded",
-                    location=user_location(3),
+                    location=user_location(),
                     advice=("call torch.initial_seed before", "call it outside of the compiled function"),
                 )
     return original()

@@ -42,7 +42,7 @@ def read_node(recorder: Recorder, tensor: torch.Tensor) -> TracedNode | None:
 def _refused(what: str) -> UnsupportedError:
     return UnsupportedError(
         f"{what}: the autograd graph of a tensor of the program is not there while the program is recorded",
-        location=user_location(3),
+        location=user_location(),
         advice=(
             "for hooks, use Tensor.register_hook; of modules, register_full_backward_hook",
             "look at the graph outside of the compiled function",

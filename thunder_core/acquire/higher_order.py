@@ -115,7 +115,7 @@ def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], op
     if effects.mutates:
         places = tuple([place for place, proxy in enumerate(free) if proxy.name in effects.mutates])
         symbol, arguments = CHECKPOINT_WITH_WRITES, (body, places, *free)
-    recorder.lines.append(BoundSymbol(symbol, arguments, recorded, output, effects, shown, user_location(4)))
+    recorder.lines.append(BoundSymbol(symbol, arguments, recorded, output, effects, shown, user_location()))
     written = [proxy for proxy in free if isinstance(proxy, TensorProxy) and proxy.name in effects.mutates]
     recorder.follow_history({proxy.storage for proxy in written})
     for variable in results.views:

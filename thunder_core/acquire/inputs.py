@@ -147,7 +147,7 @@ class Inputs:
             if constant and self._recorder.generators.tells_state(tensor):
                 raise UnsupportedError(
                     "the program reads the state of a random generator by a call that is not recorded",
-                    location=user_location(3),
+                    location=user_location(),
                     advice=("call torch.get_rng_state", "read the state outside of the compiled function"),
                 )
             variable = self._add(tensor, source or _constant_source(tensor), constant=constant)
@@ -175,7 +175,7 @@ class Inputs:
             storage,
             tensor.storage_offset(),
         )
-        variable = Variable(proxy, constant=constant, location=user_location(3))
+        variable = Variable(proxy, constant=constant, location=user_location())
         with recorder.mode.observing():
             variable.fake = self._fakes.make(tensor, proxy)
             recorder.bind_storage(variable.fake, storage)
@@ -207,7 +207,7 @@ class Inputs:
             recorder.constant_storages.add(proxy.storage)
         self._originals[id(tensor)] = proxy
         self._append(proxy, source, tensor)
-        return Variable(proxy, fake=fake, constant=constant, location=user_location(4))
+        return Variable(proxy, fake=fake, constant=constant, location=user_location())
 
     def _append(self, proxy: Proxy, source: Any, value: Any) -> None:
         self.proxies.append(proxy)
@@ -226,6 +226,6 @@ def _check_supported(tensor: torch.Tensor, source: Any) -> None:
         kind = "quantized" if tensor.is_quantized else "nested"
         raise UnsupportedError(
             f"{source.describe()} is a {kind} tensor; only dense and sparse tensors can be traced",
-            location=user_location(3),
+            location=user_location(),
             advice=("convert it with .to_padded_tensor() or .dequantize() before the compiled function",),
         )

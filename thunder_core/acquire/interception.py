@@ -233,7 +233,7 @@ def _context_made(context: Any, *args: Any, **kwargs: Any) -> None:
         raise UnsupportedError(
             f"{type(context).__name__.removesuffix('Backward')}.apply is called by a function of C, under a name that "
             "is not known, and would run once, at compile time",
-            location=user_location(2),
+            location=user_location(),
             advice=("call it as YourFunction.apply(...)",),
         )
 
@@ -279,7 +279,7 @@ def _as_subclass(tensor: torch.Tensor, cls: type) -> Any:
     if active_recorder() is not None and cls is not torch.Tensor and is_functorch_wrapped_tensor(tensor):
         raise UnsupportedError(
             f"under a transformation of torch.func, a tensor of the program becomes one of {cls.__qualname__}",
-            location=user_location(2),
+            location=user_location(),
             advice=("give the transformed function a plain tensor: tensor.as_subclass(torch.Tensor)",),
         )
     return subclasses.AS_SUBCLASS(tensor, cls)
@@ -298,7 +298,7 @@ def _data_parallel(module: DistributedDataParallel, *args: Any, **kwargs: Any) -
     raise UnsupportedError(
         "DistributedDataParallel inside a compiled program would prepare its reducer once, at compile time, and "
         "average gradients in the first step alone",
-        location=user_location(2),
+        location=user_location(),
         advice=("put it around the compiled module: DistributedDataParallel(thunder.jit(module))",),
     )
 
@@ -318,7 +318,7 @@ def _saved_tensors_hooks(hooks: saved_tensors_hooks) -> None:
     raise UnsupportedError(
         f"{type(hooks).__name__} inside a compiled program would be given what is recorded, once, and not what is "
         "saved for backward",
-        location=user_location(2),
+        location=user_location(),
         advice=("put it around the call of the compiled function: it sees what forward saves",),
     )
 
@@ -328,7 +328,7 @@ def _enter_dual_level() -> Any:
         return _original(forward_ad, "enter_dual_level")()
     raise UnsupportedError(
         "forward-mode differentiation inside a compiled program is not recorded",
-        location=user_location(2),
+        location=user_location(),
         advice=("call torch.func.jvp or torch.func.jacfwd instead", "put it around the call of the compiled function"),
     )
 
@@ -478,7 +478,7 @@ def _refuse_seed() -> int:
         return seed
     raise UnsupportedError(
         "torch.seed inside a compiled function would run once, at compile time",
-        location=user_location(2),
+        location=user_location(),
         advice=("call torch.seed outside the compiled function", "torch.manual_seed is supported inside"),
     )
 
@@ -512,7 +512,7 @@ def _refuse_communication(owner: Any, name: str) -> None:
             return _original(owner, name)(*args, **kwargs)
         raise UnsupportedError(
             f"{name} inside a compiled function would run once, at compile time",
-            location=user_location(2),
+            location=user_location(),
             advice=(
                 "call it outside of the compiled function",
                 "collectives of single tensors are part of the program: all_reduce, broadcast, isend and the like",
@@ -581,7 +581,7 @@ def _refuse_elements(name: str) -> Callable[..., Any]:
             return _original(torch.storage.TypedStorage, name)(storage, *args, **kwargs)
         raise UnsupportedError(
             f"TypedStorage.{name} inside a compiled function: storages have no elements while it is recorded",
-            location=user_location(2),
+            location=user_location(),
             advice=("use tensors: torch.tensor, torch.frombuffer", "do this outside of the compiled function"),
         )
 
@@ -625,6 +625,6 @@ def _set_default_device(device: Any) -> None:
         return
     raise UnsupportedError(
         "torch.set_default_device inside a compiled function changes the modes that record it",
-        location=user_location(2),
+        location=user_location(),
         advice=("use `with torch.device(...)`", "call it outside of the compiled function"),
     )

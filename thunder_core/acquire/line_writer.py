@@ -104,14 +104,14 @@ class LineWriter(Tensors):
             if symbol.target in ASSIGNS:
                 raise UnsupportedError(
                     f"the program assigns to the property `{args[1]}` of a tensor, or deletes it",
-                    location=user_location(4),
+                    location=user_location(),
                     advice=("do this outside of the compiled function",),
                 )
             # `contiguous()` and the like returned their argument
             for index, result in enumerate(outcome.results):
                 self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None)
             return map_leaves(lambda leaf: _pick(leaf, outcome, call.objects), outcome.structure)
-        location = user_location(4)
+        location = user_location()
         pure = not (outcome.random or outcome.external)
         constant = call.foldable and pure and all(map(self.is_constant, call.variables))
         proxies: list[TensorProxy] = []
@@ -155,7 +155,7 @@ class LineWriter(Tensors):
         lines = self.outer_lines[0] if self.outer_lines else self.lines
         args = (str(generator.device), generator.initial_seed())
         lines.append(
-            BoundSymbol(NEW_GENERATOR, args, {}, proxy, Effects(random=True, external=True), None, user_location(3))
+            BoundSymbol(NEW_GENERATOR, args, {}, proxy, Effects(random=True, external=True), None, user_location())
         )
         self.inputs.made(generator, proxy)
         self.generators.made(generator)
@@ -193,7 +193,7 @@ class LineWriter(Tensors):
             variable.proxy = replace(old, name=self.names.intermediate(), requires_grad=requires_grad)
             variable.key = metadata_key(variable.proxy)
             context = self.own_context(current_context())
-            self.lines.append(BoundSymbol(REBASED, (old,), {}, variable.proxy, PURE, context, user_location(5)))
+            self.lines.append(BoundSymbol(REBASED, (old,), {}, variable.proxy, PURE, context, user_location()))
 
     def _check_numbers(self, symbol: Symbol, outcome: Outcome) -> None:
         """Refuse a call that gives Python a value that no line can give it: fakes do not know the value of a run."""
@@ -205,7 +205,7 @@ class LineWriter(Tensors):
         if values:
             raise UnsupportedError(
                 f"{symbol.name} gives Python a {type(values[0]).__name__}, which only a run of the program would know",
-                location=user_location(5),
+                location=user_location(),
                 advice=(
                     "have the operator return tensors, whose values a compiled program computes in each call",
                     "call it outside of the compiled function and pass the result as an argument",
@@ -285,7 +285,7 @@ class LineWriter(Tensors):
         if Tag.AS_RECORDED not in symbol.tags and self._moved(variable, fake):
             raise UnsupportedError(
                 f"{symbol.name} gives {variable.proxy.name} other memory",
-                location=user_location(5),
+                location=user_location(),
                 advice=("rebind the variable to the other tensor instead", "assign to its attribute `data`"),
             )
 

@@ -129,7 +129,7 @@ class AcquisitionMode(RecordingMode):
             if func in _TEXT:
                 raise UnsupportedError(
                     "a function under a transformation of torch.func shows the values of a tensor",
-                    location=user_location(3),
+                    location=user_location(),
                     advice=("return the tensor from the transformation and print it there",),
                 )
             if func in _FROM_DATA:
@@ -148,7 +148,7 @@ class AcquisitionMode(RecordingMode):
             name = getattr(func, "__self__", func).__name__
             raise UnsupportedError(
                 f"Tensor.{name} of a tensor of the program: it has no memory while the program is recorded",
-                location=user_location(3),
+                location=user_location(),
                 advice=("do this outside of the compiled function",),
             )
         module = str(getattr(func, "__module__", ""))
@@ -164,7 +164,7 @@ class AcquisitionMode(RecordingMode):
         if func in _ON_ELEMENTS:
             raise UnsupportedError(
                 f"Tensor.{func.__name__} calls a Python function for each element",
-                location=user_location(3),
+                location=user_location(),
                 advice=("compute with torch functions on the whole tensor", "do this outside of the compiled function"),
             )
         if metadata:
@@ -194,7 +194,7 @@ class AcquisitionMode(RecordingMode):
         if isinstance(answer, torch.Tensor):
             raise UnsupportedError(
                 f"{getattr(func, '__name__', func)} of a traced tensor returns a tensor that was not computed here",
-                location=user_location(3),
+                location=user_location(),
                 advice=("avoid it in the compiled function",),
             )
         return answer

@@ -68,7 +68,7 @@ class RecordedModuleCall:
             differentiable,
         )
         shown = recorder.own_context(current_context())
-        line = BoundSymbol(MODULE_CALL, arguments, {}, proxy, Effects(external=True), shown, user_location(3))
+        line = BoundSymbol(MODULE_CALL, arguments, {}, proxy, Effects(external=True), shown, user_location())
         recorder.lines.append(line)
         recorder.inputs.made(call, proxy)
         return call
@@ -81,7 +81,7 @@ class RecordedModuleCall:
         with DisableTorchFunction():
             found = self.recorder.call_symbol(symbol, (self.call, given), {})
             line = self.recorder.lines[-1]
-            self.recorder.lines[-1] = replace(line, location=user_location(3))
+            self.recorder.lines[-1] = replace(line, location=user_location())
             items = [
                 value if new is None else subclasses.classed(self.recorder, new, kind)
                 for new, value, kind in zip(found, values, kinds, strict=True)
@@ -104,7 +104,7 @@ class RecordedModuleCall:
             raise UnsupportedError(
                 f"{kind.__module__}.{kind.__qualname__} changes view_as, by which modules with backward hooks hand "
                 "tensors on",
-                location=user_location(4),
+                location=user_location(),
                 advice=("give the module plain tensors: tensor.as_subclass(torch.Tensor)",),
             )
         return type(view)

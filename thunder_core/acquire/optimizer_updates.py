@@ -90,12 +90,8 @@ def record_update(
     recorder: Recorder, update: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Record one call of a function of an optimizer as one line."""
-    outer, recorder.busy = recorder.busy, True
-    try:
-        with DisableTorchFunction():
-            _record(recorder, _SYMBOLS[update], args, kwargs)
-    finally:
-        recorder.busy = outer
+    with recorder.suspended(), DisableTorchFunction():
+        _record(recorder, _SYMBOLS[update], args, kwargs)
 
 
 def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

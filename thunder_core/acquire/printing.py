@@ -52,7 +52,7 @@ def print_values(recorder: Recorder, original: Callable[..., None], values: tupl
             return
         raise UnsupportedError(
             "print of a tensor of the program to a file",
-            location=user_location(3),
+            location=user_location(),
             advice=("print it to sys.stdout or sys.stderr", "return the tensor and write it outside"),
         )
     if file is sys.stderr and file is not None:
@@ -72,10 +72,10 @@ def log_values(
     if options or logging.getLogger(logger.name) is not logger:
         raise UnsupportedError(
             "logging of a tensor of the program with " + (", ".join(options) or "a logger that has no name"),
-            location=user_location(3),
+            location=user_location(),
             advice=("log it by logging.getLogger(name).info('%s', tensor)", "return the tensor and log it outside"),
         )
-    location = user_location(3)
+    location = user_location()
     place = (
         ("", 0, "") if location is None else (location.filename, location.line, location.function.rpartition(".")[2])
     )
@@ -92,7 +92,7 @@ def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: d
     call = Call(recorder)
     recorded = convert(args, call), convert(kwargs, call)
     shown = recorder.own_context(current_context())
-    recorder.lines.append(BoundSymbol(symbol, *recorded, None, Effects(external=True), shown, user_location(4)))
+    recorder.lines.append(BoundSymbol(symbol, *recorded, None, Effects(external=True), shown, user_location()))
 
 
 def _printable(value: Any) -> Any:

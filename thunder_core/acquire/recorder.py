@@ -74,13 +74,11 @@ class Recorder(LineWriter):
 
     def call_symbol(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`call` for a canonical symbol and its canonical arguments."""
-        outer, self.busy = self.busy, True
-        try:
-            if not outer:
+        outermost = not self.busy
+        with self.suspended():
+            if outermost:
                 self.switches.follow(self)
             return self._call(symbol, args, kwargs)
-        finally:
-            self.busy = outer
 
     def _call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = Call(self, runs_python=Tag.LOCAL in symbol.tags)

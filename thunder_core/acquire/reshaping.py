@@ -72,13 +72,13 @@ def reshape_escaped(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs
     if func.overloadpacket is torch.ops.aten.set_:
         raise UnsupportedError(
             f"{func} gives a tensor other memory",
-            location=user_location(4),
+            location=user_location(),
             advice=("rebind the variable to the other tensor instead", "assign to its attribute `data`"),
         )
     if not is_traced(args[0]):
         raise UnsupportedError(
             f"{func} changes the shape or the memory of a tensor that the program did not make",
-            location=user_location(4),
+            location=user_location(),
             advice=("use the out-of-place function", "copy_() writes new values into the memory that is there"),
         )
     result = recorder.call(*torch_call(func, args, kwargs))
@@ -90,6 +90,6 @@ def reshape_escaped(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs
 def _resized(symbol: Symbol, variable: Variable) -> UnsupportedError:
     return UnsupportedError(
         f"{symbol.name} changes the size of {variable.proxy.name} in place",
-        location=user_location(5),
+        location=user_location(),
         advice=("use the out-of-place function and rebind the variable",),
     )

@@ -65,7 +65,7 @@ def refuse_classes(values: Any, described: str, refused: Callable[[torch.Tensor]
             kind = type(leaf)
             raise UnsupportedError(
                 f"{described} is of the class {kind.__module__}.{kind.__qualname__}, which cannot be recorded",
-                location=user_location(3),
+                location=user_location(),
                 advice=(
                     "give it a plain tensor: tensor.as_subclass(torch.Tensor)",
                     "or do this outside of the compiled function",
@@ -84,7 +84,7 @@ def check_supported(tensor: torch.Tensor, described: str) -> None:
     if is_functional_tensor(tensor):
         raise UnsupportedError(
             f"{described} is a functional tensor, a wrapper that PyTorch's own tracers make",
-            location=user_location(4),
+            location=user_location(),
             advice=("call the compiled function outside of such a tracer",),
         )
 
@@ -146,7 +146,7 @@ def _refuse_dispatch(kind: type, described: str) -> None:
     raise UnsupportedError(
         f"{described} is of the class {kind.__module__}.{kind.__qualname__}, whose __torch_dispatch__ changes what "
         "operations do; such tensors cannot be compiled",
-        location=user_location(5),
+        location=user_location(),
         advice=(
             "give the compiled function plain tensors, as DTensor.to_local() and dequantize() return them",
             "or run the code that computes with such tensors outside of the compiled function",

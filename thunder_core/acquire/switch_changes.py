@@ -48,7 +48,7 @@ class SwitchChanges:
         for name, value in changes_between_lines(self._latest, found).items():
             self._set_by_lines.add(name)
             effects = Effects(external=True)
-            line = BoundSymbol(_SET_SWITCH, (name, value), {}, None, effects, location=user_location(4))
+            line = BoundSymbol(_SET_SWITCH, (name, value), {}, None, effects, location=user_location())
             recorder.lines.append(line)
         self._latest = found
 

@@ -21,6 +21,22 @@ from thunder_core.tracing.fake_mode import ObservingFakeMode
 from thunder_core.tracing.fake_tensors import make_alias, make_derived
 
 
+class Suspended:
+    """Sets ``recorder.busy`` for the duration. A class: frames of `contextlib` would be observed as the program's."""
+
+    __slots__ = ("_outer", "_recorder")
+
+    def __init__(self, recorder: Tensors) -> None:
+        self._recorder = recorder
+        self._outer = False
+
+    def __enter__(self) -> None:
+        self._outer, self._recorder.busy = self._recorder.busy, True
+
+    def __exit__(self, *_: object) -> None:
+        self._recorder.busy = self._outer
+
+
 class Tensors:
     """The state of every tensor object that the program has touched.
 
@@ -31,7 +47,7 @@ class Tensors:
         made: the traced tensors handed to the program.
         constant_storages: memories whose content depends on no input.
         generators: PyTorch's random generators that the program reaches.
-        busy: True while the recorder itself runs torch code.
+        busy: True while the recorder itself runs torch code, which is no part of the program.
     """
 
     def __init__(
@@ -60,6 +76,10 @@ class Tensors:
         self.mode.on_escape = None
         self.inputs.close()
         self.made.clear()
+
+    def suspended(self) -> Suspended:
+        """A context manager for code of the recorder's: nothing that it calls is recorded as a call of the program."""
+        return Suspended(self)
 
     def variable(self, tensor: torch.Tensor) -> Variable:
         """The variable of a tensor object; a real tensor becomes an input of the trace."""
@@ -100,16 +120,12 @@ class Tensors:
     def fake(self, variable: Variable) -> Any:
         """The fake of a variable, made now if it was not needed before."""
         if variable.fake is None:
-            outer, self.busy = self.busy, True  # what makes it is no call of the program
-            try:
-                with self.mode.observing():
-                    if variable.base is not None:
-                        variable.fake = make_alias(self.fake(variable.base), variable.proxy, leaf=variable.detached)
-                    else:
-                        variable.fake = make_derived(self.mode, variable.proxy)
-                        self.bind_storage(variable.fake, variable.proxy.storage)
-            finally:
-                self.busy = outer
+            with self.suspended(), self.mode.observing():
+                if variable.base is not None:
+                    variable.fake = make_alias(self.fake(variable.base), variable.proxy, leaf=variable.detached)
+                else:
+                    variable.fake = make_derived(self.mode, variable.proxy)
+                    self.bind_storage(variable.fake, variable.proxy.storage)
         return variable.fake
 
     def requires_grad(self, variable: Variable) -> bool:
@@ -144,9 +160,5 @@ class Tensors:
 
     def ask(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Ask the fakes of the arguments a question about metadata."""
-        outer, self.busy = self.busy, True
-        try:
-            with self.mode.observing():
-                return func(*self.fakes(args), **self.fakes(kwargs))
-        finally:
-            self.busy = outer
+        with self.suspended(), self.mode.observing():
+            return func(*self.fakes(args), **self.fakes(kwargs))

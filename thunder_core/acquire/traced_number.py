@@ -26,7 +26,7 @@ class TracedNumber:
 
     def _needed(self, *_: Any) -> NoReturn:
         raise data_dependence.error(
-            self.symbol, self.variables, user_location(2), data_dependence.ValueNeeded(self.symbol.name)
+            self.symbol, self.variables, user_location(), data_dependence.ValueNeeded(self.symbol.name)
         )
 
     __bool__ = __int__ = __float__ = __index__ = __str__ = __format__ = _needed

@@ -30,20 +30,16 @@ if TYPE_CHECKING:
 
 def read_value(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call that reads values into Python: answered for constants, an error otherwise."""
-    outer, recorder.busy = recorder.busy, True
-    try:
+    with recorder.suspended():
         symbol, args, kwargs = registry.resolve(func, args, kwargs)
         call = Call(recorder)
         convert(args, call), convert(kwargs, call)
         return find_another_way(recorder, symbol, args, kwargs, call, data_dependence.ValueNeeded(symbol.name))
-    finally:
-        recorder.busy = outer
 
 
 def defer(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a comparison whose result is a Python bool that only the running program knows."""
-    outer, recorder.busy = recorder.busy, True
-    try:
+    with recorder.suspended():
         symbol, args, kwargs = registry.resolve(func, args, kwargs)
         call = Call(recorder)
         recorded = convert(args, call), convert(kwargs, call)
@@ -51,10 +47,8 @@ def defer(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
             return concrete.evaluate(recorder, symbol, args, kwargs)
         proxy = NumberProxy(recorder.names.intermediate(), bool)
         shown = recorder.own_context(current_context())
-        recorder.lines.append(BoundSymbol(symbol, *recorded, proxy, PURE, shown, user_location(3)))
+        recorder.lines.append(BoundSymbol(symbol, *recorded, proxy, PURE, shown, user_location()))
         return TracedNumber(proxy, symbol, tuple(call.variables))
-    finally:
-        recorder.busy = outer
 
 
 def is_unknown(recorder: Recorder, value: Any) -> bool:
@@ -66,15 +60,12 @@ def is_unknown(recorder: Recorder, value: Any) -> bool:
 
 def record_assertion(recorder: Recorder, condition: torch.Tensor | TracedNumber, message: Any) -> None:
     """Record a check of a condition that only the running program knows."""
-    outer, recorder.busy = recorder.busy, True
-    try:
+    with recorder.suspended():
         call = Call(recorder)
         checked = condition.proxy if isinstance(condition, TracedNumber) else convert(condition, call)
         shown = recorder.own_context(current_context())
         line = BoundSymbol(CHECK_TRUE, (checked, convert(message, call)), {}, None, Effects(external=True), shown)
-        recorder.lines.append(replace(line, location=user_location(3)))
-    finally:
-        recorder.busy = outer
+        recorder.lines.append(replace(line, location=user_location()))
 
 
 def find_another_way(
@@ -105,7 +96,7 @@ def find_another_way(
         if known is not None:
             return known
         drawn = concrete.is_drawn(recorder, call.variables)
-        raise data_dependence.error(symbol, call.variables, user_location(4), error, drawn=drawn) from error
+        raise data_dependence.error(symbol, call.variables, user_location(), error, drawn=drawn) from error
     if torch.backends.cudnn.enabled and any(proxy.device.type == "cuda" for proxy in call.proxies):
         return _without_cudnn(recorder, symbol, args, kwargs)
     return probe_or_raise(recorder, symbol, args, kwargs, call, error)
@@ -152,7 +143,7 @@ def probe_or_raise(
     with recorder.mode.observing():
         found = probe(target or symbol.target, recorder.fakes(args), recorder.fakes(kwargs))
     if found is None or (found.views and not recorder.written.isdisjoint(p.storage for p in call.proxies)):
-        raise data_dependence.error(symbol, call.variables, user_location(5), error) from error
+        raise data_dependence.error(symbol, call.variables, user_location(), error) from error
     with recorder.mode.observing() as observed:
         device = call.proxies[0].device if call.proxies else torch.device("cpu")
         made = map_leaves(lambda leaf: FakeTensor(recorder.mode, leaf, device), found.result)
