@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.recorder import Recorder
 
 
 class _Active(threading.local):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 
 from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Symbol
@@ -20,9 +21,6 @@ from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, OpOverload, peek_interpreter_stack, schema_of
 from thunder_core.symbols.collectives import RECEIVE, START, WAIT
 from thunder_core.tracing.user_frames import user_location
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
 
 
 def _copies(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -64,7 +64,7 @@ def cond(
     def fresh(leaf: Any) -> Any:
         if not isinstance(leaf, TensorProxy):
             return leaf
-        storage = recorder.new_storage(None)
+        storage = recorder.storages.new()
         variables.append(Variable(replace(leaf, name=recorder.names.intermediate(), storage=storage, offset=0)))
         return Slot(len(variables) - 1)
 

@@ -13,14 +13,16 @@ import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire import data_dependence, values
+from thunder_core.acquire import data_dependence
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.optimizer_updates import OPTIMIZERS
+from thunder_core.acquire.probe import record_checked
+from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.replaced_code import copy_of
 from thunder_core.errors import DataDependentError, trying
 from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
@@ -39,9 +41,6 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.tracing.user_frames import user_location
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
 
 _MODULES: Final = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
 _NOT_COMPILING: Final = _MODULES | OPTIMIZERS
@@ -162,4 +161,4 @@ def _record(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         fakes = [fake.contiguous() for fake in fakes]
     pairs = zip(outcome.results, fakes, strict=True)
     outcome = replace(outcome, results=tuple([replace(old, stride=new.stride(), offset=0) for old, new in pairs]))
-    return values.record_checked(recorder, symbol, args, kwargs, call, outcome, fakes)
+    return record_checked(recorder, symbol, args, kwargs, call, outcome, fakes)

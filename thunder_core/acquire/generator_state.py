@@ -40,7 +40,7 @@ def read(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], original: Ca
         state.dtype,
         state.device,
         False,
-        recorder.new_storage(None),
+        recorder.storages.new(),
     )
     recorder.lines.append(BoundSymbol(symbol, args, {}, proxy, _EFFECTS, None, user_location()))
     return recorder.traced(Variable(proxy, location=user_location()))

@@ -41,10 +41,12 @@ from thunder_core.acquire import (
     module_hooks,
     optimizer_updates,
     printing,
+    subclass_views,
     subclasses,
     values,
 )
 from thunder_core.acquire.active import active_recorder, set_active_recorder
+from thunder_core.acquire.attempt import key_of
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.replaced_code import ReplacedCode, copy_of, has_code, is_replaced
 from thunder_core.errors import UnsupportedError
@@ -252,7 +254,7 @@ def _module_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     if isinstance(module, _distributed):
         distributed_modules.refuse(module, _distributed)
     first_calls.before_call(recorder, module, args, kwargs)
-    if eager_modules.key_of(module) not in recorder.eager_modules:
+    if key_of(module) not in recorder.attempt.eager_modules:
         return _original_module_call(module, *args, **kwargs)
     return eager_modules.call_eagerly(recorder, module, args, kwargs)
 
@@ -262,7 +264,7 @@ def _update(module: Any, name: str, update: Callable[..., None]) -> Callable[...
         recorder = _recording()
         if (
             recorder is None
-            or update not in recorder.eager_updates
+            or update not in recorder.attempt.eager_updates
             or not optimizer_updates.is_one_line(update, args, kwargs)
         ):
             _original(module, name)(*args, **kwargs)
@@ -275,21 +277,21 @@ def _update(module: Any, name: str, update: Callable[..., None]) -> Callable[...
 def _as_subclass(tensor: torch.Tensor, cls: type) -> Any:
     recorder = _recording()
     if recorder is not None:
-        return subclasses.as_subclass(recorder, tensor, cls)
+        return subclass_views.as_subclass(recorder, tensor, cls)
     if active_recorder() is not None and cls is not torch.Tensor and is_functorch_wrapped_tensor(tensor):
         raise UnsupportedError(
             f"under a transformation of torch.func, a tensor of the program becomes one of {cls.__qualname__}",
             location=user_location(),
             advice=("give the transformed function a plain tensor: tensor.as_subclass(torch.Tensor)",),
         )
-    return subclasses.AS_SUBCLASS(tensor, cls)
+    return subclass_views.AS_SUBCLASS(tensor, cls)
 
 
 def _make_subclass(cls: type, data: torch.Tensor, require_grad: bool = False, **options: Any) -> Any:
     recorder = _recording()
     if recorder is None or subclasses.has_torch_dispatch(cls):  # as fake tensors, Thunder's among them
-        return subclasses.MAKE_SUBCLASS(cls, data, require_grad, **options)
-    return subclasses.make_subclass(recorder, cls, data, require_grad)
+        return subclass_views.MAKE_SUBCLASS(cls, data, require_grad, **options)
+    return subclass_views.make_subclass(recorder, cls, data, require_grad)
 
 
 def _data_parallel(module: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
@@ -532,7 +534,7 @@ def _print(*values: Any, **options: Any) -> None:
 
 _OF_C: Final[dict[Any, Any]] = {
     _PRINT: _print,
-    subclasses.AS_SUBCLASS: _as_subclass,
+    subclass_views.AS_SUBCLASS: _as_subclass,
     **{vars(torch.overrides)[asks.__name__]: asks for asks in eager_paths.OVERRIDES},
 }
 """What stands for functions of C."""

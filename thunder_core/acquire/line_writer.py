@@ -59,7 +59,7 @@ class LineWriter(Tensors):
         closure_of: Callable[[CellType], Any],
         generators: TorchGenerators | None,
     ) -> None:
-        super().__init__(source_of, on_escape, closure_of, generators)
+        super().__init__(source_of, on_escape, closure_of, generators, self.new_generator)
         self.lines: list[BoundSymbol] = []
         self.outer_lines: list[list[BoundSymbol]] = []
         self.ambient = current_context()
@@ -134,7 +134,7 @@ class LineWriter(Tensors):
             proxies.append(proxy)
         self.written.update(call.proxies[index].storage for index in outcome.written)
         if not constant:
-            self.constant_storages.difference_update(call.proxies[index].storage for index in outcome.written)
+            self.storages.constant.difference_update(call.proxies[index].storage for index in outcome.written)
         self._check_writes(symbol, call, outcome, location)
         effects = self._effects(symbol, outcome, call, args, kwargs)
         output = map_leaves(lambda leaf: proxies[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
@@ -257,7 +257,7 @@ class LineWriter(Tensors):
             base = call.variables[result.shares]
         elif result.shares_result >= 0:
             base = made[result.shares_result]
-        storage = base.proxy.storage if base is not None else self.new_storage(fake)
+        storage = base.proxy.storage if base is not None else self.storages.new(fake)
         proxy = TensorProxy(
             self.names.intermediate(),
             result.shape,
@@ -270,7 +270,7 @@ class LineWriter(Tensors):
             result.layout,
         )
         if base is None and constant:
-            self.constant_storages.add(storage)
+            self.storages.constant.add(storage)
         detached = result.detached and base is not None
         return Variable(proxy, fake=fake, base=base, constant=constant, detached=detached, location=location)
 
@@ -278,7 +278,7 @@ class LineWriter(Tensors):
         """Whether a call gave its argument other memory (``set_``, assignment to ``data``)."""
         if fake is None or fake.layout is not torch.strided:
             return False
-        return self.storage_number(storage_address(fake)) != variable.proxy.storage
+        return self.storages.number(storage_address(fake)) != variable.proxy.storage
 
     def _check_storage(self, symbol: Symbol, variable: Variable, fake: torch.Tensor | None) -> None:
         """Refuse a call that gave its argument other memory, unless that is what it is known for."""
@@ -294,8 +294,8 @@ class LineWriter(Tensors):
         self.renamed.append((variable, variable.proxy))
         storage = variable.proxy.storage
         if fake is not None and self._moved(variable, fake):
-            known = self.storage_number(storage_address(fake))
-            storage = self.new_storage(fake) if known is None else known
+            known = self.storages.number(storage_address(fake))
+            storage = self.storages.new(fake) if known is None else known
         variable.proxy = replace(
             variable.proxy,
             name=self.names.intermediate(),

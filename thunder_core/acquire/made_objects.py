@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.acquire.rebuild_functions import FunctionParts
+from thunder_core.acquire.function_parts import FunctionParts
 from thunder_core.acquire.traced_tensor import is_traced, variable_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class

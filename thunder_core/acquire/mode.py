@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import MethodWrapperType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,6 +17,7 @@ from thunder_core.acquire.graph_nodes import GRAD_FN, read_node
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
+from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.pytorch_internals import (
@@ -36,9 +37,6 @@ from thunder_core.symbols.metadata import value_readers
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import asked_by_debugger, user_location
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.variable import Variable
 
 Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
 

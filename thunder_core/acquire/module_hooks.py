@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.acquire import subclasses
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.subclass_views import classed
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import current_context
@@ -83,7 +84,7 @@ class RecordedModuleCall:
             line = self.recorder.lines[-1]
             self.recorder.lines[-1] = replace(line, location=user_location())
             items = [
-                value if new is None else subclasses.classed(self.recorder, new, kind)
+                value if new is None else classed(self.recorder, new, kind)
                 for new, value, kind in zip(found, values, kinds, strict=True)
             ]
         return tuple(items) if type(values) is tuple else type(values)(*items)

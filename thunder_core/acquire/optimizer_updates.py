@@ -13,18 +13,16 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import CodeType, TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.recorder import Recorder
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.opaque import OPAQUE
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
 
 # Modules of `torch.optim` with a function of the same name that takes ``params, grads, ...``, and returns nothing. It
 # writes parameters and state in place; gradients it only reads.
