@@ -11,7 +11,7 @@ import torch
 from thunder_core.acquire import escaped
 from thunder_core.acquire.active import set_active_recorder
 from thunder_core.acquire.attempt import Attempt
-from thunder_core.acquire.interception import intercepting
+from thunder_core.acquire.interceptions import intercepting
 from thunder_core.acquire.mode import AcquisitionMode
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.resolvers import RESOLVERS

@@ -12,7 +12,7 @@ from thunder_core.acquire import cached_results, collectives, data_dependence, e
 from thunder_core.acquire.active import set_active_recorder
 from thunder_core.acquire.attempt import Attempt, key_of
 from thunder_core.acquire.eager_modules import module_to_blame
-from thunder_core.acquire.interception import intercepted, intercepting, stand_in_of
+from thunder_core.acquire.interceptions import intercepted, intercepting, stand_in_of
 from thunder_core.acquire.mode import AcquisitionMode
 from thunder_core.acquire.optimizer_updates import update_to_blame
 from thunder_core.acquire.raised import contents, ends_program, note, raising

@@ -6,13 +6,14 @@ recorded nothing is sent: the handle is a `RecordedWork`, and waiting for it is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final, NoReturn
 
 import torch
 
 from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.interception import refusal
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.proxy import OpaqueProxy
@@ -28,6 +29,33 @@ def _copies(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
 
 
 _COPIES: Final = Symbol("copies", _copies)
+
+
+def _refused() -> Iterator[tuple[Any, str]]:
+    """What would communicate while a program is recorded, beside the operators that are recorded."""
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return
+    names = [name for name in dir(distributed) if name.endswith(("_object_list", "_object"))]
+    for owner in (distributed, distributed.distributed_c10d):
+        yield from [(owner, name) for name in names if name in vars(owner)]
+    for name in ("init_process_group", "destroy_process_group"):
+        yield distributed, name
+    if "_start_coalescing" in vars(distributed.ProcessGroup):
+        yield distributed.ProcessGroup, "_start_coalescing"
+
+
+REFUSED: Final = tuple(_refused())
+"""Functions, with their owners, that are refused inside of a compiled program."""
+
+
+def refusal_of(name: str) -> Callable[..., Any]:
+    """The interception of one of `REFUSED`."""
+    return refusal(
+        f"{name} inside a compiled function would run once, at compile time",
+        "call it outside of the compiled function",
+        "collectives of single tensors are part of the program: all_reduce, broadcast, isend and the like",
+    )
 
 
 def record(recorder: Recorder, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

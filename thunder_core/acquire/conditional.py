@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -24,16 +24,18 @@ from thunder_core.tracing.user_frames import user_location
 
 def cond(
     recorder: Recorder,
+    original: Callable[..., Any],
     pred: Any,
     true_fn: Callable[..., Any],
     false_fn: Callable[..., Any],
-    operands: tuple[Any, ...],
+    operands: Iterable[Any] = (),
 ) -> Any:
-    """Record both branches and return tensors with the metadata they agree on.
+    """The interception of `torch.cond`: both branches are recorded. Returns tensors with the metadata they agree on.
 
     Raises:
         UnsupportedError: the branches differ in structure or metadata, or write to tensors from outside.
     """
+    operands = tuple(operands)
     if isinstance(pred, bool):
         return true_fn(*operands) if pred else false_fn(*operands)
     bodies, results = [], []

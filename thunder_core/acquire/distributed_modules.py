@@ -6,7 +6,7 @@ Their hooks communicate, replace parameters and give memory back, in eager. None
 from __future__ import annotations
 
 import sys
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import torch
 
@@ -24,42 +24,27 @@ _NAMES: Final = {
 }
 
 
-def loaded_classes() -> tuple[type, ...]:
-    """The classes of such modules, as far as they are imported; there are no instances of others."""
-    found = [
-        getattr(sys.modules.get(name), attribute, None)
-        for name, attributes in _CLASSES.items()
-        for attribute in attributes
-    ]
-    return tuple([kind for kind in found if isinstance(kind, type)])
+def check(module: torch.nn.Module) -> None:
+    """Called before each call of a module of the program. There are no instances of classes that are not imported.
+
+    Raises:
+        UnsupportedError: it is such a module.
+    """
+    for path, names in _CLASSES.items():
+        imported = sys.modules.get(path)
+        for name in names:
+            kind = getattr(imported, name, None)
+            if isinstance(kind, type) and isinstance(module, kind):
+                _refuse(name)
 
 
-def loaded_dtensor() -> Any:
-    """`torch.distributed.tensor.DTensor`, if it is imported."""
-    return getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
-
-
-def refuse(module: torch.nn.Module, classes: tuple[type, ...]) -> NoReturn:
-    """For the call of a module of one of ``classes`` inside a compiled program."""
-    kind = next(kind for kind in classes if isinstance(module, kind))
+def _refuse(name: str) -> NoReturn:
     raise UnsupportedError(
-        f"{_NAMES[kind.__name__]} cannot run inside a compiled program: its hooks, which gather parameters and reduce "
+        f"{_NAMES[name]} cannot run inside a compiled program: its hooks, which gather parameters and reduce "
         "gradients, would run once, at compile time",
         location=user_location(),
         advice=(
             "compile the modules inside of it before it is sharded, or leave it to eager PyTorch",
             "with DistributedDataParallel put it around: DistributedDataParallel(thunder.jit(module))",
-        ),
-    )
-
-
-def refuse_from_local(*_: Any, **__: Any) -> NoReturn:
-    """For ``DTensor.from_local``, which `torch.distributed.tensor.parallel.parallelize_module` calls in hooks."""
-    raise UnsupportedError(
-        "DTensor.from_local inside a compiled program: a DTensor of a tensor of the program is not recorded",
-        location=user_location(),
-        advice=(
-            "call modules that parallelize_module was applied to outside of the compiled program",
-            "compile the modules inside of them, or leave them to eager PyTorch",
         ),
     )

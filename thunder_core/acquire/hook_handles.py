@@ -74,10 +74,10 @@ def register_hook(
     return record
 
 
-def remove(recorder: Recorder, handle: RemovableHandle, original: Callable[[RemovableHandle], None]) -> None:
-    """Record the removal of a hook that existed before the program, if it is one on a tensor.
+def remove(recorder: Recorder, original: Callable[[RemovableHandle], None], handle: RemovableHandle) -> None:
+    """The interception of ``handle.remove()``, by which a hook that existed before the program is removed.
 
-    Hooks of modules are attributes, which are followed as such.
+    A line, if it is one on a tensor. Hooks of modules are attributes, which are followed as such.
     """
     if _is_in_attribute(handle.hooks_dict_ref()):
         original(handle)

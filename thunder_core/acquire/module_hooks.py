@@ -127,3 +127,10 @@ def _apart(values: tuple[Any, ...]) -> tuple[torch.Tensor | None, ...]:
 def has_backward_hooks(module: torch.nn.Module) -> bool:
     """Whether calls of the module run backward hooks, its own or those of all modules."""
     return any(module._get_backward_hooks()) or any(module._get_backward_pre_hooks())
+
+
+def backward_hook(
+    recorder: Recorder, original: type, module: torch.nn.Module, hooks: list[Any], pre_hooks: list[Any]
+) -> RecordedModuleCall:
+    """The interception of `torch.utils.hooks.BackwardHook`, as modules make it for their calls."""
+    return RecordedModuleCall(recorder, module, hooks, pre_hooks)

@@ -105,3 +105,13 @@ def _write(params: list[torch.Tensor], grads: list[torch.Tensor], *state: Any, *
     for tensor in iterate_leaves((params, state, lists)):
         if isinstance(tensor, torch.Tensor) and tensor is not options.get("lr"):
             tensor.zero_()
+
+
+def update(
+    function: Callable[..., None], recorder: Recorder, original: Callable[..., None], /, *args: Any, **kwargs: Any
+) -> None:
+    """The interception of a function of an optimizer, one of `UPDATES`."""
+    if function in recorder.attempt.eager_updates and is_one_line(function, args, kwargs):
+        record_update(recorder, function, args, kwargs)
+    else:
+        original(*args, **kwargs)

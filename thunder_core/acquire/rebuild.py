@@ -20,7 +20,7 @@ import torch
 
 from thunder_core.acquire.first_calls import EagerCallNeeded
 from thunder_core.acquire.hook_handles import TracedHandle
-from thunder_core.acquire.interception import original_of
+from thunder_core.acquire.interceptions import original_of
 from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_method_of_value, rebuild_generator
 from thunder_core.acquire.recipe_writer import RecipeWriter
 from thunder_core.acquire.recorder import Recorder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -45,15 +46,18 @@ def defer(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
         return TracedNumber(proxy, symbol, tuple(call.variables))
 
 
-def is_unknown(recorder: Recorder, value: Any) -> bool:
+def _is_unknown(recorder: Recorder, value: Any) -> bool:
     """Whether a value is a tensor, or a number from one, that depends on an input or on random numbers."""
     if isinstance(value, TracedNumber):
         return True
     return type(value) is torch.Tensor and not recorder.is_constant(recorder.variable(value))
 
 
-def record_assertion(recorder: Recorder, condition: torch.Tensor | TracedNumber, message: Any) -> None:
-    """Record a check of a condition that only the running program knows."""
+def assert_true(recorder: Recorder, original: Callable[..., None], condition: Any, message: Any) -> None:
+    """The interception of `torch._assert`: a condition that only the running program knows is checked there."""
+    if not _is_unknown(recorder, condition):
+        original(condition, message)
+        return
     with recorder.suspended():
         call = Call(recorder)
         checked = condition.proxy if isinstance(condition, TracedNumber) else convert(condition, call)
