@@ -10,6 +10,7 @@ from thunder_core.passes.functionalize.result import (
     Mutation,
     ResultSource,
 )
+from thunder_core.passes.functionalize.without_writes import without_writes
 
 __all__ = [
     "FromComputation",
@@ -21,4 +22,5 @@ __all__ = [
     "Mutation",
     "ResultSource",
     "unchanged",
+    "without_writes",
 ]
