@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.gradient_reads import read_gradient
+from thunder_core.acquire.autograd_reads import read_gradient
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import UnsupportedError

@@ -11,9 +11,7 @@ import torch
 
 from thunder_core.acquire import copies, subclasses, values
 from thunder_core.acquire.active import active_recorder
-from thunder_core.acquire.base_reads import BASE, read_base
-from thunder_core.acquire.gradient_reads import GRAD, read_gradient
-from thunder_core.acquire.graph_nodes import GRAD_FN, read_node
+from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of

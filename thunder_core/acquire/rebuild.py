@@ -24,8 +24,8 @@ from thunder_core.acquire.interceptions import original_of
 from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_method_of_value, rebuild_generator
 from thunder_core.acquire.recipe_writer import RecipeWriter
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import holds_traced_tensor, variable_of
+from thunder_core.acquire.values import TracedNumber
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.observer import Observer, Write
