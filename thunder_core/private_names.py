@@ -177,11 +177,6 @@ class PrivateNames:
         return [found for row in rows if isinstance(found := resolve(row), Missing) and row.expected]
 
 
-def original(entry_point: Any) -> Any:
-    """What an entry point is now, at import: what it is without Thunder. A placeholder gives itself."""
-    return entry_point if is_missing(entry_point) else entry_point.value
-
-
 def is_missing(value: Any) -> bool:
     """Whether ``value`` is a placeholder."""
     return isinstance(value, _Refusing)

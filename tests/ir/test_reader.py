@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.ir import build
-from thunder_core.acquire.higher_order import CHECKPOINT
+from thunder_core.acquire.checkpoints import CHECKPOINT
 from thunder_core.errors import TraceError, TraceSyntaxError
 from thunder_core.ir.annotation import Annotator
 from thunder_core.ir.annotation_syntax import Storages, read_input, read_storages

@@ -8,10 +8,13 @@ from typing import Any
 
 import torch
 
+from thunder_core.acquire import escaped
 from thunder_core.acquire.active import set_active_recorder
-from thunder_core.acquire.interception import intercepting
+from thunder_core.acquire.attempt import Attempt
+from thunder_core.acquire.interceptions import intercepting
 from thunder_core.acquire.mode import AcquisitionMode
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.guards.observer import Observer
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.trace import Stage, Trace
@@ -47,7 +50,9 @@ class Program:
 def acquire_program(function: Callable[..., Any], *args: Any) -> Program:
     """Record ``function(*args)``; its result must be a tensor or a tuple of tensors and literals."""
     names = {id(value): f"a{index}" for index, value in enumerate(args)}
-    recorder = Recorder(lambda value: Argument(names.get(id(value), "constant")))
+    recorder = Recorder(
+        lambda value: Argument(names.get(id(value), "constant")), RESOLVERS, escaped.record, Attempt(graph=True)
+    )
     previous = set_active_recorder(recorder)
     try:
         with intercepting(), recorder.mode, AcquisitionMode(recorder, Observer(function, args)):

@@ -60,9 +60,9 @@ def plugin_table(plugins: Host) -> tuple[list[Column], list[list[str]]]:
 def described(plugins: Host) -> list[dict[str, Any]]:
     """The plugins and what they provide, as data."""
     from thunder_core.plugins.loaded import WORDS
-    from thunder_core.plugins.specs import SymbolsSpec
+    from thunder_core.plugins.specs import TABLES
 
-    kinds = {f"{word}s": plugins.offered(kind) for kind, word in WORDS.items() if kind is not SymbolsSpec}
+    kinds = {f"{word}s": plugins.offered(kind) for kind, word in WORDS.items() if kind not in TABLES}
     found = []
     for record in plugins.records:
         provided = {

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from thunder_core.acquire import cached_results, collectives, data_dependence, first_calls, leaks, subclasses
+from thunder_core.acquire import cached_results, collectives, data_dependence, escaped, first_calls, leaks, subclasses
 from thunder_core.acquire.active import set_active_recorder
-from thunder_core.acquire.eager_modules import Key, key_of, module_to_blame
-from thunder_core.acquire.interception import intercepted, intercepting, stand_in_of
+from thunder_core.acquire.attempt import Attempt, key_of
+from thunder_core.acquire.eager_modules import module_to_blame
+from thunder_core.acquire.interceptions import intercepted, intercepting, stand_in_of
 from thunder_core.acquire.mode import AcquisitionMode
 from thunder_core.acquire.optimizer_updates import update_to_blame
 from thunder_core.acquire.raised import contents, ends_program, note, raising
 from thunder_core.acquire.rebuild import Rebuilder, Recipe
 from thunder_core.acquire.recorder import GraphNeeded, Recorder
+from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError, recording
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.shared_memory import base_of, is_recorded
@@ -89,52 +91,48 @@ def acquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         Exception: whatever recording itself raises. An exception of the program's is its end, and recorded as such.
     """
     first_calls.generate_code(function)
-    eager: frozenset[Key] = frozenset()
-    updates: frozenset[Callable[..., None]] = frozenset()
+    attempt = Attempt()
     first: DataDependentError | None = None
-    graph = False
     advanced: list[str] = []
     while True:
         _check_repeatable(advanced)
         try:
             with recording_turn():
-                return _attempt(function, args, kwargs, eager, updates, graph, advanced)
+                return _attempt(function, args, kwargs, attempt, advanced)
         except GraphNeeded:
-            graph = True
+            attempt = replace(attempt, graph=True)
         except first_calls.Uninitialized as needed:
             first_calls.initialize(needed)
         except (DataDependentError, UnsupportedError) as error:
-            update = update_to_blame(error, updates)
+            update = update_to_blame(error, attempt.eager_updates)
             if update is not None:
-                updates |= {update}
+                attempt = replace(attempt, eager_updates=attempt.eager_updates | {update})
                 continue
             if isinstance(error, UnsupportedError):
                 raise
-            module = module_to_blame(error, function, eager)
+            module = module_to_blame(error, function, attempt.eager_modules)
             if module is None:
                 if first is None:
                     raise
                 raise first from None
             first = first or error
-            eager |= {key_of(module)}
+            attempt = replace(attempt, eager_modules=attempt.eager_modules | {key_of(module)})
 
 
 def _attempt(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    eager_modules: frozenset[Key],
-    eager_updates: frozenset[Callable[..., None]],
-    graph: bool,
+    attempt: Attempt,
     advanced: list[str],
 ) -> Acquired:
     """One recording; one that has to be repeated adds the names of what cannot be taken back to ``advanced``."""
     observer = Observer(function, args, kwargs, stand_in_of)
     recorder = Recorder(
         observer.source_of,
-        eager_modules,
-        eager_updates,
-        graph=graph,
+        RESOLVERS,
+        escaped.record,
+        attempt,
         closure_of=observer.closure_of,
         generators=observer.generators,
     )

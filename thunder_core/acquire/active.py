@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.pytorch_internals import peek_interpreter_stack
 
 
 class _Active(threading.local):
@@ -19,6 +18,20 @@ _active = _Active()
 def active_recorder() -> Recorder | None:
     """The recorder of the program that this thread is acquiring, or None."""
     return _active.recorder
+
+
+def program_recorder() -> Recorder | None:
+    """`active_recorder` for a call of the program: None while the recorder runs code of its own."""
+    recorder = _active.recorder
+    return None if recorder is None or recorder.busy else recorder
+
+
+def tensor_recorder() -> Recorder | None:
+    """`program_recorder` for a call that acts on tensors.
+
+    None under the transformations of `torch.func`, too: what the call does is recorded as the ATen calls that come out.
+    """
+    return None if peek_interpreter_stack() is not None else program_recorder()
 
 
 def set_active_recorder(recorder: Recorder | None) -> Recorder | None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import enum
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
 
 _PLAIN = frozenset(
     {
@@ -47,7 +45,7 @@ class Call:
 
     __slots__ = ("foldable", "hashable", "key", "objects", "proxies", "recorder", "runs_python", "variables")
 
-    def __init__(self, recorder: Recorder, runs_python: bool = False) -> None:
+    def __init__(self, recorder: Tensors, runs_python: bool = False) -> None:
         self.recorder = recorder
         self.runs_python = runs_python
         self.variables: list[Variable] = []

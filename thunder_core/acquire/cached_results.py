@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from thunder_core.acquire.first_calls import EagerCallNeeded
-from thunder_core.acquire.rebuild_iterators import holds_traced_tensor
-
-if TYPE_CHECKING:
-    from thunder_core.guards.observer import Observer
+from thunder_core.acquire.traced_tensor import holds_traced_tensor
+from thunder_core.guards.observer import Observer
 
 
 def check(observer: Observer) -> None:

@@ -6,13 +6,15 @@ recorded nothing is sent: the handle is a `RecordedWork`, and waiting for it is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 
 from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.interception import refusal
+from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Symbol
@@ -21,15 +23,39 @@ from thunder_core.pytorch_internals import DisableTorchFunction, OpOverload, pee
 from thunder_core.symbols.collectives import RECEIVE, START, WAIT
 from thunder_core.tracing.user_frames import user_location
 
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
-
 
 def _copies(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return tuple([tensor.detach().clone() for tensor in tensors])
 
 
 _COPIES: Final = Symbol("copies", _copies)
+
+
+def _refused() -> Iterator[tuple[Any, str]]:
+    """What would communicate while a program is recorded, beside the operators that are recorded."""
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return
+    names = [name for name in dir(distributed) if name.endswith(("_object_list", "_object"))]
+    for owner in (distributed, distributed.distributed_c10d):
+        yield from [(owner, name) for name in names if name in vars(owner)]
+    for name in ("init_process_group", "destroy_process_group"):
+        yield distributed, name
+    if "_start_coalescing" in vars(distributed.ProcessGroup):
+        yield distributed.ProcessGroup, "_start_coalescing"
+
+
+REFUSED: Final = tuple(_refused())
+"""Functions, with their owners, that are refused inside of a compiled program."""
+
+
+def refusal_of(name: str) -> Callable[..., Any]:
+    """The interception of one of `REFUSED`."""
+    return refusal(
+        f"{name} inside a compiled function would run once, at compile time",
+        "call it outside of the compiled function",
+        "collectives of single tensors are part of the program: all_reduce, broadcast, isend and the like",
+    )
 
 
 def record(recorder: Recorder, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -41,7 +67,7 @@ def record(recorder: Recorder, operator: OpOverload, args: tuple[Any, ...], kwar
     if peek_interpreter_stack() is not None:
         raise UnsupportedError(
             f"{operator} is called under a transformation of torch.func",
-            location=user_location(3),
+            location=user_location(),
             advice=("communicate outside of the transformation",),
         )
     names = [argument.name for argument in schema_of(operator).arguments]
@@ -91,16 +117,12 @@ def _record(
     recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], like: Sequence[Any], first: OpaqueProxy | None
 ) -> tuple[Any, ...]:
     """Record a line that returns new tensors like those in ``like``, after ``first`` if that is given."""
-    outer, recorder.busy = recorder.busy, True
-    try:
-        with DisableTorchFunction(), torch.no_grad():
-            call = Call(recorder)
-            recorded = convert(args, call)
-            outcome, fakes = recorder.infer(_COPIES, (list(like),), {}, call.variables)
-            made: tuple[Any, ...] = recorder.record_effect(symbol, recorded, call, outcome, fakes, first)
-            return made
-    finally:
-        recorder.busy = outer
+    with recorder.suspended(), DisableTorchFunction(), torch.no_grad():
+        call = Call(recorder)
+        recorded = convert(args, call)
+        outcome, fakes = recorder.infer(_COPIES, (list(like),), {}, call.variables)
+        made: tuple[Any, ...] = recorder.record_effect(symbol, recorded, call, outcome, fakes, first)
+        return made
 
 
 @cache
@@ -167,6 +189,6 @@ def _recorded_work() -> Any:
 def _refuse(method: str) -> NoReturn:
     raise UnsupportedError(
         f"{method}() of the handle of a communication: nothing is sent while the program is recorded",
-        location=user_location(3),
+        location=user_location(),
         advice=("use wait()", "communicate outside of the compiled function"),
     )

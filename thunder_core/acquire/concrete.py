@@ -1,14 +1,14 @@
-"""Compute, while a program is recorded, a value that depends on none of its inputs."""
+"""Values that depend on none of the program's inputs: computed while it is recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from thunder_core.acquire.ranges import written_storages
-from thunder_core.acquire.variable import Variable
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.slices import slice_of
+from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.errors import DataDependentError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
@@ -16,8 +16,28 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import disable_current_modes
 
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
+
+class Constant:
+    """Computes a call whose arguments are constants; and gives functions the numbers that constant arguments are."""
+
+    def resolve(self, recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
+        """As `thunder_core.acquire.recorder.Resolver`."""
+        symbol, args, kwargs, call = request.symbol, request.args, request.kwargs, request.call
+        if not request.reads:
+            numbers = map_leaves(lambda leaf: _as_number(recorder, leaf), (args, kwargs))
+            pairs = zip(iterate_leaves(numbers), iterate_leaves((args, kwargs)), strict=True)
+            if any(new is not old for new, old in pairs):
+                try:
+                    return Resolved(recorder.call_symbol(symbol, *numbers))
+                except TypeError:  # it takes a tensor there
+                    request.cause.__traceback__ = None
+        if not call.foldable:
+            return Declined("it takes an object that has no literal")
+        varying = [variable.proxy.name for variable in call.variables if not recorder.is_constant(variable)]
+        if varying:
+            return Declined(f"{', '.join(dict.fromkeys(varying))} may be another in each run")
+        value = evaluate(recorder, symbol, args, kwargs)
+        return Resolved(map_leaves(lambda leaf: _copied(recorder, leaf), value))
 
 
 def evaluate(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -44,26 +64,32 @@ def evaluate(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: 
         return result
 
 
-def number(recorder: Recorder, tensor: torch.Tensor) -> Any:
-    """The value of a constant tensor with one element as a Python number."""
+def _copied(recorder: Recorder, leaf: Any) -> Any:
+    """What the program gets for a value: a tensor is a copy, made in each run."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return recorder.call(torch.clone, (recorder.inputs.constant(leaf),), {})
+
+
+def _as_number(recorder: Recorder, leaf: Any) -> Any:
+    """A constant integer tensor, used as a size or an index, as the number that it is."""
+    if isinstance(leaf, torch.Tensor):
+        variable = recorder.variable(leaf)
+        if not variable.proxy.shape and not variable.proxy.dtype.is_floating_point and recorder.is_constant(variable):
+            return _number(recorder, leaf)
+    return leaf
+
+
+def _number(recorder: Recorder, tensor: torch.Tensor) -> Any:
     storage = recorder.variable(tensor).proxy.storage
     name = recorder.variable(tensor).proxy.name
     with disable_current_modes(), torch.inference_mode(False), torch.no_grad():
         return _run_slice(recorder, {storage})[name].item()
 
 
-def is_drawn(recorder: Recorder, variables: Iterable[Variable]) -> bool:
-    """Whether random draws of the program decide values, and none of its inputs does."""
-    storages = {variable.proxy.storage for variable in variables}
-    lines = _slice(recorder.lines, storages)
-    inputs = {proxy.storage for proxy in recorder.inputs.proxies if isinstance(proxy, TensorProxy)}
-    made = {proxy.storage for line in lines for proxy in line.outputs() if isinstance(proxy, TensorProxy)}
-    return any(line.effects.random for line in lines) and storages <= made - inputs
-
-
 def _run_slice(recorder: Recorder, storages: set[int]) -> dict[str, Any]:
     """Values by name of everything that decides the contents of ``storages``."""
-    lines = _slice(recorder.lines, storages)
+    lines = slice_of(recorder.lines, storages)
     values: dict[str, Any] = {}
     for proxy, tensor in zip(recorder.inputs.proxies, recorder.inputs.objects, strict=True):
         if isinstance(proxy, TensorProxy) and proxy.storage in storages:
@@ -82,18 +108,6 @@ def _run_slice(recorder: Recorder, storages: set[int]) -> dict[str, Any]:
 
 def _lookup(leaf: Any, values: dict[str, Any]) -> Any:
     return values[leaf.name] if isinstance(leaf, PROXY_TYPES) else leaf
-
-
-def _slice(lines: list[BoundSymbol], storages: set[int]) -> list[BoundSymbol]:
-    """The lines that define or write any of ``storages``, which grows by what those lines read."""
-    kept: list[BoundSymbol] = []
-    for line in reversed(lines):
-        defined = {proxy.storage for proxy in line.outputs() if isinstance(proxy, TensorProxy)}
-        if not storages.isdisjoint(written_storages(line) | defined):
-            kept.append(line)
-            storages.update(proxy.storage for proxy in line.inputs() if isinstance(proxy, TensorProxy))
-    kept.reverse()
-    return kept
 
 
 def _check_device(line: BoundSymbol) -> None:

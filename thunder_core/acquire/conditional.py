@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -24,16 +24,18 @@ from thunder_core.tracing.user_frames import user_location
 
 def cond(
     recorder: Recorder,
+    original: Callable[..., Any],
     pred: Any,
     true_fn: Callable[..., Any],
     false_fn: Callable[..., Any],
-    operands: tuple[Any, ...],
+    operands: Iterable[Any] = (),
 ) -> Any:
-    """Record both branches and return tensors with the metadata they agree on.
+    """The interception of `torch.cond`: both branches are recorded. Returns tensors with the metadata they agree on.
 
     Raises:
         UnsupportedError: the branches differ in structure or metadata, or write to tensors from outside.
     """
+    operands = tuple(operands)
     if isinstance(pred, bool):
         return true_fn(*operands) if pred else false_fn(*operands)
     bodies, results = [], []
@@ -44,7 +46,7 @@ def cond(
         if region.effects().mutates:
             raise UnsupportedError(
                 "a branch of torch.cond writes to a tensor from outside of it",
-                location=user_location(3),
+                location=user_location(),
                 advice=("return the new value from both branches instead",),
             )
         bodies.append(region)
@@ -64,7 +66,7 @@ def cond(
     def fresh(leaf: Any) -> Any:
         if not isinstance(leaf, TensorProxy):
             return leaf
-        storage = recorder.new_storage(None)
+        storage = recorder.storages.new()
         variables.append(Variable(replace(leaf, name=recorder.names.intermediate(), storage=storage, offset=0)))
         return Slot(len(variables) - 1)
 
@@ -79,7 +81,7 @@ def cond(
             output,
             Effects(random=random),
             recorder.own_context(current_context()),
-            user_location(3),
+            user_location(),
         )
     )
     return map_leaves(
@@ -101,6 +103,6 @@ def _check_agreement(first: Any, second: Any) -> None:
     if one != other:
         raise UnsupportedError(
             f"the branches of torch.cond return different things: {one} and {other}",
-            location=user_location(4),
+            location=user_location(),
             advice=("make both branches return tensors of the same shape, strides and dtype",),
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.gradient_reads import read_gradient
+from thunder_core.acquire.autograd_reads import read_gradient
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import UnsupportedError
@@ -36,7 +36,7 @@ def deepcopy(recorder: Recorder, tensor: torch.Tensor, memo: dict[Any, Any]) -> 
     if reason:
         raise UnsupportedError(
             f"deepcopy of {proxy.name}, {reason}",
-            location=user_location(3),
+            location=user_location(),
             advice=("write tensor.detach().clone()", "copy it outside of the compiled function"),
         )
     with torch.no_grad():

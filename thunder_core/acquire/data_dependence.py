@@ -67,7 +67,7 @@ def error(
     described = ", ".join(dict.fromkeys(str(variable.proxy.name) for variable in variables)) or "its arguments"
     origin = "is drawn at random in each run" if drawn else "depends on the program's inputs"
     known = f"which {origin} and is not known while the program is recorded"
-    particular = advice_of_library(library_callers(2))
+    particular = advice_of_library(library_callers())
     if isinstance(cause, ValueNeeded):
         advice = OF_DRAWS if drawn else advice_of_read(symbol.name)
         what = f"{called(symbol.name)} needs the value of {described}, {known}"

@@ -11,26 +11,20 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from thunder_core.acquire import data_dependence, values
+from thunder_core.acquire import data_dependence
 from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.attempt import Key, key_of
+from thunder_core.acquire.probe import record_sampled
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.value_request import Declined, ValueRequest
 from thunder_core.ir.effects import Effects
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.control_flow import CALL_MODULE
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
-
-Key = int | type[torch.nn.Module]
-
-
-def key_of(module: torch.nn.Module) -> Key:
-    """What is called eagerly together: all modules of a user's class, or one module of a class of PyTorch's."""
-    kind = type(module)
-    return id(module) if kind.__module__.startswith("torch.") else kind
+from thunder_core.tracing.user_frames import user_location
 
 
 def module_to_blame(error: BaseException, root: Callable[..., Any], known: frozenset[Key]) -> torch.nn.Module | None:
@@ -60,12 +54,8 @@ def call_eagerly(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, .
     Raises:
         DataDependentError: the metadata of its result depends on values, or cannot be tried.
     """
-    outer, recorder.busy = recorder.busy, True
-    try:
-        with DisableTorchFunction():
-            return _record(recorder, module, args, kwargs)
-    finally:
-        recorder.busy = outer
+    with recorder.suspended(), DisableTorchFunction():
+        return _record(recorder, module, args, kwargs)
 
 
 def _record(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -83,8 +73,10 @@ def _record(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], 
         return duplicate[0](*tried, **named)
 
     first = len(recorder.lines)
-    result = values.probe_or_raise(
-        recorder, CALL_MODULE, (module, *args), kwargs, call, cause, target=try_copy, parameters=module.parameters()
-    )
+    request = ValueRequest(CALL_MODULE, (module, *args), kwargs, call, cause)
+    answer = record_sampled(recorder, request, try_copy)
+    if isinstance(answer, Declined):
+        cause.add_note(answer.reason)
+        raise data_dependence.error(CALL_MODULE, call.variables, user_location(), cause) from cause
     recorder.lines[first] = replace(recorder.lines[first], effects=Effects(random=True, external=True))
-    return result
+    return answer.result

@@ -7,17 +7,15 @@ Graph modules of `torch.compile` generate their ``forward`` when it is called.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import EndsRecording
 from thunder_core.pytorch_internals import LazyGraphModule, tree_map
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
 
 REASON = "lazy modules of the program are initialized by its first call"
 

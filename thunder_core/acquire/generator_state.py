@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -23,14 +24,21 @@ from thunder_core.tracing.user_frames import user_location
 _EFFECTS: Final = Effects(random=True, external=True)
 
 
-def write(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...]) -> None:
-    """Record a call that seeds generators of PyTorch, or sets their states."""
+def write(symbol: Symbol, recorder: Recorder, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """The interception of a call, ``symbol``, that seeds generators of PyTorch, or sets their states."""
+    args = inspect.signature(original).bind(*args, **kwargs).args
+    if symbol is MANUAL_SEED:
+        args = (int(args[0]),)
     arguments = [recorder.variable(arg).proxy if isinstance(arg, torch.Tensor) else arg for arg in args]
-    recorder.lines.append(BoundSymbol(symbol, tuple(arguments), {}, None, _EFFECTS, None, user_location(3)))
+    recorder.lines.append(BoundSymbol(symbol, tuple(arguments), {}, None, _EFFECTS, None, user_location()))
+    return torch.default_generator if symbol is MANUAL_SEED else None
 
 
-def read(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], original: Callable[..., torch.Tensor]) -> Any:
-    """Record a read of a generator's state."""
+def read(
+    symbol: Symbol, recorder: Recorder, original: Callable[..., torch.Tensor], /, *args: Any, **kwargs: Any
+) -> Any:
+    """The interception of a call, ``symbol``, that reads a generator's state."""
+    args = inspect.signature(original).bind(*args, **kwargs).args
     with DisableTorchFunction(), disable_current_modes():
         state = original(*args)
     proxy = TensorProxy(
@@ -40,14 +48,14 @@ def read(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], original: Ca
         state.dtype,
         state.device,
         False,
-        recorder.new_storage(None),
+        recorder.storages.new(),
     )
-    recorder.lines.append(BoundSymbol(symbol, args, {}, proxy, _EFFECTS, None, user_location(3)))
-    return recorder.traced(Variable(proxy, location=user_location(3)))
+    recorder.lines.append(BoundSymbol(symbol, args, {}, proxy, _EFFECTS, None, user_location()))
+    return recorder.traced(Variable(proxy, location=user_location()))
 
 
 def initial_seed(recorder: Recorder, original: Callable[[], int]) -> int:
-    """What the program seeded the CPU generator with, or what it had been seeded with before.
+    """The interception of `torch.initial_seed`: the last seed of the CPU generator, of the program or before it.
 
     Raises:
         UnsupportedError: lines decide it.
@@ -60,7 +68,7 @@ def initial_seed(recorder: Recorder, original: Callable[[], int]) -> int:
                 raise UnsupportedError(
                     "torch.initial_seed after a state was set: the seed is part of the state, which is not known while "
                     "the program is recorded",
-                    location=user_location(3),
+                    location=user_location(),
                     advice=("call torch.initial_seed before", "call it outside of the compiled function"),
                 )
     return original()

@@ -56,7 +56,7 @@ class TracedHandle(RemovableHandle):
                     return
         raise UnsupportedError(
             "the handle of a hook that was set inside of a checkpoint region is used outside of it",
-            location=user_location(4),
+            location=user_location(),
             advice=("set the hook outside of the region",),
         )
 
@@ -74,10 +74,10 @@ def register_hook(
     return record
 
 
-def remove(recorder: Recorder, handle: RemovableHandle, original: Callable[[RemovableHandle], None]) -> None:
-    """Record the removal of a hook that existed before the program, if it is one on a tensor.
+def remove(recorder: Recorder, original: Callable[[RemovableHandle], None], handle: RemovableHandle) -> None:
+    """The interception of ``handle.remove()``, by which a hook that existed before the program is removed.
 
-    Hooks of modules are attributes, which are followed as such.
+    A line, if it is one on a tensor. Hooks of modules are attributes, which are followed as such.
     """
     if _is_in_attribute(handle.hooks_dict_ref()):
         original(handle)
@@ -86,7 +86,7 @@ def remove(recorder: Recorder, handle: RemovableHandle, original: Callable[[Remo
     if recorder.inputs.is_constant_object(handle):
         raise UnsupportedError(
             "the program removes a hook, set before it, through a handle that cannot be found again at the next call",
-            location=user_location(3),
+            location=user_location(),
             advice=("pass the handle as an argument", "remove the hook outside of the compiled function"),
         )
     _record_removal(recorder, proxy)
@@ -95,7 +95,7 @@ def remove(recorder: Recorder, handle: RemovableHandle, original: Callable[[Remo
 def _record_removal(recorder: Recorder, proxy: Any) -> None:
     context = recorder.own_context(current_context())
     effects = Effects(external=True)
-    recorder.lines.append(BoundSymbol(_REMOVE_HOOK, (proxy,), {}, None, effects, context, user_location(4)))
+    recorder.lines.append(BoundSymbol(_REMOVE_HOOK, (proxy,), {}, None, effects, context, user_location()))
 
 
 def _is_in_attribute(hooks: Any) -> bool:

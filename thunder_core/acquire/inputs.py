@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import CellType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from thunder_core.acquire import subclasses
 from thunder_core.acquire.input_fakes import InputFakes
 from thunder_core.acquire.made_objects import MadeObjects
+from thunder_core.acquire.naming import Names
+from thunder_core.acquire.storages import Storages
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.made_source import MadeSource
+from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 from thunder_core.pytorch_internals import DisableTorchFunction, neg_view
-from thunder_core.tracing.fake_mode import storage_address
+from thunder_core.tracing.fake_mode import ObservingFakeMode, storage_address
 from thunder_core.tracing.user_frames import user_location
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.tensors import Tensors
 
 
 class Inputs:
     """The inputs of a trace in order, with where each comes from.
+
+    Args:
+        new_generator: records that the program makes a generator.
 
     Attributes:
         proxies: the inputs.
@@ -36,9 +39,20 @@ class Inputs:
     """
 
     def __init__(
-        self, recorder: Tensors, source_of: Callable[[Any], Any], closure_of: Callable[[CellType], Any]
+        self,
+        names: Names,
+        storages: Storages,
+        mode: ObservingFakeMode,
+        generators: TorchGenerators,
+        source_of: Callable[[Any], Any],
+        closure_of: Callable[[CellType], Any],
+        new_generator: Callable[[torch.Generator], OpaqueProxy],
     ) -> None:
-        self._recorder = recorder
+        self._names = names
+        self._storages = storages
+        self._mode = mode
+        self._generators = generators
+        self._new_generator = new_generator
         self._source_of = source_of
         self.made_objects = MadeObjects(source_of, closure_of)
         self.proxies: list[Proxy] = []
@@ -48,8 +62,8 @@ class Inputs:
         self._variables: dict[int, Variable] = {}
         self._opaque: dict[int, OpaqueProxy] = {}
         self._made: list[Any] = []
-        self._storages: dict[int, int] = {}
-        self._fakes = InputFakes(recorder.mode)
+        self._numbers: dict[int, int] = {}
+        self._fakes = InputFakes(mode)
         self._originals: dict[int, TensorProxy] = {}
         self._unknown: set[int] = set()
 
@@ -99,18 +113,18 @@ class Inputs:
         if import_path(value) is not None:
             return value
         if isinstance(value, torch.Generator):
-            value = self._recorder.generators.known(value) or value
+            value = self._generators.known(value) or value
         proxy = self._opaque.get(id(value))
         if proxy is None:
             source = self._source_of(value)
-            if source is None and isinstance(value, torch.Generator) and self._recorder.generators.is_new(value):
-                return self._recorder.new_generator(value)
+            if source is None and isinstance(value, torch.Generator) and self._generators.is_new(value):
+                return self._new_generator(value)
             source = source or self.made_objects.source(value)
-            name = self._recorder.names.for_input(source.describe())
+            name = self._names.for_input(source.describe())
             proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)
             self._append(proxy, source, value)
         if isinstance(value, torch.Generator):
-            self._recorder.generators.drawn(value)
+            self._generators.drawn(value)
         return proxy
 
     def unknown(self, storage: int) -> bool:
@@ -144,10 +158,10 @@ class Inputs:
         with DisableTorchFunction():
             source = self._source_of(tensor)
             constant = source is None
-            if constant and self._recorder.generators.tells_state(tensor):
+            if constant and self._generators.tells_state(tensor):
                 raise UnsupportedError(
                     "the program reads the state of a random generator by a call that is not recorded",
-                    location=user_location(3),
+                    location=user_location(),
                     advice=("call torch.get_rng_state", "read the state outside of the compiled function"),
                 )
             variable = self._add(tensor, source or _constant_source(tensor), constant=constant)
@@ -156,17 +170,16 @@ class Inputs:
             return variable
 
     def _add(self, tensor: torch.Tensor, source: Any, *, constant: bool) -> Variable:
-        recorder = self._recorder
         _check_supported(tensor, source)
         subclasses.check_supported(tensor, "a tensor of the program" if constant else source.describe())
         if tensor.layout is not torch.strided:
             return self._add_sparse(tensor, source, constant)
         address = storage_address(tensor)
-        storage = self._storages.get(address)
+        storage = self._numbers.get(address)
         if storage is None:
-            storage = self._storages[address] = recorder.new_storage(None)
+            storage = self._numbers[address] = self._storages.new()
         proxy = TensorProxy(
-            recorder.names.for_input(source.describe()),
+            self._names.for_input(source.describe()),
             tuple(tensor.shape),
             tensor.stride(),
             tensor.dtype,
@@ -175,39 +188,38 @@ class Inputs:
             storage,
             tensor.storage_offset(),
         )
-        variable = Variable(proxy, constant=constant, location=user_location(3))
-        with recorder.mode.observing():
+        variable = Variable(proxy, constant=constant, location=user_location())
+        with self._mode.observing():
             variable.fake = self._fakes.make(tensor, proxy)
-            recorder.bind_storage(variable.fake, storage)
+            self._storages.bind(variable.fake, storage)
             if tensor.is_conj():
                 variable.fake = variable.fake.conj()  # type: ignore[assignment]
             if tensor.is_neg():
                 variable.fake = neg_view(variable.fake)
         if constant:
-            recorder.constant_storages.add(storage)
+            self._storages.constant.add(storage)
         self._originals[id(tensor)] = proxy
         self._append(proxy, source, tensor)
         return variable
 
     def _add_sparse(self, tensor: torch.Tensor, source: Any, constant: bool) -> Variable:
-        recorder = self._recorder
         proxy = TensorProxy(
-            recorder.names.for_input(source.describe()),
+            self._names.for_input(source.describe()),
             tuple(tensor.shape),
             (),
             tensor.dtype,
             tensor.device,
             tensor.requires_grad,
-            recorder.new_storage(None),
+            self._storages.new(),
             layout=tensor.layout,
         )
-        with recorder.mode.observing():
-            fake = recorder.mode.from_tensor(tensor)
+        with self._mode.observing():
+            fake = self._mode.from_tensor(tensor)
         if constant:
-            recorder.constant_storages.add(proxy.storage)
+            self._storages.constant.add(proxy.storage)
         self._originals[id(tensor)] = proxy
         self._append(proxy, source, tensor)
-        return Variable(proxy, fake=fake, constant=constant, location=user_location(4))
+        return Variable(proxy, fake=fake, constant=constant, location=user_location())
 
     def _append(self, proxy: Proxy, source: Any, value: Any) -> None:
         self.proxies.append(proxy)
@@ -226,6 +238,6 @@ def _check_supported(tensor: torch.Tensor, source: Any) -> None:
         kind = "quantized" if tensor.is_quantized else "nested"
         raise UnsupportedError(
             f"{source.describe()} is a {kind} tensor; only dense and sparse tensors can be traced",
-            location=user_location(3),
+            location=user_location(),
             advice=("convert it with .to_padded_tensor() or .dequantize() before the compiled function",),
         )

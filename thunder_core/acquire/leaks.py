@@ -5,16 +5,13 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
+from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import LeakedTensorError
 from thunder_core.ir.location import SourceLocation
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
-
 
 _PATIENCE: Final = 20
 """How often another thread gets 10 ms to let go of frames of the program: sampling profilers look at them."""

@@ -59,7 +59,7 @@ class LineWriter(Tensors):
         closure_of: Callable[[CellType], Any],
         generators: TorchGenerators | None,
     ) -> None:
-        super().__init__(source_of, on_escape, closure_of, generators)
+        super().__init__(source_of, on_escape, closure_of, generators, self.new_generator)
         self.lines: list[BoundSymbol] = []
         self.outer_lines: list[list[BoundSymbol]] = []
         self.ambient = current_context()
@@ -104,14 +104,14 @@ class LineWriter(Tensors):
             if symbol.target in ASSIGNS:
                 raise UnsupportedError(
                     f"the program assigns to the property `{args[1]}` of a tensor, or deletes it",
-                    location=user_location(4),
+                    location=user_location(),
                     advice=("do this outside of the compiled function",),
                 )
             # `contiguous()` and the like returned their argument
             for index, result in enumerate(outcome.results):
                 self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None)
             return map_leaves(lambda leaf: _pick(leaf, outcome, call.objects), outcome.structure)
-        location = user_location(4)
+        location = user_location()
         pure = not (outcome.random or outcome.external)
         constant = call.foldable and pure and all(map(self.is_constant, call.variables))
         proxies: list[TensorProxy] = []
@@ -134,7 +134,7 @@ class LineWriter(Tensors):
             proxies.append(proxy)
         self.written.update(call.proxies[index].storage for index in outcome.written)
         if not constant:
-            self.constant_storages.difference_update(call.proxies[index].storage for index in outcome.written)
+            self.storages.constant.difference_update(call.proxies[index].storage for index in outcome.written)
         self._check_writes(symbol, call, outcome, location)
         effects = self._effects(symbol, outcome, call, args, kwargs)
         output = map_leaves(lambda leaf: proxies[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
@@ -155,7 +155,7 @@ class LineWriter(Tensors):
         lines = self.outer_lines[0] if self.outer_lines else self.lines
         args = (str(generator.device), generator.initial_seed())
         lines.append(
-            BoundSymbol(NEW_GENERATOR, args, {}, proxy, Effects(random=True, external=True), None, user_location(3))
+            BoundSymbol(NEW_GENERATOR, args, {}, proxy, Effects(random=True, external=True), None, user_location())
         )
         self.inputs.made(generator, proxy)
         self.generators.made(generator)
@@ -193,7 +193,7 @@ class LineWriter(Tensors):
             variable.proxy = replace(old, name=self.names.intermediate(), requires_grad=requires_grad)
             variable.key = metadata_key(variable.proxy)
             context = self.own_context(current_context())
-            self.lines.append(BoundSymbol(REBASED, (old,), {}, variable.proxy, PURE, context, user_location(5)))
+            self.lines.append(BoundSymbol(REBASED, (old,), {}, variable.proxy, PURE, context, user_location()))
 
     def _check_numbers(self, symbol: Symbol, outcome: Outcome) -> None:
         """Refuse a call that gives Python a value that no line can give it: fakes do not know the value of a run."""
@@ -205,7 +205,7 @@ class LineWriter(Tensors):
         if values:
             raise UnsupportedError(
                 f"{symbol.name} gives Python a {type(values[0]).__name__}, which only a run of the program would know",
-                location=user_location(5),
+                location=user_location(),
                 advice=(
                     "have the operator return tensors, whose values a compiled program computes in each call",
                     "call it outside of the compiled function and pass the result as an argument",
@@ -257,7 +257,7 @@ class LineWriter(Tensors):
             base = call.variables[result.shares]
         elif result.shares_result >= 0:
             base = made[result.shares_result]
-        storage = base.proxy.storage if base is not None else self.new_storage(fake)
+        storage = base.proxy.storage if base is not None else self.storages.new(fake)
         proxy = TensorProxy(
             self.names.intermediate(),
             result.shape,
@@ -270,7 +270,7 @@ class LineWriter(Tensors):
             result.layout,
         )
         if base is None and constant:
-            self.constant_storages.add(storage)
+            self.storages.constant.add(storage)
         detached = result.detached and base is not None
         return Variable(proxy, fake=fake, base=base, constant=constant, detached=detached, location=location)
 
@@ -278,14 +278,14 @@ class LineWriter(Tensors):
         """Whether a call gave its argument other memory (``set_``, assignment to ``data``)."""
         if fake is None or fake.layout is not torch.strided:
             return False
-        return self.storage_number(storage_address(fake)) != variable.proxy.storage
+        return self.storages.number(storage_address(fake)) != variable.proxy.storage
 
     def _check_storage(self, symbol: Symbol, variable: Variable, fake: torch.Tensor | None) -> None:
         """Refuse a call that gave its argument other memory, unless that is what it is known for."""
         if Tag.AS_RECORDED not in symbol.tags and self._moved(variable, fake):
             raise UnsupportedError(
                 f"{symbol.name} gives {variable.proxy.name} other memory",
-                location=user_location(5),
+                location=user_location(),
                 advice=("rebind the variable to the other tensor instead", "assign to its attribute `data`"),
             )
 
@@ -294,8 +294,8 @@ class LineWriter(Tensors):
         self.renamed.append((variable, variable.proxy))
         storage = variable.proxy.storage
         if fake is not None and self._moved(variable, fake):
-            known = self.storage_number(storage_address(fake))
-            storage = self.new_storage(fake) if known is None else known
+            known = self.storages.number(storage_address(fake))
+            storage = self.storages.new(fake) if known is None else known
         variable.proxy = replace(
             variable.proxy,
             name=self.names.intermediate(),

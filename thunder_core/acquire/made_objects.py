@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.acquire.rebuild_functions import FunctionParts
+from thunder_core.acquire.function_parts import FunctionParts
 from thunder_core.acquire.traced_tensor import is_traced, variable_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
@@ -292,7 +292,7 @@ def _name(value: Any) -> str:
 def _refuse_part(where: str, what: str) -> NoReturn:
     raise UnsupportedError(
         f"{where} holds {what}; each call of the compiled function would use that of the first one",
-        location=user_location(4),
+        location=user_location(),
         advice=(
             "use arguments, their attributes, global variables and plain values in it",
             "or set the hook outside of the compiled function",
@@ -303,6 +303,6 @@ def _refuse_part(where: str, what: str) -> NoReturn:
 def _refused(what: str, why: str) -> UnsupportedError:
     return UnsupportedError(
         f"the program makes {what} and gives it to PyTorch; {why}",
-        location=user_location(5),
+        location=user_location(),
         advice=("make it outside of the compiled function, and pass it as an argument",),
     )

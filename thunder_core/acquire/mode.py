@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import MethodWrapperType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from thunder_core.acquire import copies, subclasses, values
 from thunder_core.acquire.active import active_recorder
-from thunder_core.acquire.base_reads import BASE, read_base
-from thunder_core.acquire.gradient_reads import GRAD, read_gradient
-from thunder_core.acquire.graph_nodes import GRAD_FN, read_node
+from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
+from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.pytorch_internals import (
@@ -36,9 +35,6 @@ from thunder_core.symbols.metadata import value_readers
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import asked_by_debugger, user_location
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.variable import Variable
 
 Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
 
@@ -129,7 +125,7 @@ class AcquisitionMode(RecordingMode):
             if func in _TEXT:
                 raise UnsupportedError(
                     "a function under a transformation of torch.func shows the values of a tensor",
-                    location=user_location(3),
+                    location=user_location(),
                     advice=("return the tensor from the transformation and print it there",),
                 )
             if func in _FROM_DATA:
@@ -148,7 +144,7 @@ class AcquisitionMode(RecordingMode):
             name = getattr(func, "__self__", func).__name__
             raise UnsupportedError(
                 f"Tensor.{name} of a tensor of the program: it has no memory while the program is recorded",
-                location=user_location(3),
+                location=user_location(),
                 advice=("do this outside of the compiled function",),
             )
         module = str(getattr(func, "__module__", ""))
@@ -164,7 +160,7 @@ class AcquisitionMode(RecordingMode):
         if func in _ON_ELEMENTS:
             raise UnsupportedError(
                 f"Tensor.{func.__name__} calls a Python function for each element",
-                location=user_location(3),
+                location=user_location(),
                 advice=("compute with torch functions on the whole tensor", "do this outside of the compiled function"),
             )
         if metadata:
@@ -194,7 +190,7 @@ class AcquisitionMode(RecordingMode):
         if isinstance(answer, torch.Tensor):
             raise UnsupportedError(
                 f"{getattr(func, '__name__', func)} of a traced tensor returns a tensor that was not computed here",
-                location=user_location(3),
+                location=user_location(),
                 advice=("avoid it in the compiled function",),
             )
         return answer

@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.acquire import subclasses
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.subclass_views import classed
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import current_context
@@ -68,7 +69,7 @@ class RecordedModuleCall:
             differentiable,
         )
         shown = recorder.own_context(current_context())
-        line = BoundSymbol(MODULE_CALL, arguments, {}, proxy, Effects(external=True), shown, user_location(3))
+        line = BoundSymbol(MODULE_CALL, arguments, {}, proxy, Effects(external=True), shown, user_location())
         recorder.lines.append(line)
         recorder.inputs.made(call, proxy)
         return call
@@ -81,9 +82,9 @@ class RecordedModuleCall:
         with DisableTorchFunction():
             found = self.recorder.call_symbol(symbol, (self.call, given), {})
             line = self.recorder.lines[-1]
-            self.recorder.lines[-1] = replace(line, location=user_location(3))
+            self.recorder.lines[-1] = replace(line, location=user_location())
             items = [
-                value if new is None else subclasses.classed(self.recorder, new, kind)
+                value if new is None else classed(self.recorder, new, kind)
                 for new, value, kind in zip(found, values, kinds, strict=True)
             ]
         return tuple(items) if type(values) is tuple else type(values)(*items)
@@ -104,7 +105,7 @@ class RecordedModuleCall:
             raise UnsupportedError(
                 f"{kind.__module__}.{kind.__qualname__} changes view_as, by which modules with backward hooks hand "
                 "tensors on",
-                location=user_location(4),
+                location=user_location(),
                 advice=("give the module plain tensors: tensor.as_subclass(torch.Tensor)",),
             )
         return type(view)
@@ -126,3 +127,10 @@ def _apart(values: tuple[Any, ...]) -> tuple[torch.Tensor | None, ...]:
 def has_backward_hooks(module: torch.nn.Module) -> bool:
     """Whether calls of the module run backward hooks, its own or those of all modules."""
     return any(module._get_backward_hooks()) or any(module._get_backward_pre_hooks())
+
+
+def backward_hook(
+    recorder: Recorder, original: type, module: torch.nn.Module, hooks: list[Any], pre_hooks: list[Any]
+) -> RecordedModuleCall:
+    """The interception of `torch.utils.hooks.BackwardHook`, as modules make it for their calls."""
+    return RecordedModuleCall(recorder, module, hooks, pre_hooks)

@@ -13,18 +13,16 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import CodeType, TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.recorder import Recorder
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.opaque import OPAQUE
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
 
 # Modules of `torch.optim` with a function of the same name that takes ``params, grads, ...``, and returns nothing. It
 # writes parameters and state in place; gradients it only reads.
@@ -90,12 +88,8 @@ def record_update(
     recorder: Recorder, update: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Record one call of a function of an optimizer as one line."""
-    outer, recorder.busy = recorder.busy, True
-    try:
-        with DisableTorchFunction():
-            _record(recorder, _SYMBOLS[update], args, kwargs)
-    finally:
-        recorder.busy = outer
+    with recorder.suspended(), DisableTorchFunction():
+        _record(recorder, _SYMBOLS[update], args, kwargs)
 
 
 def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -111,3 +105,13 @@ def _write(params: list[torch.Tensor], grads: list[torch.Tensor], *state: Any, *
     for tensor in iterate_leaves((params, state, lists)):
         if isinstance(tensor, torch.Tensor) and tensor is not options.get("lr"):
             tensor.zero_()
+
+
+def update(
+    function: Callable[..., None], recorder: Recorder, original: Callable[..., None], /, *args: Any, **kwargs: Any
+) -> None:
+    """The interception of a function of an optimizer, one of `UPDATES`."""
+    if function in recorder.attempt.eager_updates and is_one_line(function, args, kwargs):
+        record_update(recorder, function, args, kwargs)
+    else:
+        original(*args, **kwargs)

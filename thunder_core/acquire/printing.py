@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -13,6 +14,7 @@ from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import is_computed, refuse_classes
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import current_context
 from thunder_core.ir.effects import Effects
@@ -31,18 +33,18 @@ LEVELS: Final = {
 """Methods of loggers, with the level that they log at."""
 
 _SET_PRINTOPTIONS: Final = Symbol("torch.set_printoptions", torch.set_printoptions)
+_CALLER: Final = 3  # the frame of who calls a method of a logger, seen from its handler
 _LITERAL: Final = (type(None), bool, int, float, complex, str)
 
 
-def print_values(recorder: Recorder, original: Callable[..., None], values: tuple[Any, ...], options: Any) -> None:
-    """Record a call of ``print``: it prints at each call of the compiled program, in its place among other effects.
+def print_values(recorder: Recorder, original: Callable[..., None], /, *values: Any, **options: Any) -> None:
+    """The interception of ``print``: it prints at each call of the compiled program, in its place among other effects.
 
     A call that writes to another file than the standard streams is a line only if it prints tensors.
 
     Raises:
         UnsupportedError: it prints tensors to another file, or one of a subclass that the program computes.
     """
-    options = dict(options)
     file = options.pop("file", None)
     standard = file is None or file is sys.stdout or file is sys.stderr
     tensors = any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(values))
@@ -52,7 +54,7 @@ def print_values(recorder: Recorder, original: Callable[..., None], values: tupl
             return
         raise UnsupportedError(
             "print of a tensor of the program to a file",
-            location=user_location(3),
+            location=user_location(),
             advice=("print it to sys.stdout or sys.stderr", "return the tensor and write it outside"),
         )
     if file is sys.stderr and file is not None:
@@ -60,7 +62,50 @@ def print_values(recorder: Recorder, original: Callable[..., None], values: tupl
     _record(recorder, PRINT_VALUES, tuple(map(_printable, values)), options)
 
 
-def log_values(
+def log_at(
+    level: int,
+    recorder: Recorder | None,
+    original: Callable[..., None],
+    logger: logging.Logger,
+    message: Any,
+    /,
+    *args: Any,
+    **options: Any,
+) -> None:
+    """The interception of a method of loggers that logs at a level: what has tensors is a line."""
+    if recorder is not None and _is_of_program(sys._getframe(_CALLER), message, args):
+        _log_values(recorder, logger, level, message, args, options)
+    else:
+        options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
+        original(logger, message, *args, **options)
+
+
+def log(
+    recorder: Recorder | None,
+    original: Callable[..., None],
+    logger: logging.Logger,
+    level: int,
+    message: Any,
+    /,
+    *args: Any,
+    **options: Any,
+) -> None:
+    """The interception of the method that takes the level, likewise."""
+    if recorder is not None and _is_of_program(sys._getframe(_CALLER), message, args):
+        _log_values(recorder, logger, level, message, args, options)
+    else:
+        options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
+        original(logger, level, message, *args, **options)
+
+
+def _is_of_program(caller: FrameType, message: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a call logs tensors, and is not one of those by which PyTorch logs what it does."""
+    if kind_of(caller.f_code) is CodeKind.IGNORED:
+        return False
+    return any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves((message, args)))
+
+
+def _log_values(
     recorder: Recorder, logger: logging.Logger, level: int, message: Any, args: tuple[Any, ...], options: Any
 ) -> None:
     """Record a call of a logger's method with tensors: it logs at each call of the compiled program.
@@ -72,18 +117,18 @@ def log_values(
     if options or logging.getLogger(logger.name) is not logger:
         raise UnsupportedError(
             "logging of a tensor of the program with " + (", ".join(options) or "a logger that has no name"),
-            location=user_location(3),
+            location=user_location(),
             advice=("log it by logging.getLogger(name).info('%s', tensor)", "return the tensor and log it outside"),
         )
-    location = user_location(3)
+    location = user_location()
     place = (
         ("", 0, "") if location is None else (location.filename, location.line, location.function.rpartition(".")[2])
     )
     _record(recorder, LOG_VALUES, (logger.name, level, place, message, *args), {})
 
 
-def set_printoptions(recorder: Recorder, options: dict[str, Any]) -> None:
-    """Record a change of how tensors are printed, in its place among what is printed."""
+def set_printoptions(recorder: Recorder, original: Callable[..., None], /, **options: Any) -> None:
+    """The interception of `torch.set_printoptions`: a line in its place among what is printed."""
     _record(recorder, _SET_PRINTOPTIONS, (), options)
 
 
@@ -92,7 +137,7 @@ def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: d
     call = Call(recorder)
     recorded = convert(args, call), convert(kwargs, call)
     shown = recorder.own_context(current_context())
-    recorder.lines.append(BoundSymbol(symbol, *recorded, None, Effects(external=True), shown, user_location(4)))
+    recorder.lines.append(BoundSymbol(symbol, *recorded, None, Effects(external=True), shown, user_location()))
 
 
 def _printable(value: Any) -> Any:

@@ -10,13 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.data_dependence import is_small
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.errors import trying
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
@@ -26,6 +33,8 @@ from thunder_core.pytorch_internals import (
     temporarily_clear_interpreter_stack,
     version_of,
 )
+from thunder_core.symbols.checks import CHECK_METADATA
+from thunder_core.tracing.outcome import Outcome, infer
 
 # Results whose shape is that of generic inputs, except on a set of measure zero (rank-deficient matrices).
 _GENERIC = frozenset({torch.linalg.lstsq})
@@ -44,6 +53,71 @@ class Probed:
     result: Any
     requires_grad: tuple[bool, ...]
     views: bool
+
+
+class Sample:
+    """Tries a call on sample values."""
+
+    def resolve(self, recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
+        """As `thunder_core.acquire.recorder.Resolver`."""
+        if request.reads:
+            return Declined("samples tell nothing about a value")
+        return record_sampled(recorder, request, request.symbol.target)
+
+
+def record_sampled(recorder: Recorder, request: ValueRequest, target: Callable[..., Any]) -> Resolved | Declined:
+    """Record a call whose metadata is found by trying it on samples, with a check of the real result after it.
+
+    Args:
+        target: what is tried.
+    """
+    call = request.call
+    with recorder.mode.observing():
+        found = probe(target, recorder.fakes(request.args), recorder.fakes(request.kwargs))
+    if found is None:
+        return Declined("its metadata differs between samples, or it cannot be tried")
+    if found.views and not recorder.written.isdisjoint(proxy.storage for proxy in call.proxies):
+        return Declined("it shows a part of a storage that the program writes")
+    with recorder.mode.observing() as observed:
+        device = call.proxies[0].device if call.proxies else torch.device("cpu")
+        made = map_leaves(lambda leaf: FakeTensor(recorder.mode, leaf, device), found.result)
+        outcome, fakes = infer(lambda: made, (), {}, [], observed)
+    if any(found.requires_grad):
+        pairs = zip(outcome.results, found.requires_grad, strict=True)
+        marked = [replace(result, requires_grad=recorded) for result, recorded in pairs]
+        outcome, fakes = replace(outcome, results=tuple(marked)), []
+    result = record_checked(recorder, request.symbol, request.args, request.kwargs, call, outcome, fakes)
+    if found.views:
+        shown = [recorder.variable(leaf).proxy for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+        recorder.entangled.update(proxy.storage for proxy in (*shown, *call.proxies))
+    return Resolved(result)
+
+
+def record_checked(
+    recorder: Recorder,
+    symbol: Symbol,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    call: Call,
+    outcome: Outcome,
+    fakes: list[Any],
+) -> Any:
+    """Record a call, and a check of its real results after it.
+
+    Args:
+        outcome: what the real results should look like.
+        fakes: of the results; they may be left out.
+    """
+    recorded = convert(args, Call(recorder)), convert(kwargs, Call(recorder))
+    result = recorder.record(symbol, *recorded, call, outcome, fakes or None, recorder.context_of(symbol))
+    line = recorder.lines[-1]
+    for proxy in line.outputs():
+        assert isinstance(proxy, TensorProxy)
+        checked = (proxy, proxy.shape, proxy.stride, proxy.dtype)
+        recorder.lines.append(
+            BoundSymbol(CHECK_METADATA, checked, {}, None, Effects(external=True), line.context, line.location)
+        )
+    return result
 
 
 def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Probed | None:

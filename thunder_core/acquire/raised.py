@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from thunder_core.acquire.rebuild_iterators import holds_traced_tensor
+from thunder_core.acquire.rebuild import Recipe
+from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.tracebacks import is_defect
+from thunder_core.acquire.traced_tensor import holds_traced_tensor
 from thunder_core.errors import ThunderError
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.rebuild import Recipe
-    from thunder_core.acquire.recorder import Recorder
 
 
 def ends_program(error: Exception, recorder: Recorder) -> bool:

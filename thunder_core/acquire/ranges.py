@@ -16,6 +16,9 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.slices import written_storages
+from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.pytorch_internals import disable_current_modes
@@ -71,8 +74,21 @@ _COMPARISONS: Final[dict[Any, Callable[[Range, float], bool | None]]] = {
     torch.ge: lambda drawn, limit: _negated(drawn.below(limit)),
 }
 
-READS: Final = frozenset({Tensor.__bool__, Tensor.item, Tensor.is_nonzero, torch.is_nonzero})
+_READS: Final = frozenset({Tensor.__bool__, Tensor.item, Tensor.is_nonzero, torch.is_nonzero})
 """Calls that give the truth of a comparison with one element as a Python bool."""
+
+
+class RandomRange:
+    """Reads comparisons that have one answer for all numbers that may be drawn."""
+
+    def resolve(self, recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
+        """As `thunder_core.acquire.recorder.Resolver`."""
+        if request.symbol.target not in _READS:
+            return Declined("it does not read the truth of a comparison")
+        known = truth(recorder.lines, request.call.proxies[0])
+        if known is None:
+            return Declined("no range of random numbers decides the comparison")
+        return Resolved(known)
 
 
 def truth(lines: Sequence[BoundSymbol], proxy: TensorProxy) -> bool | None:
@@ -116,12 +132,6 @@ def _maker(lines: Sequence[BoundSymbol], proxy: TensorProxy) -> int | None:
         if proxy.storage in written_storages(line):
             return None
     return None
-
-
-def written_storages(line: BoundSymbol) -> set[int]:
-    """The memories that a line writes to."""
-    arguments = (proxy for proxy in line.inputs() if proxy.name in line.effects.mutates)
-    return {proxy.storage for proxy in arguments if isinstance(proxy, TensorProxy)}
 
 
 def _rounded(numbers: Iterable[float], dtype: torch.dtype) -> list[float]:

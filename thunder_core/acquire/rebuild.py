@@ -14,27 +14,24 @@ import types
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from thunder_core.acquire.first_calls import EagerCallNeeded
 from thunder_core.acquire.hook_handles import TracedHandle
-from thunder_core.acquire.interception import original_of
-from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_method_of_value
-from thunder_core.acquire.rebuild_iterators import holds_traced_tensor, rebuild_generator, rebuild_reference
+from thunder_core.acquire.interceptions import original_of
+from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_method_of_value, rebuild_generator
 from thunder_core.acquire.recipe_writer import RecipeWriter
-from thunder_core.acquire.traced_number import TracedNumber
-from thunder_core.acquire.traced_tensor import variable_of
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.traced_tensor import holds_traced_tensor, variable_of
+from thunder_core.acquire.values import TracedNumber
+from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.observer import Observer, Write
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.switches import Values, set_switch
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
-    from thunder_core.acquire.variable import Variable
-    from thunder_core.guards.observer import Observer, Write
 
 _ATOMS = (
     bool,
@@ -191,6 +188,13 @@ class Rebuilder(RecipeWriter):
             return self.constant(value)
         return self._reduced(value)
 
+    def _reference(self, reference: weakref.ref[Any]) -> str:
+        """A weak reference to what the reference refers to."""
+        referent = reference()
+        if referent is None:
+            return self.constant(reference)
+        return self.assign(reference, f"{self.constant(weakref.ref)}({self.expression(referent)})")
+
     def _uncopied(self, value: Any, error: TypeError) -> str:
         """An object that cannot be copied: of use in this run alone."""
         if isinstance(value, types.GeneratorType):
@@ -198,7 +202,7 @@ class Rebuilder(RecipeWriter):
             if rebuilt is not None:
                 return rebuilt
         if type(value) is weakref.ref:
-            return rebuild_reference(self, value)
+            return self._reference(value)
         if holds_traced_tensor(value):
             raise _cannot_be_rebuilt(value, error) from error
         self._once.append(type(value).__qualname__)

@@ -1,52 +1,27 @@
-"""How to give the caller a function that the program made: its code with the closure and the defaults of each call."""
+"""How to give the caller a function or a generator that the program made: its code with the values of each call."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from types import BuiltinFunctionType, CellType, FunctionType, GeneratorType, MethodType
+from typing import Any
 
 import torch
 
+from thunder_core.acquire.function_parts import FunctionParts, GeneratorParts
+from thunder_core.acquire.made_objects import MadeObjects
+from thunder_core.acquire.recipe_writer import RecipeWriter
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.observer import Observer
 from thunder_core.guards.source import is_argument
 from thunder_core.ir.import_paths import import_path
 
-if TYPE_CHECKING:
-    from thunder_core.acquire.made_objects import MadeObjects
-    from thunder_core.acquire.rebuild import Rebuilder
-    from thunder_core.guards.observer import Observer
-
-_NAMES = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
-
-
-@dataclass(frozen=True, eq=False)
-class FunctionParts:
-    """What all functions that one ``def`` or ``lambda`` makes have in common; holds no tensors of any call."""
-
-    code: CodeType
-    namespace: dict[str, Any]
-    names: tuple[tuple[str, Any], ...]
-
-    @classmethod
-    def of(cls, function: FunctionType) -> FunctionParts:
-        """Those of ``function``."""
-        names = tuple((name, getattr(function, name)) for name in _NAMES)
-        return cls(function.__code__, function.__globals__, names)
-
-    def make(self, *cells: CellType) -> FunctionType:
-        """A new function over these cells, without defaults."""
-        function = FunctionType(self.code, self.namespace, None, None, cells)
-        for name, value in self.names:
-            setattr(function, name, dict(value) if isinstance(value, dict) else value)
-        return function
-
 
 class FunctionRebuilder:
-    """Writes one function down for a `Rebuilder`. Functions that share a variable share its cell in each call too."""
+    """Writes functions down for a recipe. Functions that share a variable share its cell in each call too."""
 
-    def __init__(self, rebuilder: Rebuilder, observer: Observer, handed: MadeObjects) -> None:
+    def __init__(self, rebuilder: RecipeWriter, observer: Observer, handed: MadeObjects) -> None:
         self._rebuilder = rebuilder
         self._observer = observer
         self._handed = handed
@@ -102,6 +77,16 @@ class FunctionRebuilder:
             except ValueError:  # not assigned yet
                 continue
             self._rebuilder.lines.append(f"{name}.cell_contents = {self._rebuilder.expression(content)}")
+
+
+def rebuild_generator(rebuilder: RecipeWriter, generator: GeneratorType[Any, Any, Any]) -> str | None:
+    """A generator that has not started, which runs when the caller advances it; None for one that has."""
+    frame = generator.gi_frame
+    if frame is None or inspect.getgeneratorstate(generator) != inspect.GEN_CREATED:
+        return None
+    parts = GeneratorParts(generator.gi_code, frame.f_globals, generator.__name__, generator.__qualname__)
+    values = rebuilder.expression(dict(frame.f_locals))
+    return rebuilder.assign(generator, f"{rebuilder.constant(parts)}.make({values})")
 
 
 def check_class(kind: type, observer: Observer) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from typing import Any
 
-from thunder_core.guards.source import ArgumentSource, ConstantSource, FunctionSource, KeywordSource
-
-if TYPE_CHECKING:
-    from thunder_core.guards.source import Source
+from thunder_core.guards.source import ArgumentSource, ConstantSource, FunctionSource, KeywordSource, Source
 
 _FIXED_ROOTS = (ArgumentSource, KeywordSource, FunctionSource, ConstantSource)
 """Paths that no write changes."""
 
 
-class RecipeWriter:
+class RecipeWriter(ABC):
     """Collects lines; implements the `Names` protocol, by which access paths print themselves.
 
     Attributes:
@@ -28,6 +26,10 @@ class RecipeWriter:
         self._built: dict[int, str] = {}
         self._places: dict[int, str] = {}
         self._alive: list[Any] = []
+
+    @abstractmethod
+    def expression(self, value: Any) -> str:
+        """Python for a value, after the lines that it needs."""
 
     def known(self, value: Any) -> str | None:
         """The variable of an object that has one."""

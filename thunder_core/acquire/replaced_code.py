@@ -69,14 +69,9 @@ def has_code(function: Any) -> bool:
 
 
 class ReplacedCode:
-    """The code of one function, replaced until `restore`.
-
-    Attributes:
-        original: does what the function did before.
-    """
+    """The code of one function, replaced until `restore`."""
 
     def __init__(self, held: Any, replacement: Callable[..., Any]) -> None:
-        self.original = copy_of(held)
         self._function: FunctionType = getattr(held, "__func__", held)
         self._code = self._function.__code__
         if inspect.isgeneratorfunction(self._function):  # none that is replaced has a closure

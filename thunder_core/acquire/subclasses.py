@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
@@ -12,20 +12,11 @@ from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
-    DisableTorchFunction,
     disabled_torch_function_impl,
     is_functional_tensor,
 )
-from thunder_core.pytorch_internals import (
-    make_subclass as make_tensor_of,
-)
 from thunder_core.tracing.user_frames import raising_location, user_location
 
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
-
-AS_SUBCLASS: Final = torch.Tensor.as_subclass
-MAKE_SUBCLASS: Final = make_tensor_of
 _DISABLED: Final = disabled_torch_function_impl
 _BELOW: Final = torch.Tensor.__torch_dispatch__
 
@@ -65,7 +56,7 @@ def refuse_classes(values: Any, described: str, refused: Callable[[torch.Tensor]
             kind = type(leaf)
             raise UnsupportedError(
                 f"{described} is of the class {kind.__module__}.{kind.__qualname__}, which cannot be recorded",
-                location=user_location(3),
+                location=user_location(),
                 advice=(
                     "give it a plain tensor: tensor.as_subclass(torch.Tensor)",
                     "or do this outside of the compiled function",
@@ -80,11 +71,11 @@ def check_supported(tensor: torch.Tensor, described: str) -> None:
         UnsupportedError: the class has a ``__torch_dispatch__``, or the tensor is a functional wrapper of C++.
     """
     if has_torch_dispatch(type(tensor)):
-        _refuse_dispatch(type(tensor), described)
+        refuse_dispatch(type(tensor), described)
     if is_functional_tensor(tensor):
         raise UnsupportedError(
             f"{described} is a functional tensor, a wrapper that PyTorch's own tracers make",
-            location=user_location(4),
+            location=user_location(),
             advice=("call the compiled function outside of such a tracer",),
         )
 
@@ -102,31 +93,6 @@ def dispatch(func: Any, kinds: tuple[type, ...], args: tuple[Any, ...], kwargs: 
     raise TypeError(f"no implementation found for {name} on types that implement __torch_function__: {list(kinds)}")
 
 
-def as_subclass(recorder: Recorder, tensor: torch.Tensor, kind: type) -> torch.Tensor:
-    """``tensor.as_subclass(kind)``: another tensor in the memory of ``tensor``."""
-    with DisableTorchFunction():
-        alias = recorder.call(torch.ops.aten.alias.default, (tensor,), {})
-    return classed(recorder, alias, kind)
-
-
-def make_subclass(recorder: Recorder, kind: type, tensor: torch.Tensor, requires_grad: bool) -> torch.Tensor:
-    """``torch.Tensor._make_subclass``, which constructors of parameters and of subclasses call."""
-    with DisableTorchFunction():
-        detached = recorder.call(torch.Tensor.detach, (tensor,), {})
-        if requires_grad:
-            recorder.call(torch.Tensor.requires_grad_, (detached,), {})
-    return classed(recorder, detached, kind)
-
-
-def classed(recorder: Recorder, tensor: torch.Tensor, kind: type) -> torch.Tensor:
-    """A new traced tensor as one of a class of the user's. Raises UnsupportedError where that cannot be recorded."""
-    if has_torch_dispatch(kind):
-        _refuse_dispatch(kind, "a tensor of the program")
-    if kind is torch.Tensor:
-        return tensor
-    return recorder.traced(recorder.variable(tensor), kind)
-
-
 def explain(error: Exception) -> None:
     """Say in Thunder's words why a constructor of a subclass fails, that of `torch.Tensor`, which is written in C.
 
@@ -142,11 +108,12 @@ def explain(error: Exception) -> None:
     ) from error
 
 
-def _refuse_dispatch(kind: type, described: str) -> None:
+def refuse_dispatch(kind: type, described: str) -> None:
+    """Refuse a class that changes what operations are below ``__torch_function__``."""
     raise UnsupportedError(
         f"{described} is of the class {kind.__module__}.{kind.__qualname__}, whose __torch_dispatch__ changes what "
         "operations do; such tensors cannot be compiled",
-        location=user_location(5),
+        location=user_location(),
         advice=(
             "give the compiled function plain tensors, as DTensor.to_local() and dequantize() return them",
             "or run the code that computes with such tensors outside of the compiled function",

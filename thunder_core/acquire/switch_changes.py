@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
+from thunder_core.acquire.line_writer import LineWriter
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.global_state import copy_module_hooks, restore_module_hooks
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -20,9 +21,6 @@ from thunder_core.ir.switches import (
 )
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.tracing.user_frames import user_location
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.line_writer import LineWriter
 
 _SET_SWITCH: Final = Symbol("thunder_core.ir.switches.set_switch", set_switch, tags=frozenset({Tag.AS_RECORDED}))
 
@@ -48,7 +46,7 @@ class SwitchChanges:
         for name, value in changes_between_lines(self._latest, found).items():
             self._set_by_lines.add(name)
             effects = Effects(external=True)
-            line = BoundSymbol(_SET_SWITCH, (name, value), {}, None, effects, location=user_location(4))
+            line = BoundSymbol(_SET_SWITCH, (name, value), {}, None, effects, location=user_location())
             recorder.lines.append(line)
         self._latest = found
 

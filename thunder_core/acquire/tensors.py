@@ -11,14 +11,30 @@ import torch
 
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.naming import Names
+from thunder_core.acquire.storages import Storages
 from thunder_core.acquire.traced_tensor import leave, make_traced, variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.tree import map_leaves
-from thunder_core.pytorch_internals import storage_identity
 from thunder_core.tracing.fake_mode import ObservingFakeMode
 from thunder_core.tracing.fake_tensors import make_alias, make_derived
+
+
+class Suspended:
+    """Sets ``recorder.busy`` for the duration. A class: frames of `contextlib` would be observed as the program's."""
+
+    __slots__ = ("_outer", "_recorder")
+
+    def __init__(self, recorder: Tensors) -> None:
+        self._recorder = recorder
+        self._outer = False
+
+    def __enter__(self) -> None:
+        self._outer, self._recorder.busy = self._recorder.busy, True
+
+    def __exit__(self, *_: object) -> None:
+        self._recorder.busy = self._outer
 
 
 class Tensors:
@@ -26,12 +42,12 @@ class Tensors:
 
     Attributes:
         names: of the values of the trace.
+        storages: of its tensors.
         mode: the fake mode, where metadata comes from.
         inputs: the real tensors and opaque objects met so far, as inputs of the trace.
         made: the traced tensors handed to the program.
-        constant_storages: memories whose content depends on no input.
         generators: PyTorch's random generators that the program reaches.
-        busy: True while the recorder itself runs torch code.
+        busy: True while the recorder itself runs torch code, which is no part of the program.
     """
 
     def __init__(
@@ -39,18 +55,18 @@ class Tensors:
         source_of: Callable[[Any], Any],
         on_escape: Callable[..., Any],
         closure_of: Callable[[CellType], Any],
-        generators: TorchGenerators | None = None,
+        generators: TorchGenerators | None,
+        new_generator: Callable[[torch.Generator], OpaqueProxy],
     ) -> None:
         self.names = Names()
+        self.storages = Storages()
         self.mode = ObservingFakeMode(on_escape)
-        self.inputs = Inputs(self, source_of, closure_of)
         self.made: list[weakref.ref[torch.Tensor]] = []
-        self.constant_storages: set[int] = set()
         self.busy = False
         self.generators = generators or TorchGenerators()
-        self._storage_numbers: dict[int, int] = {}
-        self._storages_alive: list[Any] = []
-        self._next_storage = 0
+        self.inputs = Inputs(
+            self.names, self.storages, self.mode, self.generators, source_of, closure_of, new_generator
+        )
 
     def close(self) -> None:
         """Let go of the user's objects at once instead of when reference cycles are collected."""
@@ -60,6 +76,10 @@ class Tensors:
         self.mode.on_escape = None
         self.inputs.close()
         self.made.clear()
+
+    def suspended(self) -> Suspended:
+        """A context manager for code of the recorder's: nothing that it calls is recorded as a call of the program."""
+        return Suspended(self)
 
     def variable(self, tensor: torch.Tensor) -> Variable:
         """The variable of a tensor object; a real tensor becomes an input of the trace."""
@@ -75,41 +95,19 @@ class Tensors:
         """PyTorch itself keeps ``tensor`` and shows it to nobody: that it is still there in the end is no leak."""
         self.made = [reference for reference in self.made if reference() is not tensor]
 
-    def new_generator(self, generator: torch.Generator) -> OpaqueProxy:
-        """Record that the program makes a generator."""
-        raise NotImplementedError
-
     def is_constant(self, variable: Variable) -> bool:
         """Whether a tensor's value is the same in every run."""
-        return variable.constant and variable.proxy.storage in self.constant_storages
-
-    def new_storage(self, fake: torch.Tensor | None) -> int:
-        """A storage number; the storage of ``fake`` gets it and is kept alive so that its address stays its own."""
-        number = self._next_storage
-        self._next_storage += 1
-        if fake is not None and fake.layout is torch.strided:
-            self.bind_storage(fake, number)
-        return number
-
-    def bind_storage(self, fake: torch.Tensor, number: int) -> None:
-        """Remember the storage number of a fake's storage."""
-        storage = fake.untyped_storage()
-        self._storage_numbers[storage_identity(storage)] = number
-        self._storages_alive.append(storage)
+        return variable.constant and variable.proxy.storage in self.storages.constant
 
     def fake(self, variable: Variable) -> Any:
         """The fake of a variable, made now if it was not needed before."""
         if variable.fake is None:
-            outer, self.busy = self.busy, True  # what makes it is no call of the program
-            try:
-                with self.mode.observing():
-                    if variable.base is not None:
-                        variable.fake = make_alias(self.fake(variable.base), variable.proxy, leaf=variable.detached)
-                    else:
-                        variable.fake = make_derived(self.mode, variable.proxy)
-                        self.bind_storage(variable.fake, variable.proxy.storage)
-            finally:
-                self.busy = outer
+            with self.suspended(), self.mode.observing():
+                if variable.base is not None:
+                    variable.fake = make_alias(self.fake(variable.base), variable.proxy, leaf=variable.detached)
+                else:
+                    variable.fake = make_derived(self.mode, variable.proxy)
+                    self.storages.bind(variable.fake, variable.proxy.storage)
         return variable.fake
 
     def requires_grad(self, variable: Variable) -> bool:
@@ -132,10 +130,6 @@ class Tensors:
                 variable = base
         return list(variables)
 
-    def storage_number(self, address: int) -> int | None:
-        """The number of the memory at an address (of `storage_address`)."""
-        return self._storage_numbers.get(address)
-
     def fakes(self, value: Any) -> Any:
         """Nested arguments with fakes in place of tensors."""
         return map_leaves(
@@ -144,9 +138,5 @@ class Tensors:
 
     def ask(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Ask the fakes of the arguments a question about metadata."""
-        outer, self.busy = self.busy, True
-        try:
-            with self.mode.observing():
-                return func(*self.fakes(args), **self.fakes(kwargs))
-        finally:
-            self.busy = outer
+        with self.suspended(), self.mode.observing():
+            return func(*self.fakes(args), **self.fakes(kwargs))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import types
 import weakref
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import torch
 
+from thunder_core.acquire.variable import Variable
 from thunder_core.errors import LeakedTensorError
 from thunder_core.pytorch_internals import make_wrapper_subclass
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.variable import Variable
 
 
 class TracedTensor(torch.Tensor):
@@ -46,6 +45,7 @@ class TracedTensor(torch.Tensor):
 
 
 _DESCRIBES = frozenset({torch.Tensor.__repr__, torch.Tensor.__format__})
+_MOST_OBJECTS: Final = 10_000
 _known: dict[int, tuple[weakref.ref[torch.Tensor], Variable]] = {}
 
 
@@ -72,6 +72,27 @@ def variable_of(value: Any) -> Variable | None:
 def is_traced(value: Any) -> bool:
     """Whether ``value`` is a traced tensor."""
     return variable_of(value) is not None
+
+
+def holds_traced_tensor(value: Any) -> bool:
+    """Whether a traced tensor can be reached from ``value``, as far as the garbage collector knows."""
+    pending, seen = [value], {id(value)}
+    while pending and len(seen) < _MOST_OBJECTS:
+        for held in gc.get_referents(pending.pop()):
+            if is_traced(held):
+                return True
+            if (
+                id(held) not in seen
+                and not isinstance(held, types.ModuleType | type | types.CodeType)
+                and not _is_namespace(held)
+            ):
+                seen.add(id(held))
+                pending.append(held)
+    return False
+
+
+def _is_namespace(value: Any) -> bool:
+    return type(value) is dict and "__builtins__" in value
 
 
 def leave(tensor: torch.Tensor) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from thunder_core.acquire.higher_order import CHECKPOINT
+from thunder_core.acquire.checkpoints import CHECKPOINT
 from thunder_core.autodiff.emitter import JointEmitter
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy

@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.active import active_recorder
+from thunder_core.acquire.active import tensor_recorder
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.autodiff.pullback import Pullback
 from thunder_core.pytorch_internals import (
     assert_non_empty_tensor_output,
-    peek_interpreter_stack,
     slice_argnums,
     tree_flatten,
     tree_leaves,
@@ -38,8 +37,8 @@ class Transformation:
         self.__doc__ = getattr(function, "__doc__", None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        recorder = active_recorder()
-        if recorder is None or recorder.busy or peek_interpreter_stack() is not None:
+        recorder = tensor_recorder()
+        if recorder is None:
             return self.eager(*args, **kwargs)
         return self.record(recorder, *args, **kwargs)
 

@@ -46,7 +46,7 @@ class Pullback:
     def __init__(self, recorder: Recorder, operands: Sequence[torch.Tensor]) -> None:
         self.recorder = recorder
         self.operands = operands
-        self.location = user_location(2)
+        self.location = user_location()
         recorder.saw_strides = True  # formulas depend on them
         self.aliases = [self._alias(operand) for operand in operands]
         self._inputs = [recorder.variable(alias).proxy for alias in self.aliases]
@@ -71,12 +71,8 @@ class Pullback:
     @contextmanager
     def _apart(self) -> Iterator[None]:
         """Run code of the compiler's own: nothing is recorded."""
-        outer, self.recorder.busy = self.recorder.busy, True
-        try:
-            with DisableTorchFunction():
-                yield
-        finally:
-            self.recorder.busy = outer
+        with self.recorder.suspended(), DisableTorchFunction():
+            yield
 
     def run(self, function: Callable[[], Any]) -> Any:
         """Record a function that uses the aliases. Its result is to be shown to the program through `outside` only."""

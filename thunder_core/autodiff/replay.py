@@ -121,7 +121,7 @@ class Replay:
         def made(leaf: Any) -> Any:
             if not isinstance(leaf, TensorProxy):
                 return leaf
-            proxy = replace(leaf, name=self.recorder.names.intermediate(), storage=self.recorder.new_storage(None))
+            proxy = replace(leaf, name=self.recorder.names.intermediate(), storage=self.recorder.storages.new())
             self.values[leaf.name] = self.recorder.traced(Variable(proxy, location=line.location))
             return proxy
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
 from thunder_core.errors import LoweringError
@@ -14,7 +13,7 @@ from thunder_core.ir.builder import Inlining
 from thunder_core.ir.definitions import needed_ops, producers_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.functionalize import FromComputation, functional_form
+from thunder_core.passes.functionalize import without_writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ def split_log(query: Query, log: Log, source: str) -> Derivative:
     Raises:
         LoweringError: the line's outputs are not values that the log makes.
     """
-    return _Split(query, _without_writes(log)).derivative(source)
+    return _Split(query, _pure(log)).derivative(source)
 
 
 class _Split:
@@ -126,24 +125,18 @@ class _Split:
         return needed_ops(self.forward, self.needed | {proxy.name for proxy in self.log.outputs})
 
 
-def _without_writes(log: Log) -> Log:
+def _pure(log: Log) -> Log:
     """The same log without writes to memory."""
     if not any(line.effects.mutates for line in log.lines):
         return log
     inputs = (*log.inputs.values(), *log.cotangents.values())
     output = (*log.outputs, *log.gradients.values())
-    functional = functional_form(Trace("derivative", inputs, log.lines, output, Stage.ACQUIRED, "log", PLAIN))
-    if functional.epilogue is not None:
-        raise LoweringError("it writes to its inputs")
-    trace = functional.computation
-    values: list[Any] = []
-    for item in functional.results:
-        values.append(trace.output[item.index] if isinstance(item, FromComputation) else trace.inputs[item.index])  # type: ignore[union-attr]
+    trace = without_writes(Trace("derivative", inputs, log.lines, output, Stage.ACQUIRED, "log", PLAIN))
     count = len(log.outputs)
     return replace(
         log,
         lines=trace.symbols,
         forward_lines=len(trace.symbols),  # which lines came from backward is not known any more
-        outputs=tuple(values[:count]),
-        gradients=dict(zip(log.gradients, values[count:], strict=True)),
+        outputs=trace.output[:count],
+        gradients=dict(zip(log.gradients, trace.output[count:], strict=True)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from thunder_core.errors import LoweringError, ThunderError
+from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.context import Context
@@ -18,7 +18,7 @@ from thunder_core.passes.autocast_comparison import same_operations
 from thunder_core.passes.autocast_log import CallLog, log_call
 from thunder_core.passes.autocast_policies import Rewrite, candidate_rewrites, rewrite_by_class
 from thunder_core.passes.dead_code import without_dead_code
-from thunder_core.passes.functionalize import FromComputation, functional_form
+from thunder_core.passes.functionalize import without_writes
 
 _cache: Final = BoundedCache["Form"](1024)
 
@@ -83,26 +83,11 @@ def _parts(plain: Context, log: CallLog) -> Trace:
     if not log.differentiable:
         raise LoweringError("its gradients are its own")
     trace = Trace("call", log.inputs, log.lines, log.outputs, Stage.ACQUIRED, "tracer", plain)
-    trace = without_dead_code(_without_writes(trace))
+    trace = without_dead_code(without_writes(trace))
     names = [proxy.name for proxy in trace.output]
     if len(set(names)) < len(names) or any(trace.producer(name) is None for name in names):
         raise LoweringError("an output of it is an input, or another output")
     return _recording_gradients(replace(trace, inputs=log.inputs), log)
-
-
-def _without_writes(trace: Trace) -> Trace:
-    """The same program without writes to memory. Raises LoweringError if it writes its inputs, or shapes."""
-    if not any(line.effects.mutates for line in trace.symbols):
-        return trace
-    try:
-        functional = functional_form(trace)
-    except ThunderError as error:
-        raise LoweringError(str(error)) from error
-    sources = [source for source in functional.results if isinstance(source, FromComputation)]
-    if functional.epilogue is not None or len(sources) < len(functional.results):
-        raise LoweringError("it writes to its inputs, or returns them")
-    computation = functional.computation
-    return replace(computation, output=tuple([computation.output[source.index] for source in sources]))
 
 
 def _recording_gradients(trace: Trace, log: CallLog) -> Trace:

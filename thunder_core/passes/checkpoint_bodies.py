@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from thunder_core.acquire.higher_order import CHECKPOINT
+from thunder_core.acquire.checkpoints import CHECKPOINT
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.base import Pass, PassContext

@@ -30,7 +30,15 @@ from typing import Final
 
 import pluggy
 
-from thunder_core.plugins.specs import Check, ExecutorSpec, FrontEndSpec, Preset, SymbolsSpec, TransformSpec
+from thunder_core.plugins.specs import (
+    Check,
+    ExecutorSpec,
+    FrontEndSpec,
+    InterceptionsSpec,
+    Preset,
+    SymbolsSpec,
+    TransformSpec,
+)
 
 API: Final = 1
 """The number of this interface. It grows when plugins have to be changed."""
@@ -56,6 +64,12 @@ def thunder_transforms() -> Iterable[TransformSpec]:
 @hookspec
 def thunder_symbols() -> Iterable[SymbolsSpec]:
     """Operations that the plugin defines, with what there is to know about them."""
+    return ()
+
+
+@hookspec
+def thunder_interceptions() -> Iterable[InterceptionsSpec]:
+    """Functions of a library that do something else while a program is recorded."""
     return ()
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from thunder_core.plugins.specs import Check, ExecutorSpec, FrontEndSpec, Preset, SymbolsSpec, TransformSpec
+from thunder_core.plugins.specs import (
+    TABLES,
+    Check,
+    ExecutorSpec,
+    FrontEndSpec,
+    InterceptionsSpec,
+    Preset,
+    SymbolsSpec,
+    TransformSpec,
+)
 from thunder_core.plugins.states import PluginRecord
 
 Spec = TypeVar("Spec")
@@ -14,6 +23,7 @@ WORDS: Final[dict[type[Any], str]] = {
     ExecutorSpec: "executor",
     TransformSpec: "transform",
     SymbolsSpec: "table of symbols",
+    InterceptionsSpec: "table of interceptions",
     FrontEndSpec: "front end",
     Preset: "preset",
     Check: "check",
@@ -52,7 +62,5 @@ class Loaded:
 
     def summary(self) -> str:
         """What it offers, for messages: ``executors: a, b; transforms: c``."""
-        kinds = [
-            (word, [spec.name for spec in self.of(kind)]) for kind, word in WORDS.items() if kind is not SymbolsSpec
-        ]
+        kinds = [(word, [spec.name for spec in self.of(kind)]) for kind, word in WORDS.items() if kind not in TABLES]
         return "; ".join(f"{word}s: {', '.join(names)}" for word, names in kinds if names) or "nothing"

@@ -15,10 +15,10 @@ from thunder_core.plugins.importing import FAILURES, failure, imported
 from thunder_core.plugins.loaded import WORDS, Loaded, Offered
 from thunder_core.plugins.registration import InvalidPlugin, register
 from thunder_core.plugins.selection import CORE_PLUGIN
-from thunder_core.plugins.specs import Check, ExecutorSpec, FrontEndSpec, SymbolsSpec, TransformSpec
+from thunder_core.plugins.specs import Check, ExecutorSpec, FrontEndSpec, InterceptionsSpec, SymbolsSpec, TransformSpec
 from thunder_core.plugins.table import PluginTable
 
-Loadable = ExecutorSpec | TransformSpec | FrontEndSpec | SymbolsSpec | Check
+Loadable = ExecutorSpec | TransformSpec | FrontEndSpec | SymbolsSpec | InterceptionsSpec | Check
 """Specifications with something behind them that can be imported."""
 
 
@@ -69,6 +69,8 @@ def import_object(table: PluginTable, item: Offered[Any] | Loadable) -> Any:
     try:
         if not isinstance(spec, Check):  # checks are run where something is broken
             add_symbols(loaded)
+            what = "its interceptions cannot be added"
+            add_interceptions(loaded)
         what = f"its {WORDS[type(spec)]} {spec.load} cannot be imported"
         return imported(spec.load)
     except FAILURES as error:
@@ -101,6 +103,21 @@ def add_symbols(loaded: Loaded) -> None:
             from thunder_core.passes.patterns import Pattern, add_patterns
 
             add_patterns(_all(spec.patterns, Pattern))
+
+
+def add_interceptions(loaded: Loaded) -> None:
+    """Add the interceptions that the plugin offers, likewise.
+
+    Raises:
+        InvalidPlugin: what it offers are no interceptions.
+        ValueError: a function is intercepted already, or there is none.
+        BaseException: whatever importing them raises.
+    """
+    for spec in loaded.of(InterceptionsSpec):
+        from thunder_core.acquire import interceptions
+        from thunder_core.acquire.interception import Interception
+
+        interceptions.add_interceptions(_all(spec.load, Interception))
 
 
 def _all(load: str, kind: type[Kind]) -> tuple[Kind, ...]:

@@ -12,7 +12,16 @@ import pluggy
 from thunder_core.plugins.importing import FAILURES, is_target
 from thunder_core.plugins.nearest import suggestion
 from thunder_core.plugins.options import ExecutorOptions, TransformOptions
-from thunder_core.plugins.specs import Check, ExecutorSpec, FrontEndSpec, Preset, SymbolsSpec, TransformSpec
+from thunder_core.plugins.specs import (
+    TABLES,
+    Check,
+    ExecutorSpec,
+    FrontEndSpec,
+    InterceptionsSpec,
+    Preset,
+    SymbolsSpec,
+    TransformSpec,
+)
 
 _PREFIX: Final = "thunder_"
 _MARK: Final = "thunder_impl"
@@ -85,6 +94,7 @@ KINDS: Final[dict[str, type[Any]]] = {
     "thunder_executors": ExecutorSpec,
     "thunder_transforms": TransformSpec,
     "thunder_symbols": SymbolsSpec,
+    "thunder_interceptions": InterceptionsSpec,
     "thunder_front_ends": FrontEndSpec,
     "thunder_presets": Preset,
     "thunder_doctor": Check,
@@ -114,7 +124,7 @@ def checked(hook: str, returned: Any, *, of_core: bool) -> tuple[Any, ...]:
         if not isinstance(spec, kind):
             raise InvalidPlugin(f"{hook} returned a list with {_short(spec)}, and not of {kind.__name__}")
         _check(hook, spec, of_core)
-    names = [spec.name for spec in specs if not isinstance(spec, SymbolsSpec)]
+    names = [spec.name for spec in specs if not isinstance(spec, TABLES)]
     for name in names:
         if names.count(name) > 1:
             raise InvalidPlugin(f"{hook} returned two with the name {name!r}")
@@ -122,12 +132,12 @@ def checked(hook: str, returned: Any, *, of_core: bool) -> tuple[Any, ...]:
 
 
 def _check(hook: str, spec: Any, of_core: bool) -> None:
-    name = spec.load if isinstance(spec, SymbolsSpec) else spec.name
+    name = spec.load if isinstance(spec, TABLES) else spec.name
     what = f"{hook} returned a {type(spec).__name__} {name!r}"
     if isinstance(spec, Check):
         if not (isinstance(name, str) and name.strip()):
             raise InvalidPlugin(f"{what}, which is no name")
-    elif not isinstance(spec, SymbolsSpec) and not (isinstance(name, str) and _NAME.fullmatch(name)):
+    elif not isinstance(spec, TABLES) and not (isinstance(name, str) and _NAME.fullmatch(name)):
         raise InvalidPlugin(f"{what}, which is no name: letters, digits, underscores and hyphens make one")
     if isinstance(spec, Preset):
         if not all(isinstance(part, str) and part for part in (spec.package, spec.file)):

@@ -7,6 +7,7 @@ uses it, so the module may import the vendor's library.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from thunder_core.plugins.options import ExecutorOptions, TransformOptions
 from thunder_core.private_names import PrivateNames
@@ -63,6 +64,19 @@ class SymbolsSpec:
 
     load: str
     patterns: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InterceptionsSpec:
+    """Functions that programs call and that no torch function shows: what they do while a program is recorded.
+
+    Attributes:
+        load: of an iterable of `thunder_core.acquire.interception.Interception`. They are added when the plugin is used
+            for the first time, and replace their functions only while a program is recorded. No two may be of one
+            function, the core's among them.
+    """
+
+    load: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +141,10 @@ class CheckResult:
     ok: bool
     text: str
     advice: str = ""
+
+
+TABLES: Final = (SymbolsSpec, InterceptionsSpec)
+"""Specifications without a name: what they lead to is added when the plugin is used for the first time."""
 
 
 def private_names_result(names: PrivateNames, *, except_below: str = "") -> CheckResult:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire import data_dependence
-from thunder_core.acquire.higher_order import CHECKPOINT
+from thunder_core.acquire.checkpoints import CHECKPOINT
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.modes import modes_for_fakes

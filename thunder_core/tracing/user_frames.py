@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
@@ -21,6 +22,7 @@ _INTERNAL = tuple(folder + os.sep for folder in (os.path.dirname(os.path.abspath
 # The commands call programs as a user's script does. Lines of programs that have no line of the user's are at theirs,
 # which reports leave out.
 _COMMANDS = os.path.join(_FRONT, "command_line") + os.sep
+_CONTEXTLIB = contextlib.__file__
 # By file: code objects of different files are equal if all but the file is.
 _is_internal: dict[str, bool] = {}
 _locations: dict[tuple[str, CodeType, int], SourceLocation] = {}
@@ -54,10 +56,10 @@ def is_internal(code: CodeType) -> bool:
     return known
 
 
-def library_callers(depth: int = 2) -> frozenset[str]:
-    """Names of PyTorch's and Thunder's modules that run between the user's line and here, ``depth`` levels up."""
+def library_callers() -> frozenset[str]:
+    """Names of PyTorch's and Thunder's modules that run between the user's line and here."""
     names: list[str] = []
-    frame: FrameType | None = sys._getframe(depth)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_internal(frame.f_code):
         names.append(str(frame.f_globals.get("__name__")))
         frame = frame.f_back
@@ -86,10 +88,13 @@ def warn_user(message: str, category: type[Warning]) -> None:
     )
 
 
-def user_location(depth: int = 2) -> SourceLocation | None:
-    """The innermost frame, ``depth`` levels up or more, that is the user's; None if there is none."""
-    frame: FrameType | None = sys._getframe(depth)
-    while frame is not None and is_internal(frame.f_code):
+def user_location() -> SourceLocation | None:
+    """The line of the innermost frame that is the user's; None if there is none.
+
+    Frames of `contextlib` are not: the end of a ``with`` statement passes through them.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (is_internal(frame.f_code) or frame.f_code.co_filename == _CONTEXTLIB):
         frame = frame.f_back
     return None if frame is None else _location(frame.f_code, frame.f_lineno)
 

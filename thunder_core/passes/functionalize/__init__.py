@@ -10,6 +10,7 @@ from thunder_core.passes.functionalize.result import (
     Mutation,
     ResultSource,
 )
+from thunder_core.passes.functionalize.without_writes import without_writes
 
 __all__ = [
     "FromComputation",
@@ -22,4 +23,5 @@ __all__ = [
     "Mutation",
     "ResultSource",
     "functional_form",
+    "without_writes",
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from thunder_core.config.sentences import sentences
 from thunder_core.errors import PluginError
 from thunder_core.plugins.host import host
-from thunder_core.plugins.specs import Preset, SymbolsSpec
+from thunder_core.plugins.specs import TABLES, Preset
 from thunder_core.private_names import PrivateNames
 from thunder_testing.conformance.failure import Breach
 from thunder_testing.package.project import Item
@@ -30,7 +30,7 @@ def check_load(item: Item) -> None:
         found = host().import_object(spec)
     except PluginError as error:
         raise Breach("load", error.problem) from error
-    if not isinstance(item.spec, SymbolsSpec) and not callable(found) and not isinstance(found, PrivateNames):
+    if not isinstance(item.spec, TABLES) and not callable(found) and not isinstance(found, PrivateNames):
         raise Breach("load", f"{item.spec.load}, for the {item.title}, is {type(found).__name__}, and cannot be called")
 
 

@@ -131,7 +131,7 @@ class Item:
 
     @property
     def name(self) -> str:
-        """What it is called; tables of symbols have no name but where they are."""
+        """What it is called; tables have no name but where they are."""
         name: str = getattr(self.spec, "name", "") or self.spec.load
         return name
 

@@ -1,0 +1,76 @@
+"""``autograd.Function``: a call is recorded as one symbol, never flattened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+import torch.utils.checkpoint
+
+from thunder_core.acquire import subclasses
+from thunder_core.acquire.checkpoints import checkpoint
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.replaced_code import copy_of
+from thunder_core.errors import UnsupportedError
+from thunder_core.pytorch_internals import DisableTorchFunction
+from thunder_core.symbols.opaque import callable_symbol
+from thunder_core.tracing.user_frames import user_location
+
+# The descriptor of `torch.autograd.Function.apply`: a class method of Python up to PyTorch 2.13, whose code is replaced
+# while a program is recorded, one of C since 2.14.
+_HELD = vars(torch.autograd.Function)["apply"]
+_APPLY = copy_of(_HELD)
+
+
+def apply_of(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """PyTorch's ``cls.apply``, also while `torch.autograd.Function.apply` is replaced."""
+    bound: Callable[..., Any] = _APPLY.__get__(None, cls)
+    return bound
+
+
+def is_apply(function: Any) -> bool:
+    """Whether ``function`` is the ``apply`` of an autograd.Function."""
+    cls = getattr(function, "__self__", None)
+    if not isinstance(cls, type) or not issubclass(cls, torch.autograd.Function):
+        return False
+    return bool(function == _HELD.__get__(None, cls))
+
+
+def autograd_function(
+    recorder: Recorder, cls: type[torch.autograd.Function], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Record ``cls.apply(...)`` as one symbol; its forward and backward run as the user wrote them.
+
+    Raises:
+        UnsupportedError: an argument is of a class with a ``__torch_function__``, which would act inside of both.
+    """
+    subclasses.refuse_classes(
+        (args, kwargs),
+        f"an argument of {cls.__qualname__}.apply",
+        lambda tensor: subclasses.is_handed_calls(type(tensor)),
+    )
+    with DisableTorchFunction():
+        return recorder.call_symbol(callable_symbol(apply_of(cls), "Function_apply"), args, kwargs)
+
+
+def apply(
+    recorder: Recorder, original: Callable[..., Any], cls: type[torch.autograd.Function], /, *args: Any, **kwargs: Any
+) -> Any:
+    """The interception of ``cls.apply``."""
+    if cls is torch.utils.checkpoint.CheckpointFunction:
+        function, preserve, *operands = args
+        return checkpoint(recorder, function, tuple(operands), {"use_reentrant": True, "preserve_rng_state": preserve})
+    return autograd_function(recorder, cls, args, kwargs)
+
+
+def refuse_context(
+    recorder: Recorder, original: Callable[..., Any], context: Any, /, *args: Any, **kwargs: Any
+) -> NoReturn:
+    """The interception of contexts of autograd.Function: `apply` makes them while the recorder is busy."""
+    raise UnsupportedError(
+        f"{type(context).__name__.removesuffix('Backward')}.apply is called by a function of C, under a name that "
+        "is not known, and would run once, at compile time",
+        location=user_location(),
+        advice=("call it as YourFunction.apply(...)",),
+    )

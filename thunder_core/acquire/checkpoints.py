@@ -1,0 +1,178 @@
+"""`torch.utils.checkpoint`: a call is recorded as one symbol with the function as its body, never flattened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+import torch.utils.checkpoint as torch_checkpoint
+from torch.autograd.graph import saved_tensors_hooks
+
+from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.region import Region
+from thunder_core.acquire.region_views import Results, ViewHistory, make_views_inside
+from thunder_core.acquire.variable import Variable
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import current_context
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.private_names import is_missing
+from thunder_core.pytorch_internals import (
+    NAMES,
+    checkpoint_without_reentrant_generator,
+    checkpoint_without_reentrant_generator_impl,
+    enable_checkpoint_early_stop,
+)
+from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
+from thunder_core.tracing.user_frames import user_location
+
+CHECKPOINT = Symbol(
+    "torch.utils.checkpoint.checkpoint", torch_checkpoint.checkpoint, tags=frozenset({Tag.HIGHER_ORDER})
+)
+
+
+def _fresh(recorder: Recorder, variable: Variable) -> TensorProxy:
+    """A name for the value of ``variable`` outside of the region that computed it."""
+    variable.proxy = replace(variable.proxy, name=recorder.names.intermediate())
+    return variable.proxy
+
+
+@contextmanager
+def checkpoint_region(recorder: Recorder, options: dict[str, Any]) -> Iterator[None]:
+    """Record what runs inside as the body of one checkpoint symbol; what stays alive is its output."""
+    region = Region(recorder)
+    with region.recording():
+        yield
+    emit_checkpoint(recorder, region, [recorder.variable(tensor) for tensor in region.live_tensors()], options)
+
+
+def checkpoint(
+    recorder: Recorder, function: Callable[..., Any], operands: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
+    """Run ``function`` as a reentrant checkpoint region and return its result.
+
+    Without gradients for ``operands`` such a region has none at all, and PyTorch warns.
+    """
+    torch_checkpoint.check_backward_validity(operands)
+    if not any(isinstance(operand, torch.Tensor) and operand.requires_grad for operand in operands):
+        with torch.no_grad():
+            return function(*operands)
+    with checkpoint_region(recorder, options):
+        return function(*operands)
+
+
+def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], options: dict[str, Any]) -> None:
+    """Append the checkpoint symbol for a finished region."""
+    history = ViewHistory(recorder, region)
+    region.restore_names()
+    defined = region.defined()
+    live = [variable for variable in dict.fromkeys(live) if variable.proxy.name in defined]
+    results = Results(history, region, live, options["use_reentrant"])
+    make_views_inside(history, region)
+    free, effects = region.free(), region.effects()
+    body = region.body("checkpoint_body", free, tuple(variable.proxy for variable in results.returned))
+    output = tuple(_fresh(recorder, variable) for variable in results.returned)
+    shown = recorder.own_context(current_context())
+    recorded = convert(options, Call(recorder))  # a ``context_fn`` may be an object without a literal
+    symbol = CHECKPOINT
+    arguments: tuple[Any, ...] = (body, *free)
+    if effects.mutates:
+        places = tuple([place for place, proxy in enumerate(free) if proxy.name in effects.mutates])
+        symbol, arguments = CHECKPOINT_WITH_WRITES, (body, places, *free)
+    recorder.lines.append(BoundSymbol(symbol, arguments, recorded, output, effects, shown, user_location()))
+    written = [proxy for proxy in free if isinstance(proxy, TensorProxy) and proxy.name in effects.mutates]
+    recorder.follow_history({proxy.storage for proxy in written})
+    for variable in results.views:
+        _fresh(recorder, variable)
+    recorder.lines += results.lines()
+
+
+def checkpoint_without_reentrant(
+    recorder: Recorder,
+    original: Callable[..., Any],
+    function: Callable[..., Any],
+    preserve_rng_state: bool = True,
+    context_fn: Any = torch_checkpoint.noop_context_fn,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    /,
+    *args: Any,
+    **kwargs: Any,
+) -> Iterator[None]:
+    """``checkpoint(use_reentrant=False)``, which runs its function while a generator waits at its one `yield`."""
+    return _region(recorder, preserve_rng_state, context_fn, determinism_check, debug, early_stop)
+
+
+def checkpoint_of_tuple(
+    recorder: Recorder,
+    original: Callable[..., Any],
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    **options: Any,
+) -> Iterator[None]:
+    """The same of newer versions, where the generator takes the arguments as a tuple and a dict."""
+    return _region(recorder, **options)
+
+
+def _region(
+    recorder: Recorder,
+    preserve_rng_state: bool = True,
+    context_fn: Any = torch_checkpoint.noop_context_fn,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    respect_saved_tensors_hooks: bool | None = None,
+) -> Iterator[None]:
+    """The region of a checkpoint, with those of its options that are not PyTorch's defaults."""
+    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": preserve_rng_state}
+    if context_fn is not torch_checkpoint.noop_context_fn:
+        options["context_fn"] = context_fn
+    if determinism_check != "default":
+        options["determinism_check"] = determinism_check
+    chosen = enable_checkpoint_early_stop.value  # by `set_checkpoint_early_stop`
+    if not (early_stop if chosen is None else chosen):
+        options["early_stop"] = False
+    if respect_saved_tensors_hooks is not None:
+        options["respect_saved_tensors_hooks"] = respect_saved_tensors_hooks
+    with checkpoint_region(recorder, options):
+        yield
+
+
+_EXPECTED: Final = (
+    checkpoint_without_reentrant_generator_impl
+    if NAMES.rows["checkpoint_without_reentrant_generator_impl"].expected
+    else checkpoint_without_reentrant_generator
+)
+"""What PyTorch of this version should have."""
+WITHOUT_REENTRANT: Final[tuple[Any, Callable[..., Any]]] = (
+    (checkpoint_without_reentrant_generator, checkpoint_without_reentrant)
+    if is_missing(checkpoint_without_reentrant_generator_impl)
+    else (checkpoint_without_reentrant_generator_impl, checkpoint_of_tuple)
+)
+"""What it has, and its handler. Where there are both generators, the one without ``impl`` calls the other."""
+
+
+def enter_saved_tensors_hooks(recorder: Recorder, original: Callable[..., Any], hooks: saved_tensors_hooks) -> None:
+    """The interception of ``with torch.autograd.graph.saved_tensors_hooks(...)``.
+
+    Raises:
+        UnsupportedError: autograd records, so that the hooks would be called.
+    """
+    if not torch.is_grad_enabled():
+        original(hooks)
+        return
+    if is_missing(_EXPECTED) and type(hooks).__module__ == torch_checkpoint.__name__:
+        _EXPECTED()  # raises
+    raise UnsupportedError(
+        f"{type(hooks).__name__} inside a compiled program would be given what is recorded, once, and not what is "
+        "saved for backward",
+        location=user_location(),
+        advice=("put it around the call of the compiled function: it sees what forward saves",),
+    )
