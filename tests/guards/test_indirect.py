@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 import sys
 import threading
 import types
@@ -357,3 +358,43 @@ def test_closures_of_decorated_functions(x, decorate):
     assert torch.equal(compiled(x), x * 5 + 1)
     function = scaled_by([7.0])
     assert torch.equal(compiled(x), x * 7 + 1)
+
+
+def test_functions_chosen_by_the_class_of_an_argument(x):
+    @functools.singledispatch
+    def factor(value):
+        return 2
+
+    scale = [3]
+    factor.register(str)(lambda value: scale[0])
+    compiled = thunder.jit(lambda x, value: x * factor(value))
+    torch.testing.assert_close(compiled(x, 1.0), x * 2)
+    torch.testing.assert_close(compiled(x, ""), x * 3)
+    scale[0] = 4
+    torch.testing.assert_close(compiled(x, ""), x * 4)
+    factor.register(float)(lambda value: 5)
+    torch.testing.assert_close(compiled(x, 1.0), x * 5)
+    torch.testing.assert_close(compiled(x, 1.0), x * 5)
+    assert thunder.cache_misses(compiled) == 4
+
+
+def test_methods_that_functools_makes(x):
+    class Factors:
+        @functools.singledispatchmethod
+        def of(self, value):
+            return 2
+
+        def times(self, x, factor):
+            return x * factor
+
+        thrice = functools.partialmethod(times, factor=3)
+
+    factors = Factors()
+    compiled = thunder.jit(lambda x, value: factors.thrice(x) * factors.of(value))
+    torch.testing.assert_close(compiled(x, 1.0), x * 6)
+    vars(Factors)["of"].register(float)(lambda self, value: 5)
+    torch.testing.assert_close(compiled(x, 1.0), x * 15)
+    Factors.thrice = functools.partialmethod(Factors.times, factor=4)
+    torch.testing.assert_close(compiled(x, 1.0), x * 20)
+    torch.testing.assert_close(compiled(x, 1.0), x * 20)
+    assert thunder.cache_misses(compiled) == 3

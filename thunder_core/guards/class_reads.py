@@ -11,7 +11,7 @@ from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import OWN_NAMES, not_its_own, own_names
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.node import Node
+from thunder_core.guards.node import PARTS, Node
 from thunder_core.guards.source import ConstantSource, Source
 from thunder_core.guards.steps import AttributeSource, ItemSource
 
@@ -52,7 +52,7 @@ class ClassReads:
                     self._following.computed.ask_for(node, name, names)
                 else:
                     self._value(node, name, attribute, names)
-            elif _is_user_descriptor(attribute):
+            elif _is_user_descriptor(attribute) or type(attribute) in PARTS:
                 self._descriptor(kind, name, attribute, names)
 
     def read_type(self, kind: type, names: CodeNames) -> None:
@@ -62,7 +62,10 @@ class ClassReads:
             self._following.follow(node, names, None)
 
     def _descriptor(self, kind: type, name: str, attribute: Any, names: CodeNames) -> None:
-        """A descriptor of the user's: its code is observed when it runs, its own state is reached from the class."""
+        """A descriptor of the user's, or one that calls functions of the user's.
+
+        Their code is observed when it runs; the descriptor's own state is reached from the class.
+        """
         if (kind, name) not in self._edges:
             self._edges.add((kind, name))
             owner = next(base for base in kind.__mro__ if name in base.__dict__)

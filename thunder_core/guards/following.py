@@ -23,7 +23,7 @@ from thunder_core.guards.dynamic_reads import MISSING, DynamicReads
 from thunder_core.guards.fresh_objects import parts_of_fresh
 from thunder_core.guards.heap import UNREAD_PACKAGES, Heap, is_wrapper
 from thunder_core.guards.module_reads import ModuleReads
-from thunder_core.guards.node import Node, NodeKind
+from thunder_core.guards.node import PARTS, Node, NodeKind
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import GlobalSource, Source
 from thunder_core.guards.steps import AttributeSource, InstanceAttributeSource, module_variable
@@ -92,7 +92,7 @@ class Following:
         elif kind is NodeKind.METHOD:
             self.follow_all((node.object.__self__,), names)
         elif kind is NodeKind.PARTIAL:
-            self.follow_all((node.object.func, node.object.args, node.object.keywords), names)
+            self.follow_all([getattr(node.object, part) for part in PARTS[type(node.object)]], names)
 
     def _describe(self, node: Node, names: CodeNames) -> None:
         """What a function or a class says about itself, which other functions with its code need not say."""

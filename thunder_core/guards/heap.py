@@ -6,7 +6,6 @@ import abc
 import collections
 import contextvars
 import enum
-import functools
 import os
 import sys
 from types import FunctionType, MethodType, ModuleType
@@ -34,7 +33,7 @@ from thunder_core.guards.distinct_objects import DistinctObjects
 from thunder_core.guards.environment import Environment
 from thunder_core.guards.getters import Getters
 from thunder_core.guards.guard import Guard
-from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
+from thunder_core.guards.node import PARTS, Node, NodeKind, make_node, node_kind
 from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 from thunder_core.guards.random_state import RandomStates
@@ -226,7 +225,7 @@ class Heap:
         elif kind is NodeKind.METHOD:
             self.objects.guard_parts(node, MethodType, ("__self__", "__func__"))
         elif kind is NodeKind.PARTIAL:
-            self.objects.guard_parts(node, functools.partial, ("func", "args", "keywords"))
+            self.objects.guard_parts(node, type(value), PARTS[type(value)])
         elif kind is NodeKind.OBJECT and is_wrapper(value):
             self.guards.append(Check(source, TYPE, type(value)))
             for inner, path in self._wrapped(node):

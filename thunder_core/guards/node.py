@@ -8,9 +8,10 @@ import functools
 import sys
 import threading
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import FunctionType, MemberDescriptorType, MethodType
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import torch
@@ -88,10 +89,17 @@ def node_kind(value: Any) -> NodeKind:
         return NodeKind.CLASS
     if kind is MethodType:
         return NodeKind.METHOD
-    if kind is functools.partial:
+    if kind in PARTS:
         return NodeKind.PARTIAL
     return NodeKind.OBJECT if _is_followable(kind) else NodeKind.OPAQUE
 
+
+PARTS: Final[Mapping[type, tuple[str, ...]]] = {
+    functools.partial: ("func", "args", "keywords"),
+    functools.partialmethod: ("func", "args", "keywords"),
+    functools.singledispatchmethod: ("func", "dispatcher"),
+}
+"""Classes of the standard library whose objects call functions of the user's, with the attributes that say which."""
 
 _OPAQUE_PACKAGES = frozenset({"builtins", "numpy", "logging", "threading", "_thread", "random", "re", "contextvars"})
 _OPAQUE_TORCH = ("torch._C", "torch._ops")  # operators keep what they have looked up in attributes of their own

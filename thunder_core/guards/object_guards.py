@@ -35,7 +35,7 @@ from thunder_core.guards.conditions import (
 )
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, make_node, node_kind
 from thunder_core.guards.plain import copy_content, is_plain, is_plain_content
-from thunder_core.guards.source import ConstantSource
+from thunder_core.guards.source import ConstantSource, Source
 from thunder_core.guards.steps import (
     AttributeSource,
     ClosureSource,
@@ -160,14 +160,24 @@ class ObjectGuards:
     def _read_wrapped(self, wrapper: FunctionType, node: Node) -> None:
         """The user's functions in the closure of a decorator's result, such as that of ``torch.no_grad()``.
 
-        The frame of the wrapper is not observed, those of the functions are, and then they need a path.
+        The frame of the wrapper is not observed, those of the functions are, and then they need a path. A dictionary of
+        such functions is what the wrapper chooses from: that of ``functools.singledispatch`` grows by ``register``.
         """
-        if not hasattr(wrapper, "__wrapped__") or wrapper.__closure__ is None:
-            return
-        for index, (name, cell) in enumerate(zip(wrapper.__code__.co_freevars, wrapper.__closure__, strict=True)):
-            held = _content(cell)
-            if _is_users(held) or (type(held) is FunctionType and hasattr(held, "__wrapped__")):
-                self._heap.meet(held, ClosureSource(node.source, index, name))
+        if hasattr(wrapper, "__wrapped__"):
+            self._read_closure(wrapper, node.source, {id(wrapper)})
+
+    def _read_closure(self, function: FunctionType, source: Source, read: set[int]) -> None:
+        """What a function that is not observed closes over; through other such functions, ``read`` by now."""
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        for index, (name, cell) in enumerate(cells):
+            held, path = _content(cell), ClosureSource(source, index, name)
+            is_function = type(held) is FunctionType
+            registry = type(held) is dict and any(map(_is_users, held.values()))
+            if _is_users(held) or registry or (is_function and hasattr(held, "__wrapped__")):
+                self._heap.meet(held, path)
+            elif is_function and id(held) not in read:
+                self._heap.guards.append(Check(path, IDENTITY, held))
+                self._read_closure(held, path, read | {id(held)})
 
     def guard_parts(self, node: Node, kind: type, names: tuple[str, ...]) -> None:
         """An object that consists of a few others."""
