@@ -13,7 +13,7 @@ from thunder_core.acquire.input_fakes import InputFakes
 from thunder_core.acquire.made_objects import MadeObjects
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.made_source import MadeSource
+from thunder_core.guards.source import MadeSource
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 from thunder_core.pytorch_internals import DisableTorchFunction, neg_view
