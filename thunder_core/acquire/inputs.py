@@ -15,7 +15,7 @@ from thunder_core.acquire.naming import Names
 from thunder_core.acquire.storages import Storages
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.made_source import MadeSource
+from thunder_core.guards.source import MadeSource
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy

@@ -31,9 +31,8 @@ from thunder_core.acquire.traced_tensor import is_traced, variable_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.global_state import global_module_hooks
-from thunder_core.guards.made_source import MadeSource
 from thunder_core.guards.plain import is_plain
-from thunder_core.guards.source import ConstantSource, Source
+from thunder_core.guards.source import ConstantSource, MadeSource, Source
 from thunder_core.guards.steps import ClosureSource
 from thunder_core.ir.import_paths import import_path
 from thunder_core.tracing.user_frames import user_location

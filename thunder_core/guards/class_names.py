@@ -1,4 +1,4 @@
-"""What classes offer by name.
+"""What classes offer by name, and what their own lookup of attributes gives.
 
 What an object is asked for and its class does not define comes from the object itself, from a base, or from Python:
 ``bool(x)``, ``x == y``, methods of lists and tensors. A class that defines it after a program was recorded makes that
@@ -13,16 +13,20 @@ import os
 import sys
 from collections.abc import Iterator
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.conditions import DEFINED_NAMES
+from thunder_core.guards.node import MISSING
 from thunder_core.guards.source import ConstantSource
 
+COMPUTED = object()
+"""An attribute that is computed from tensors, or is one that is computed."""
 _lookups: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 _replaced: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 _BASES = frozenset({object, torch.nn.Module})
@@ -109,3 +113,27 @@ def defined_names_checks(kind: type) -> Iterator[Check]:
 def _is_installed(kind: type) -> bool:
     module = sys.modules.get(kind.__module__)
     return f"{os.sep}site-packages{os.sep}" in str(getattr(module, "__file__", ""))
+
+
+def ask(value: Any, name: str) -> Any:
+    """The attribute, computed by the object's class; a marker when there is none, whatever the class says about it.
+
+    Another marker stands for what takes tensors to compute. That is no read: when the program asks for it, the frame of
+    the code that computes it is observed.
+    """
+    try:
+        with _NoTensors():
+            return getattr(value, name)
+    except _ComputesTensors:
+        return COMPUTED
+    except Exception:  # noqa: BLE001  the user's code may raise anything, and would raise it again in the program
+        return MISSING
+
+
+class _ComputesTensors(BaseException):
+    """No `Exception`: the user's code is not to handle it."""
+
+
+class _NoTensors(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise _ComputesTensors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -14,9 +14,7 @@ from thunder_core.guards.conditions import DISTINCT, IDENTITY, NOT_AMONG, identi
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.node import Node, NodeKind
 from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names, Source, is_argument
-
-if TYPE_CHECKING:
-    from thunder_core.guards.heap import Heap
+from thunder_core.guards.tensor_index import TensorIndex
 
 _CONTAINERS = (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET)
 _OBJECTS = (NodeKind.OBJECT, NodeKind.MODULE, NodeKind.FUNCTION, NodeKind.OPAQUE)
@@ -99,24 +97,24 @@ class DistinctObjects:
         """The program put a tensor into a set or a dictionary, or looked for it there."""
         self._hashed[id(tensor)] = weakref.ref(tensor)
 
-    def guards(self, heap: Heap) -> Iterator[Guard]:
+    def guards(self, nodes: Iterable[Node], tensors: TensorIndex) -> Iterator[Guard]:
         """The guards; to be called when the program has run."""
         for key, reference in self._identified.items():
             value = reference()
-            source = None if value is None else heap.tensors.find(value)
+            source = None if value is None else tensors.find(value)
             if source is not None:
                 yield identity_check(source, value)
             self._members.pop(key, None)
         groups: dict[Any, list[tuple[Any, Source]]] = {}
-        for node in heap.distinct_nodes():
+        for node in nodes:
             if self._counts(node):
                 groups.setdefault(_group(node), []).append((node.object, node.source))
         for reference in self._hashed.values():
             tensor = reference()
-            source = None if tensor is None else heap.tensors.find(tensor)
+            source = None if tensor is None else tensors.find(tensor)
             if tensor is not None and source is not None:
                 groups.setdefault(type(tensor), []).append((tensor, source))
-        for tensor, source in heap.tensors.known() if self.compares_identity else ():
+        for tensor, source in tensors.known() if self.compares_identity else ():
             if is_argument(source) and id(tensor) not in self._hashed:
                 groups.setdefault(type(tensor), []).append((tensor, source))
         for group in groups.values():

@@ -14,10 +14,9 @@ from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import HOOKS, IDENTITY, NO_ENTRY, NO_HOOKS, not_its_own
-from thunder_core.guards.dynamic_reads import MISSING
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
-from thunder_core.guards.node import Node, NodeKind
+from thunder_core.guards.node import MISSING, Node, NodeKind
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
     GlobalSource,
@@ -151,7 +150,7 @@ class FrameReads:
             if not isinstance(value, ModuleType):
                 break
             owner, package = value, value.__name__.partition(".")[0]
-            self._heap.random_states.of_module(owner, chain[chain.index(attribute) :])
+            self._heap.hidden_states.of_module(owner, chain[chain.index(attribute) :])
             value = vars(owner).get(attribute, MISSING)
             if value is MISSING and hasattr(inspect.getattr_static(type(owner), attribute, None), "__set__"):
                 self._property(owner, attribute)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import collections
-import contextvars
 import enum
 import os
 import sys
@@ -17,7 +16,6 @@ from torch.nn import Module
 from thunder_core.guards.check import Check
 from thunder_core.guards.class_names import defined_names_checks
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
-from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.compiled_modules import ORIGINAL, original_of
 from thunder_core.guards.conditions import (
     ALIAS,
@@ -29,29 +27,21 @@ from thunder_core.guards.conditions import (
     identity_check,
     own_names,
 )
-from thunder_core.guards.distinct_objects import DistinctObjects
-from thunder_core.guards.environment import Environment
-from thunder_core.guards.getters import Getters
-from thunder_core.guards.guard import Guard
 from thunder_core.guards.node import PARTS, Node, NodeKind, make_node, node_kind
 from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
-from thunder_core.guards.random_state import RandomStates
-from thunder_core.guards.source import ConstantSource, FunctionSource, GlobalSource, Source
+from thunder_core.guards.records import Records
+from thunder_core.guards.source import ConstantSource, FunctionSource, Source
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C, StandIn, StandIns
 from thunder_core.guards.state_functions import state_guard
 from thunder_core.guards.steps import (
     AttributeSource,
     BufferSource,
-    ClosureSource,
     DictionarySource,
     InstanceAttributeSource,
     ParameterSource,
     SubmoduleSource,
 )
-from thunder_core.guards.tensor_facts import TensorFacts
-from thunder_core.guards.tensor_index import TensorIndex
-from thunder_core.guards.torch_generators import TorchGenerators
 
 _KEYED_TYPES = frozenset({dict, collections.OrderedDict, collections.defaultdict})
 UNREAD_PACKAGES = sys.stdlib_module_names | {"numpy", "thunder", "thunder_core"}
@@ -59,72 +49,20 @@ UNREAD_PACKAGES = sys.stdlib_module_names | {"numpy", "thunder", "thunder_core"}
 MODULE_SOURCES: tuple[type[DictionarySource], ...] = (ParameterSource, BufferSource, SubmoduleSource)
 
 
-class Heap:
-    """Objects that were met.
+class Heap(Records):
+    """Makes nodes and guards of objects as they are met.
 
     Attributes:
-        nodes: by id of the object.
-        guards: in the order in which they were found: a path's guards come after those of its parts.
-        tensors: where tensors were seen.
         objects: makes the guards of single objects.
-        facts: what the program asked of tensors.
-        random_states: of Python's and NumPy's generators when the observation began, or when they were met.
-        generators: of PyTorch.
-        context_before, context: the context variables when the observation began, and those that the program sets.
-        environment: the environment variables.
-        getters: prebuilt getters of the ``operator`` module.
-        functions: nodes of Python functions by the id of their code.
-        stored_globals, stored_cells: variables that observed code rebinds, with their first values.
-        stored_attributes: attributes that observed code assigns or deletes, of whatever object.
-        builtins_read: names of builtins by the Python module, here its variables, whose code uses them.
-        late: paths into PyTorch whose objects are looked at when the program has run: during acquisition some of them
-            are replaced.
-        late_classes: classes that are not the user's, of which the program may read any attribute; the same holds for
-            them.
-        met_abstract: an abstract class of the user's was met, in which others can be registered.
-        distinct: what the program may have compared by identity.
-        stand_ins: what is put in place of functions of C that acquisition replaces.
     """
 
     def __init__(
         self, stand_in: StandIn | None = None, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> None:
-        self.stand_ins = StandIns(stand_in, args, kwargs or {}, self._holder)
-        self.nodes: dict[int, Node] = {}
-        self.guards: list[Guard] = []
-        self.tensors = TensorIndex(self)
-        self.objects = ObjectGuards(self)
-        self.distinct = DistinctObjects()
-        self.facts = TensorFacts(self.distinct.hashed)
-        self.random_states = RandomStates()
-        self.generators = TorchGenerators()
-        self.context_before = contextvars.copy_context()
-        self.context = contextvars.copy_context()
-        self.environment = Environment()
-        self.getters = Getters()
-        self.functions: dict[int, list[Node]] = {}
-        self.stored_globals: dict[tuple[int, str], tuple[GlobalSource, Any]] = {}
-        self.stored_cells: dict[int, tuple[ClosureSource, Any, Any]] = {}
-        self.stored_attributes: set[str] = set()
-        self.builtins_read: dict[int, tuple[dict[str, Any], set[str]]] = {}
-        self.late: list[Source] = []
-        self.late_classes: list[Node] = []
-        self.met_abstract = False
+        super().__init__(StandIns(stand_in, args, kwargs or {}, self._holder), self.index_modules)
+        self.objects = ObjectGuards(self, self.meet, self.meet_receiver)
         self._variables: set[tuple[int, str]] = set()
         self._classes: set[type] = set()
-        self._kept: list[Any] = []
-
-    def close(self) -> None:
-        """Let go of everything."""
-        self.__dict__.clear()
-
-    def keep(self, value: Any) -> None:
-        """Keep an object alive, so that its id stays its own."""
-        self._kept.append(value)
-
-    def distinct_nodes(self) -> tuple[Node, ...]:
-        """Each node once; that of a compiled module and its original is in `nodes` twice."""
-        return tuple(dict.fromkeys(self.nodes.values()))
 
     # ------------------------------------------------------------ meeting a value on a path
 
@@ -174,20 +112,6 @@ class Heap:
                 self.generators.method_met(function.__name__)
             self.watch(receiver, source)
             self.meet(receiver, AttributeSource(source, "__self__"))
-
-    def watch(self, value: Any, source: Source) -> None:
-        """Notice if the program consumes the state of ``value``, should it be a random generator or an iterator."""
-        if isinstance(value, Generator):
-            self.generators.watch(value, source.describe())
-        else:
-            self.random_states.watch(value, source.describe())
-
-    def asked(self, node: Node, names: CodeNames) -> None:
-        """Code with these names reads an object, which may be a random generator that it asks for its state."""
-        if isinstance(node.object, Generator):
-            self.generators.asked(node.object, names)
-        else:
-            self.random_states.asked(node.object, node.source.describe(), names.attributes)
 
     def _enum_node(self, member: enum.Enum, source: Source) -> Node | None:
         """The node of a member of an enumeration that has attributes beside its name and its value."""
@@ -363,7 +287,7 @@ class Heap:
         self._guard_builtins()
         self.guards.extend(self.environment.guards())
         self.objects.finish()
-        self.guards.extend(self.distinct.guards(self))
+        self.guards.extend(self.distinct.guards(self.distinct_nodes(), self.tensors))
         self.guards.extend(self.facts.guards(self.tensors.asked, self.tensors.find))
 
     def _guard_builtins(self) -> None:

@@ -19,6 +19,8 @@ import torch
 from thunder_core.guards.source import Source
 from thunder_core.guards.stored_content import entries, stored_items
 
+MISSING = object()
+"""What an object has that lacks an attribute, and a Python module that lacks a variable."""
 MODULE_DICTIONARIES = ("_parameters", "_buffers", "_modules")
 
 
@@ -146,7 +148,6 @@ def _find_slots(kind: type) -> tuple[str, ...]:
     )
 
 
-_ABSENT = object()
 _followable: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 _slots: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 
@@ -155,8 +156,8 @@ def own_attributes(value: Any) -> dict[str, Any]:
     """A copy of the attributes that ``value`` keeps itself, in ``__dict__`` and ``__slots__``."""
     attributes = dict(getattr(value, "__dict__", ()))
     for name in slot_names(type(value)):
-        held = getattr(value, name, _ABSENT)
-        if held is not _ABSENT:
+        held = getattr(value, name, MISSING)
+        if held is not MISSING:
             attributes[name] = held
     return attributes
 

@@ -8,8 +8,9 @@ import functools
 import gc
 import sys
 import weakref
+from collections.abc import Callable
 from types import CellType, FunctionType, MappingProxyType, MethodType, MethodWrapperType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch import Tensor
 from torch.nn import Module
@@ -35,6 +36,7 @@ from thunder_core.guards.conditions import (
 )
 from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, make_node, node_kind
 from thunder_core.guards.plain import copy_content, is_plain, is_plain_content
+from thunder_core.guards.records import Records
 from thunder_core.guards.source import ConstantSource, Source
 from thunder_core.guards.steps import (
     AttributeSource,
@@ -47,19 +49,24 @@ from thunder_core.guards.steps import (
 )
 from thunder_core.guards.stored_content import is_overridden
 
-if TYPE_CHECKING:
-    from thunder_core.guards.heap import Heap
-
 _MISSING = object()
 _IN_ORDER = "__dict__ in order"
 _CachedFunction = functools._lru_cache_wrapper
 
 
-class ObjectGuards:
-    """Makes guards of nodes; what the nodes lead to goes back to the heap."""
+class Meet(Protocol):
+    """Notes that an object was read from a path, and makes guards of it in turn."""
 
-    def __init__(self, heap: Heap) -> None:
-        self._heap = heap
+    def __call__(self, value: Any, source: Source, *, by_key: bool = False) -> Node | None: ...
+
+
+class ObjectGuards:
+    """Makes guards of nodes, which are added to the records, and meets what the nodes lead to."""
+
+    def __init__(self, records: Records, meet: Meet, meet_receiver: Callable[[Any, Source], None]) -> None:
+        self._records = records
+        self._meet = meet
+        self._meet_receiver = meet_receiver
         self._arrays: list[Node] = []
         self._cached: list[tuple[Node, tuple[int, int]]] = []
 
@@ -71,34 +78,34 @@ class ObjectGuards:
         value, source = node.object, node.source
         content = list(node.content) if type(value) is list else value  # to which the program may have appended
         if is_plain_content(content):
-            self._heap.guards.append(Check(source, VALUE, copy_content(content)))
+            self._records.guards.append(Check(source, VALUE, copy_content(content)))
             self._note_nested(node)
             return
-        self._heap.guards.append(Check(source, TYPE, type(value)))
+        self._records.guards.append(Check(source, TYPE, type(value)))
         if node.kind is NodeKind.SEQUENCE:
             length = STORED_LENGTH if is_overridden(value) else LENGTH
-            self._heap.guards.append(Check(source, length, len(node.content)))
+            self._records.guards.append(Check(source, length, len(node.content)))
             for index, item in enumerate(node.content):
-                self._heap.meet(item, item_source(value, source, index))
+                self._meet(item, item_source(value, source, index))
         else:
             self._read_set(node)
 
     def _read_set(self, node: Node) -> None:
         """A set of objects: it holds these, in this order; no other path need lead to them."""
-        self._heap.guards.append(Check(node.source, MEMBERS, node.content))
-        self._heap.distinct.members(node.content)
+        self._records.guards.append(Check(node.source, MEMBERS, node.content))
+        self._records.distinct.members(node.content)
         for item in node.content:
             if not is_plain(item) and not isinstance(item, Tensor):
-                self._heap.meet(item, ConstantSource(item, type(item).__name__))
+                self._meet(item, ConstantSource(item, type(item).__name__))
 
     def _note_nested(self, node: Node) -> None:
         """Make nodes of the containers in one that is guarded as a whole, so that writes to them are seen."""
         items = node.content.items() if node.kind is NodeKind.DICTIONARY else enumerate(node.content)
         for key, item in items:
-            if type(item) in (list, dict, set, tuple) and id(item) not in self._heap.nodes:
+            if type(item) in (list, dict, set, tuple) and id(item) not in self._records.nodes:
                 nested = make_node(item, item_source(node.object, node.source, key), node_kind(item))
                 nested.reached = True
-                self._heap.nodes[id(item)] = nested
+                self._records.nodes[id(item)] = nested
                 if nested.kind is not NodeKind.SET:
                     self._note_nested(nested)
 
@@ -108,17 +115,17 @@ class ObjectGuards:
             return
         node.reached = True
         if type(node.object) is dict and is_plain_content(node.content):
-            self._heap.guards.append(Check(node.source, VALUE, copy_content(node.content)))
+            self._records.guards.append(Check(node.source, VALUE, copy_content(node.content)))
             self._note_nested(node)
             return
-        self._heap.guards.append(Check(node.source, TYPE, type(node.object)))
+        self._records.guards.append(Check(node.source, TYPE, type(node.object)))
         stored = is_overridden(node.object)
-        self._heap.guards.append(keys_check(node.source, tuple(node.content), stored=stored))
-        self._heap.distinct.members(node.content)
+        self._records.guards.append(keys_check(node.source, tuple(node.content), stored=stored))
+        self._records.distinct.members(node.content)
         for key, item in node.content.items():
             if key not in node.asked_keys:
                 node.asked_keys.add(key)
-                self._heap.meet(item, item_source(node.object, node.source, key))
+                self._meet(item, item_source(node.object, node.source, key))
             self._guard_key(key)
 
     def read_entry(self, node: Node, key: Any) -> None:
@@ -128,13 +135,13 @@ class ObjectGuards:
         node.asked_keys.add(key)
         if key not in node.content:
             if key not in node.object:  # else written before it could be read
-                self._heap.guards.append(Check(node.source, NO_ENTRY, key))
+                self._records.guards.append(Check(node.source, NO_ENTRY, key))
         elif dict.get(node.object, key, _MISSING) is node.content[key]:  # else overwritten before it could be read
-            self._heap.meet(node.content[key], item_source(node.object, node.source, key), by_key=True)
+            self._meet(node.content[key], item_source(node.object, node.source, key), by_key=True)
 
     def _guard_key(self, key: Any) -> None:
         """An object that a dictionary is looked up with by identity."""
-        node = self._heap.nodes.get(id(key))
+        node = self._records.nodes.get(id(key))
         if node is not None and node.kind is NodeKind.OBJECT:
             self.guard_opaque(node)
 
@@ -143,19 +150,19 @@ class ObjectGuards:
         function: FunctionType = node.object
         code = function.__code__
         if kind_of(code) not in (CodeKind.USER, CodeKind.MODULE):
-            self._heap.guards.append(Check(node.source, IDENTITY, function))
+            self._records.guards.append(Check(node.source, IDENTITY, function))
             self._read_wrapped(function, node)
             return
-        self._heap.guards.append(Check(node.source, CODE, code))
-        self._heap.functions.setdefault(id(code), []).append(node)
-        self._heap.keep(code)
+        self._records.guards.append(Check(node.source, CODE, code))
+        self._records.functions.setdefault(id(code), []).append(node)
+        self._records.keep(code)
         for name in ("__defaults__", "__kwdefaults__"):
             value = getattr(function, name)
             if value:
-                self._heap.meet(value, AttributeSource(node.source, name))
+                self._meet(value, AttributeSource(node.source, name))
         # before its frame is entered: a hook of `sys.setprofile` writes back what the frame's variables were
         for index, (name, cell) in enumerate(zip(code.co_freevars, function.__closure__ or (), strict=True)):
-            self._heap.stand_ins.met(_content(cell), ClosureSource(node.source, index, name))
+            self._records.stand_ins.met(_content(cell), ClosureSource(node.source, index, name))
 
     def _read_wrapped(self, wrapper: FunctionType, node: Node) -> None:
         """The user's functions in the closure of a decorator's result, such as that of ``torch.no_grad()``.
@@ -174,28 +181,28 @@ class ObjectGuards:
             is_function = type(held) is FunctionType
             registry = type(held) is dict and any(map(_is_users, held.values()))
             if _is_users(held) or registry or (is_function and hasattr(held, "__wrapped__")):
-                self._heap.meet(held, path)
+                self._meet(held, path)
             elif is_function and id(held) not in read:
-                self._heap.guards.append(Check(path, IDENTITY, held))
+                self._records.guards.append(Check(path, IDENTITY, held))
                 self._read_closure(held, path, read | {id(held)})
 
     def guard_parts(self, node: Node, kind: type, names: tuple[str, ...]) -> None:
         """An object that consists of a few others."""
-        self._heap.guards.append(Check(node.source, TYPE, kind))
+        self._records.guards.append(Check(node.source, TYPE, kind))
         for name in names:
-            self._heap.meet(getattr(node.object, name), AttributeSource(node.source, name))
+            self._meet(getattr(node.object, name), AttributeSource(node.source, name))
 
     def guard_opaque(self, node: Node) -> None:
         """An object whose reads cannot be observed: equal if it says so, else the very same."""
         value, source = node.object, node.source
         kind = type(value)
-        self._heap.watch(value, source)
-        self._heap.getters.met(value)
+        self._records.watch(value, source)
+        self._records.getters.met(value)
         if isinstance(value, MethodWrapperType):
-            self._heap.meet_receiver(value, source)
+            self._meet_receiver(value, source)
         if isinstance(value, weakref.ref):
-            self._heap.guards.append(Check(source, TYPE, kind))
-            self._heap.meet(value(), ReferentSource(source))
+            self._records.guards.append(Check(source, TYPE, kind))
+            self._meet(value(), ReferentSource(source))
             return
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, numpy.ndarray):
@@ -205,29 +212,29 @@ class ObjectGuards:
             self._read_mapping(node)
             return
         if isinstance(value, bytearray | array.array):
-            self._heap.guards.append(Check(source, EQUALITY, value[:]))
+            self._records.guards.append(Check(source, EQUALITY, value[:]))
             return
         if isinstance(value, _CachedFunction):
             self._cached.append((node, value.cache_info()[:2]))
         if isinstance(value, contextvars.ContextVar):
             self._read_context(node)
         if has_equality(value):
-            self._heap.guards.append(Check(source, EQUALITY, value))
+            self._records.guards.append(Check(source, EQUALITY, value))
             return
-        self._heap.guards.append(identity_check(source, value))
+        self._records.guards.append(identity_check(source, value))
 
     def _read_mapping(self, node: Node) -> None:
         """A read-only view of a dictionary."""
-        self._heap.guards.append(Check(node.source, TYPE, type(node.object)))
-        self._heap.guards.append(keys_check(node.source, tuple(node.object)))
+        self._records.guards.append(Check(node.source, TYPE, type(node.object)))
+        self._records.guards.append(keys_check(node.source, tuple(node.object)))
         for key, item in node.object.items():
-            self._heap.meet(item, ItemSource(node.source, key))
+            self._meet(item, ItemSource(node.source, key))
 
     def _read_context(self, node: Node) -> None:
         """The value of a context variable."""
-        value = self._heap.context_before.get(node.object)
-        self._heap.keep(value)
-        self._heap.meet(value, ContextSource(node.source))
+        value = self._records.context_before.get(node.object)
+        self._records.keep(value)
+        self._meet(value, ContextSource(node.source))
 
     def guard_attribute_names(self, node: Node, *, ordered: bool) -> None:
         """Which attributes an object keeps itself, and in which order if that counts."""
@@ -242,7 +249,7 @@ class ObjectGuards:
         names = tuple(node.attributes)
         if node.kind is NodeKind.MODULE:
             names = tuple([name for name in own if name in node.attributes or name in MODULE_DICTIONARIES])
-        self._heap.guards.append(attributes_check(node.source, names, ordered=ordered))
+        self._records.guards.append(attributes_check(node.source, names, ordered=ordered))
 
     def read_everything(self, node: Node, *, names: bool = False) -> None:
         """Guard every attribute of an object, and of the objects below it; also which there are, if ``names`` count."""
@@ -254,7 +261,7 @@ class ObjectGuards:
                 continue
             node.edges.add(name)
             step = InstanceAttributeSource if name in own else AttributeSource
-            child = self._heap.meet(value, step(node.source, name))
+            child = self._meet(value, step(node.source, name))
             if child is not None and child.kind is NodeKind.OBJECT:
                 self.read_everything(child, names=names)
 
@@ -265,13 +272,13 @@ class ObjectGuards:
     def finish(self) -> None:
         """Guard what had to wait until the program had run."""
         for node in self._arrays:
-            lifted = id(node.object) in self._heap.tensors.asked
-            self._heap.guards.append(Check(node.source, ARRAY, array_content(node.object, content=not lifted)))
+            lifted = id(node.object) in self._records.tensors.asked
+            self._records.guards.append(Check(node.source, ARRAY, array_content(node.object, content=not lifted)))
         self._arrays.clear()
         for node, _ in self._cached:
             for held in gc.get_referents(node.object):  # results by arguments
-                self._heap.distinct.members(held if type(held) is dict else ())
-            self._heap.guards.append(Check(node.source, CACHED_RESULTS, node.object.cache_info().misses))
+                self._records.distinct.members(held if type(held) is dict else ())
+            self._records.guards.append(Check(node.source, CACHED_RESULTS, node.object.cache_info().misses))
         self._cached.clear()
 
 

@@ -25,8 +25,7 @@ from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.stand_ins import StandIn
 from thunder_core.guards.steps import ClosureSource
-from thunder_core.guards.undo import undo_writes
-from thunder_core.guards.writes import Write, WriteKind, find_writes
+from thunder_core.guards.writes import Write, WriteKind, find_writes, undo_writes
 from thunder_core.ir.location import SourceLocation
 
 __all__ = ["Observer", "Write", "WriteKind"]
@@ -148,11 +147,11 @@ class Observer:
 
     def rewind(self) -> list[str]:
         """Take back what random generators outside of PyTorch drew; names of iterators and files that have advanced."""
-        return self._heap.random_states.rewind()
+        return self._heap.hidden_states.rewind()
 
     def consumed_python_rng(self) -> list[str]:
         """Generators outside of PyTorch whose state the run changed; ask before `undo`."""
-        return self._heap.random_states.consumed()
+        return self._heap.hidden_states.consumed()
 
     def close(self) -> None:
         """Let go of the program's objects at once instead of when reference cycles are collected."""
@@ -243,7 +242,7 @@ class Observer:
     def _library_entered(self, frame: FrameType, variables: dict[str, Any], names: CodeNames) -> None:
         """The standard library may read anything of what user code hands to it (``copy``, ``dataclasses``, ...)."""
         self._reads.environment.entered(frame)
-        self._heap.random_states.entered(frame)
+        self._heap.hidden_states.entered(frame)
         caller = frame.f_back
         if caller is None or self._lookup(caller)[1] is not CodeKind.USER:
             return
@@ -257,7 +256,7 @@ class Observer:
             self._import = None
         elif self._importing(frame):
             return
-        self._heap.random_states.left(frame)
+        self._heap.hidden_states.left(frame)
         if value is None or type(value) in _SKIPPED or isinstance(value, torch.Tensor):
             return
         caller = frame.f_back
@@ -309,7 +308,7 @@ class Observer:
             )
         name = outside_read(function, frame)
         if name is not None:
-            self._heap.random_states.called(name)
+            self._heap.hidden_states.called(name)
 
 
 def _is_generated(frame: FrameType) -> bool:

@@ -7,7 +7,7 @@ both mean the same object. ``describe`` is for people.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -209,6 +209,39 @@ class EnvironmentSource(Source):
 
     def deletion(self, names: Names) -> str:
         return f"del {names.constant(os.environ, 'environ')}[{self.name!r}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MadeSource(Source):
+    """``make(*parts)``, one object in each call; ``label`` is for messages.
+
+    Attributes:
+        parts: where the arguments are found. An object that is part of several is made once.
+    """
+
+    make: Callable[..., Any] = field(repr=False)
+    parts: tuple[Source, ...]
+    label: str
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def describe(self) -> str:
+        return self.label
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return self.make(*[part.read(args, kwargs) for part in self.parts])
+
+    def step(self, base: str, names: Names) -> str:
+        bind: Callable[[Source], Any] | None = getattr(names, "bind", None)
+        for part in self.parts:
+            if bind is not None and isinstance(part, MadeSource):
+                bind(part)
+        parts = ", ".join([part.expression(names) for part in self.parts])
+        return f"{names.constant(self.make, 'make_' + self.label)}({parts})"
 
 
 def is_argument(source: Source) -> bool:

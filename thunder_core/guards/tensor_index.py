@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
 from thunder_core.guards.check import Check
 from thunder_core.guards.conditions import ALIAS, TYPE
+from thunder_core.guards.guard import Guard
 from thunder_core.guards.node import Node, NodeKind, node_kind, own_attributes
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import Source
@@ -21,9 +22,6 @@ from thunder_core.guards.steps import (
     item_source,
 )
 from thunder_core.guards.stored_content import stored_items
-
-if TYPE_CHECKING:
-    from thunder_core.guards.heap import Heap
 
 _DEEPEST_SEARCH = 5
 
@@ -39,12 +37,20 @@ class TensorIndex:
     Parameters and buffers are known as soon as their module is; other tensors when a path to them is read. What is
     still unknown when somebody asks is searched for below everything that was met.
 
+    Args:
+        nodes, guards: of the heap; those of tensors are added to the guards.
+        index_modules: makes nodes of a module and of those below it.
+
     Attributes:
         asked: ids of objects whose path somebody asked for.
     """
 
-    def __init__(self, heap: Heap) -> None:
-        self._heap = heap
+    def __init__(
+        self, nodes: dict[int, Node], guards: list[Guard], index_modules: Callable[[torch.nn.Module, Source], None]
+    ) -> None:
+        self._nodes = nodes
+        self._guards = guards
+        self._index_modules = index_modules
         self._sources: dict[int, Source] = {}
         self._guarded: set[int] = set()
         self._kept: list[Any] = []
@@ -65,10 +71,10 @@ class TensorIndex:
             known = self._sources[key] = source
             self._kept.append(tensor)
         elif known is not source and known != source:
-            self._heap.guards.append(Check(source, ALIAS, known))
+            self._guards.append(Check(source, ALIAS, known))
         if key not in self._guarded:
             self._guarded.add(key)
-            self._heap.guards.append(Check(known, TYPE, type(tensor)))
+            self._guards.append(Check(known, TYPE, type(tensor)))
 
     def known(self) -> Iterator[tuple[Any, Source]]:
         """Tensors that were met, with their paths."""
@@ -90,7 +96,7 @@ class TensorIndex:
         return found
 
     def _known(self, value: Any) -> Source | None:
-        node = self._heap.nodes.get(id(value))
+        node = self._nodes.get(id(value))
         return node.source if node is not None else self._sources.get(id(value))
 
     def _gradient(self, value: Any) -> Source | None:
@@ -103,7 +109,7 @@ class TensorIndex:
 
     def _search(self) -> None:
         """Index what lies below the nodes that were added since the last search."""
-        nodes = self._heap.nodes
+        nodes = self._nodes
         for key, node in tuple(nodes.items()):
             if key not in self._searched:
                 self._searched.add(key)
@@ -123,10 +129,10 @@ class TensorIndex:
 
     def _search_value(self, value: Any, source: Source, depth: int) -> None:
         key = id(value)
-        if is_plain(value) or key in self._heap.nodes or key in self._sources or depth > _DEEPEST_SEARCH:
+        if is_plain(value) or key in self._nodes or key in self._sources or depth > _DEEPEST_SEARCH:
             return
         if isinstance(value, torch.nn.Module):
-            self._heap.index_modules(value, source)
+            self._index_modules(value, source)
             return
         self._sources[key] = source
         self._kept.append(value)
