@@ -9,7 +9,7 @@ import torch
 from layout_programs import PROGRAMS
 
 from thunder_core.acquire.acquire import acquire
-from thunder_core.passes.functionalize import Functionalize
+from thunder_core.passes.functionalize import functional_form
 from thunder_core.passes.transform import Phase, Transform, TransformContext
 from thunder_plugin_layouts import AttentionLayout, ConvolutionLayout, CopyPinnedViews, SeparateBias
 from thunder_testing import transform_suite
@@ -26,7 +26,7 @@ test_convolution_layout = transform_suite(ConvolutionLayout(), executors=[Pointw
 
 
 def functional(function: Any, *arguments: Any) -> Any:
-    return Functionalize().run(acquire(function, arguments, {}).trace).computation
+    return functional_form(acquire(function, arguments, {}).trace).computation
 
 
 @by_name
