@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from types import SimpleNamespace
 
+import pytest
 import torch
 from torch import nn
 
+import thunder
 from tests.calls import calls_of
 from thunder_core.guards.dispatch import Dispatcher
 
@@ -162,3 +164,19 @@ def test_readers_during_additions(observe, x):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.parametrize("make", [iter, lambda items: (item for item in items)], ids=["iterator", "generator"])
+def test_dispatch_does_not_consume_iterators(make):
+    def program(items):
+        total = 0
+        for item in items:
+            total = total + item
+        return total
+
+    x = torch.ones(2)
+    compiled = thunder.jit(program)
+    for items in ({1: "a"}, {2: "a", 3: "b"}):
+        assert compiled(items) == program(items)
+    torch.testing.assert_close(compiled(make([x, x])), x * 2)

@@ -122,6 +122,21 @@ def test_constants() -> None:
     torch.testing.assert_close(program(torch.ones(2)), torch.full((2,), 3.0))
 
 
+def test_constants_of_other_transforms_stay() -> None:
+    @dataclass(frozen=True)
+    class Replace(Transform):
+        name: ClassVar[str] = "replace"
+        place: ClassVar[Place] = Place.AFTER_DIFFERENTIATION
+
+        def run(self, trace: Trace, context: TransformContext) -> Trace:
+            context.constants["three"] = torch.tensor(4.0)
+            return trace
+
+    program = thunder.jit(lambda x: torch.mul(x, 2.0), transforms=[AddConstant(), Replace()])
+    with pytest.raises(thunder.TransformError, match="'replace' changed constants of others"):
+        program(torch.ones(2))
+
+
 def broken(at: Place, change: Any) -> Transform:
     kind = type(
         "Broken", (Transform,), {"name": "broken", "place": at, "run": lambda self, trace, context: change(trace)}

@@ -272,3 +272,10 @@ def test_masks_that_are_known_when_the_program_runs(kind: Any, training: bool, g
             gradients = [torch.autograd.grad(out.sin().sum(), list(model.parameters())) for out in (found, expected)]
             torch.testing.assert_close(*gradients)
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (1, 2)
+
+
+def test_an_encoder_whose_source_is_a_keyword():
+    encoder = nn.TransformerEncoder(layer(), 1, enable_nested_tensor=False).eval()
+    x = torch.randn(BATCH, LENGTH, WIDTH)
+    with torch.no_grad():
+        torch.testing.assert_close(thunder.jit(encoder)(src=x), encoder(src=x))

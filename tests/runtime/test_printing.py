@@ -74,6 +74,9 @@ def precision(x: torch.Tensor) -> torch.Tensor:
     print(x / 3)
     torch.set_printoptions(profile="default")
     print(x / 3)
+    torch.set_printoptions(3)
+    print(x / 3)
+    torch.set_printoptions(profile="default")
     return x
 
 
@@ -83,6 +86,8 @@ def logged(x: torch.Tensor) -> torch.Tensor:
     logger.log(logging.WARNING, "%(a)s", {"a": x})
     logger.debug("not %s", y)
     logger.error(y.sum())
+    logger.error(msg=y.sum() + 1)
+    logger.log(level=logging.ERROR, msg=y)
     return y
 
 

@@ -6,6 +6,7 @@ import copy
 import functools
 import operator
 import random
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from torch.nn import functional as F
 from torch.random import fork_rng
 from torch.utils.checkpoint import checkpoint
 
+import thunder
 from tests.subjects import SUBJECT, eager
 from thunder_core.errors import UncacheableWarning, UnsupportedError
 from thunder_testing import Arguments
@@ -452,3 +454,8 @@ def test_generator_of_python_that_the_system_seeds(jit: Callable[..., Any]) -> N
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncacheableWarning)
         assert not torch.equal(compiled(torch.ones(2)), compiled(torch.ones(2)))
+
+
+def test_programs_compile_where_the_import_of_numpy_is_blocked(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert thunder.jit(lambda x: x + 1)(torch.ones(1)).tolist() == [2.0]

@@ -136,8 +136,8 @@ def encoder(
     recorder: Recorder,
     original: Callable[..., Any],
     module: torch.nn.TransformerEncoder,
-    src: Any,
     /,
+    src: Any,
     *args: Any,
     **kwargs: Any,
 ) -> Any:

@@ -67,35 +67,35 @@ def log_at(
     recorder: Recorder | None,
     original: Callable[..., None],
     logger: logging.Logger,
-    message: Any,
     /,
+    msg: Any,
     *args: Any,
     **options: Any,
 ) -> None:
     """The interception of a method of loggers that logs at a level: what has tensors is a line."""
-    if recorder is not None and _is_of_program(sys._getframe(_CALLER), message, args):
-        _log_values(recorder, logger, level, message, args, options)
+    if recorder is not None and _is_of_program(sys._getframe(_CALLER), msg, args):
+        _log_values(recorder, logger, level, msg, args, options)
     else:
         options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
-        original(logger, message, *args, **options)
+        original(logger, msg, *args, **options)
 
 
 def log(
     recorder: Recorder | None,
     original: Callable[..., None],
     logger: logging.Logger,
-    level: int,
-    message: Any,
     /,
+    level: int,
+    msg: Any,
     *args: Any,
     **options: Any,
 ) -> None:
     """The interception of the method that takes the level, likewise."""
-    if recorder is not None and _is_of_program(sys._getframe(_CALLER), message, args):
-        _log_values(recorder, logger, level, message, args, options)
+    if recorder is not None and _is_of_program(sys._getframe(_CALLER), msg, args):
+        _log_values(recorder, logger, level, msg, args, options)
     else:
         options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
-        original(logger, level, message, *args, **options)
+        original(logger, level, msg, *args, **options)
 
 
 def _is_of_program(caller: FrameType, message: Any, args: tuple[Any, ...]) -> bool:
@@ -127,9 +127,9 @@ def _log_values(
     _record(recorder, LOG_VALUES, (logger.name, level, place, message, *args), {})
 
 
-def set_printoptions(recorder: Recorder, original: Callable[..., None], /, **options: Any) -> None:
+def set_printoptions(recorder: Recorder, original: Callable[..., None], /, *args: Any, **options: Any) -> None:
     """The interception of `torch.set_printoptions`: a line in its place among what is printed."""
-    _record(recorder, _SET_PRINTOPTIONS, (), options)
+    _record(recorder, _SET_PRINTOPTIONS, args, options)
 
 
 def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -94,6 +94,12 @@ class Condition:
 
 
 @functools.cache
+def key_expression(condition: Condition) -> str:
+    """Python for the dispatch key of the object ``{value}``."""
+    return condition.comparison.key.format(actual=condition.expression)
+
+
+@functools.cache
 def holding(conditions: tuple[Condition, ...]) -> Callable[..., bool]:
     """``f(value, *expected)``, true when each of the conditions holds: the code of prologues, as a function."""
     namespace: dict[str, Any] = {}
@@ -183,9 +189,9 @@ class Check(Guard):
         if condition.comparison is IDENTICAL:
             yield Key(self.source, f"id(type({condition.expression}))"), id(type(expected))
         if condition.comparison is IS:
-            expected = id(expected)
-        if _can_be_looked_up(expected):
-            yield Key(self.source, key.format(actual=condition.expression)), expected
+            yield Key(self.source, key_expression(condition)), id(expected)
+        elif _can_be_looked_up(expected):
+            yield Key(self.source, key_expression(condition)), expected
 
 
 def _short_failure(condition: Condition, value: str, expected: Any, names: Names) -> str | None:

@@ -165,11 +165,12 @@ def _other_attributes(value: Any, expected: Any) -> str:
     return f": expected the attributes {show(tuple(expected))}, got {show(tuple(value))}"
 
 
-KEYS: Final = Condition("keys", "tuple({value})", IDENTICAL, _other_keys)
-STRING_KEYS: Final = Condition("keys", "tuple({value})", EQUAL, _other_keys)
+# By their method, since dispatch evaluates this on whatever the path leads to: an iterator would be consumed.
+KEYS: Final = Condition("keys", "tuple({value}.keys())", IDENTICAL, _other_keys)
+STRING_KEYS: Final = Condition("keys", "tuple({value}.keys())", EQUAL, _other_keys)
 STORED_KEYS: Final = Condition("keys", "{stored_items}({value})", IDENTICAL, _other_keys, uses=(stored_items,))
 """Of a dictionary whose class says something else than what it holds."""
-ATTRIBUTES: Final = Condition("attributes", "tuple({value})", EQUAL, _other_attributes)
+ATTRIBUTES: Final = Condition("attributes", "tuple({value}.keys())", EQUAL, _other_attributes)
 """Of a dictionary of attributes, the path of which is that of the object: all names in it, in their order."""
 ATTRIBUTES_IN_ANY_ORDER: Final = Condition(
     "attributes", "{value}", Comparison("{actual}.keys() != {expected}"), _other_attributes

@@ -50,7 +50,7 @@ class PassContext:
             before that.
         keep: names whose memory the program may write later: they must be neither merged nor folded.
         constants: values of inputs that the transform appends to ``trace.inputs``, by name. The program reads them,
-            never writes nor returns them. Places before differentiation only.
+            never writes nor returns them. `Place.BEFORE_DIFFERENTIATION` only.
         place: where a transform runs this time; None for passes that have their own step of the pipeline.
         executors: that will be asked for the lines, in order of preference; empty for a program that runs as it was
             recorded.

@@ -96,7 +96,7 @@ class Transform(Pass[Trace]):
 
     def checked_run(self, trace: Trace, context: PassContext) -> Trace:
         """`run`. Raises TransformError if that fails, or changes what it must leave as it is."""
-        before = set(context.constants)
+        before = dict(context.constants)
         try:
             result = self.run(trace, context)
         except ThunderError:
@@ -106,6 +106,8 @@ class Transform(Pass[Trace]):
                 f"the transform {self.name!r} failed {self._where(context)}: {type(error).__name__}: {error}",
                 advice=(f"leave {self.name!r} out to see whether the program works without it",),
             ) from error
+        if any(context.constants.get(name) is not value for name, value in before.items()):
+            raise TransformError(f"the transform {self.name!r} changed constants of others {self._where(context)}")
         self._check(trace, result, context, [name for name in context.constants if name not in before])
         return result
 
@@ -122,7 +124,10 @@ class Transform(Pass[Trace]):
                 advice=("it may append inputs to which it gives a value in context.constants, nothing else",),
             )
         if added and place is not Place.BEFORE_DIFFERENTIATION:
-            raise TransformError(f"the transform {self.name!r} adds constants {where}, which is too late")
+            raise TransformError(
+                f"the transform {self.name!r} adds constants {where}",
+                advice=(f"they are added at {Place.BEFORE_DIFFERENTIATION.value!r}",),
+            )
 
     def _where(self, context: PassContext) -> str:
         place = context.place or self.place
