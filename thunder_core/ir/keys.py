@@ -39,7 +39,7 @@ def value_key(value: Any, proxy_key: ProxyKey) -> Hashable:
         return (kind, value)
     if isinstance(value, tuple | list):
         return (kind, *[value_key(item, proxy_key) for item in value])
-    if kind is float or kind is complex:
+    if isinstance(value, float | complex):
         return (kind, repr(value))
     if kind is dict:
         return (kind, *[(name, value_key(item, proxy_key)) for name, item in value.items()])

@@ -17,7 +17,6 @@ from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.transform import Place, Transform, TransformContext
-from thunder_core.plugins import TransformOptions
 from thunder_core.tracing.rewriting import rewritten_form
 
 _VALUE: Final = object()
@@ -147,8 +146,3 @@ def _rewritten(
 
 def _template(arguments: Any) -> Any:
     return map_leaves(lambda leaf: _VALUE if isinstance(leaf, TensorProxy) else leaf, arguments)
-
-
-def from_options(options: TransformOptions) -> AttentionLayout:
-    """The transform of a configuration; it has no options of its own."""
-    return AttentionLayout()

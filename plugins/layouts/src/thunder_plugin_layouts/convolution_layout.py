@@ -18,7 +18,6 @@ from thunder_core.passes.functionalize.metadata import Metadata
 from thunder_core.passes.operations import functional_call
 from thunder_core.passes.substitution import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
-from thunder_core.plugins import TransformOptions
 from thunder_core.symbols.registry import registry
 
 
@@ -182,8 +181,3 @@ def _is_image(proxy: TensorProxy) -> bool:
 
 def _copy(image: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
     return image.contiguous(memory_format=memory_format)
-
-
-def from_options(options: TransformOptions) -> ConvolutionLayout:
-    """The transform of a configuration; it has no options of its own."""
-    return ConvolutionLayout()

@@ -18,7 +18,6 @@ from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.transform import Place, Transform, TransformContext
-from thunder_core.plugins import TransformOptions
 from thunder_core.tracing.rewriting import rewritten_form
 
 _COPIES: Final = frozenset({Tag.SHAPE, Tag.COPY, Tag.SUM})
@@ -140,8 +139,3 @@ def _rewritten(
     except LoweringError:
         return (attention,)
     return builder.inline(form, attention)
-
-
-def from_options(options: TransformOptions) -> CopyPinnedViews:
-    """The transform of a configuration; it has no options of its own."""
-    return CopyPinnedViews()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core.plugins import TransformOptions, TransformSpec, hookimpl
+from thunder_core.plugins import TransformSpec, hookimpl
 
 _TRANSFORMS = {
     "attention_layout": "gives attention arguments in the layout in which its result need not be copied",
@@ -16,6 +16,6 @@ _TRANSFORMS = {
 def thunder_transforms() -> list[TransformSpec]:
     """One transform in each module. The preset ``default`` names all of them; each runs only if an executor fuses."""
     return [
-        TransformSpec(name, f"thunder_plugin_layouts.{name}:from_options", TransformOptions, summary)
+        TransformSpec(name, f"thunder_plugin_layouts:{name.title().replace('_', '')}.from_options", summary=summary)
         for name, summary in _TRANSFORMS.items()
     ]

@@ -18,7 +18,6 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.substitution import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
-from thunder_core.plugins import TransformOptions
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,3 @@ def _has_bias(line: BoundSymbol) -> bool:
 
 def _product_and_bias(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return F.linear(input, weight) + bias
-
-
-def from_options(options: TransformOptions) -> SeparateBias:
-    """The transform of a configuration; it has no options of its own."""
-    return SeparateBias()
