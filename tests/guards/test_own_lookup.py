@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
+from types import FunctionType, SimpleNamespace
 from typing import Any, ClassVar
 
+import pytest
 import torch
 
 import thunder
+from thunder_core.errors import UnsupportedError
+from thunder_core.guards.lookups import only_looks_up
 
 
 class Mapped:
@@ -89,3 +94,164 @@ def test_attributes_that_are_computed_from_tensors() -> None:
         torch.manual_seed(0)
         assert torch.equal(torch.stack([compiled(x), torch.rand(2)]), torch.stack(expected))
     assert thunder.cache_misses(compiled) == 2
+
+
+class Counting:
+    """Counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> float:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.__dict__["asked"] += 1
+        return 2.0
+
+
+class Logging:
+    """Remembers what it was asked for, and looks it up in a table."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.table = {"scale": 2.0, "shift": 1.0}
+
+    def __getattr__(self, name: str) -> Any:
+        self.log.append(name)
+        return self.table[name]
+
+
+class Rising:
+    """Gives the next number."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __getattr__(self, name: str) -> float:
+        self.number += 1
+        return float(self.number)
+
+
+class Caching:
+    """Keeps what it computes, like the lazy attributes of many libraries."""
+
+    def __getattr__(self, name: str) -> float:
+        if name not in ("scale", "shift"):
+            raise AttributeError(name)
+        value = 3.0 + len(name)
+        setattr(self, name, value)
+        return value
+
+
+class Forwarding:
+    """Stands for another object."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["inner"], name)
+
+
+class LoggingAccess:
+    """Remembers what is read of it."""
+
+    def __init__(self) -> None:
+        self.scale, self.shift, self.log = 2.0, 1.0, []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("scale", "shift"):
+            object.__getattribute__(self, "log").append(name)
+        return object.__getattribute__(self, name)
+
+
+class WithProperty:
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    @property
+    def scale(self) -> float:
+        self.log.append("scale")
+        return 2.0
+
+    shift = 1.0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Counting,
+        Logging,
+        Rising,
+        Caching,
+        lambda: Forwarding(Counting()),
+        lambda: Forwarding(Forwarding(Logging())),
+        lambda: Forwarding(WithProperty()),
+        lambda: Forwarding(SimpleNamespace(scale=2.0, shift=1.0)),
+    ],
+    ids=["counts", "logs", "rises", "caches", "forwards", "forwards twice", "forwards to a property", "looks up"],
+)
+def test_a_lookup_that_does_more_runs_as_often_as_in_eager(make: Callable[[], Any]) -> None:
+    """No guard asks for its attributes, whose values and changes are those of eager at each call."""
+
+    def program(thing: Any, x: torch.Tensor) -> torch.Tensor:
+        scaled = x * thing.scale + thing.shift
+        return scaled + getattr(thing, "other", 1.0) if isinstance(thing, Counting) else scaled
+
+    def state(thing: Any) -> Any:
+        held = dict(object.__getattribute__(thing, "__dict__"))
+        return held | {"inner": state(held["inner"])} if "inner" in held else held
+
+    expected, thing = make(), make()
+    compiled = thunder.jit(program)
+    for number in range(3):
+        x = torch.full((2,), float(number))
+        assert torch.equal(compiled(thing, x), program(expected, x))
+        assert state(thing) == state(expected)
+
+
+def test_what_a_lookup_reads_is_guarded() -> None:
+    thing = Logging()
+    compiled = thunder.jit(lambda x: x * thing.scale)
+    assert compiled(torch.ones(())) == 2
+    thing.table["scale"] = 5.0
+    assert compiled(torch.ones(())) == 5
+    forwarding = Forwarding(thing)
+    compiled = thunder.jit(lambda x: x * forwarding.scale)
+    assert compiled(torch.ones(())) == 5
+    thing.table["scale"] = 6.0
+    assert compiled(torch.ones(())) == 6
+    thing.scale = 7.0
+    assert compiled(torch.ones(())) == 7
+
+
+def test_reads_of_everything_that_do_more_are_refused() -> None:
+    thing = LoggingAccess()
+    with pytest.raises(UnsupportedError, match=r"LoggingAccess\.scale is read through .*__getattribute__"):
+        thunder.jit(lambda x: x * thing.scale)(torch.ones(2))
+
+
+class Answering:
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return {"one": 1}[name.lower()]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no {name!r}") from None
+
+
+@pytest.mark.parametrize(
+    ("lookup", "harmless"),
+    [
+        (Mapped.__getattribute__, True),
+        (Drawing.__getattribute__, True),
+        (Forwarding.__getattr__, True),
+        (Answering.__getattr__, True),
+        (Counting.__getattr__, False),
+        (Logging.__getattr__, False),
+        (Rising.__getattr__, False),
+        (Caching.__getattr__, False),
+        (LoggingAccess.__getattribute__, False),
+    ],
+)
+def test_only_looks_up(lookup: FunctionType, harmless: bool) -> None:
+    assert only_looks_up(lookup.__code__) is harmless

@@ -13,22 +13,15 @@ import os
 import sys
 from collections.abc import Iterator
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType
-from typing import Any, NoReturn
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.conditions import DEFINED_NAMES
-from thunder_core.guards.node import MISSING
 from thunder_core.guards.source import ConstantSource
 
-COMPUTED = object()
-"""An attribute that is computed from tensors, or is one that is computed."""
-_lookups: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
-_replaced: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 _BASES = frozenset({object, torch.nn.Module})
 _LIBRARY_DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType)
 
@@ -77,32 +70,6 @@ def is_descriptor(attribute: Any) -> bool:
     return isinstance(attribute, _LIBRARY_DESCRIPTORS) or hasattr(type(attribute), "__get__")
 
 
-def replaces_lookup(kind: type) -> bool:
-    """True when the class defines ``__getattribute__`` in Python: what the object holds may not be what is read."""
-    known = _replaced.get(kind)
-    if known is None:
-        found = (base.__dict__.get("__getattribute__") for base in kind.__mro__ if base not in _BASES)
-        known = _replaced[kind] = any(isinstance(method, FunctionType) for method in found)
-    return known
-
-
-def has_own_lookup(kind: type) -> bool:
-    """True when the class defines ``__getattr__`` or ``__getattribute__`` in Python (nn.Module's does not count)."""
-    known = _lookups.get(kind)
-    if known is None:
-        known = _lookups[kind] = _finds_itself(kind)
-    return known
-
-
-def _finds_itself(kind: type) -> bool:
-    for base in kind.__mro__:
-        if base in _BASES:
-            continue
-        if "__getattr__" in base.__dict__ or ("__getattribute__" in base.__dict__ and base.__module__ != "builtins"):
-            return True
-    return False
-
-
 def defined_names_checks(kind: type) -> Iterator[Check]:
     """Checks of the class of an object and its bases, as far as they are the user's and not of installed packages."""
     for base in kind.__mro__:
@@ -113,27 +80,3 @@ def defined_names_checks(kind: type) -> Iterator[Check]:
 def _is_installed(kind: type) -> bool:
     module = sys.modules.get(kind.__module__)
     return f"{os.sep}site-packages{os.sep}" in str(getattr(module, "__file__", ""))
-
-
-def ask(value: Any, name: str) -> Any:
-    """The attribute, computed by the object's class; a marker when there is none, whatever the class says about it.
-
-    Another marker stands for what takes tensors to compute. That is no read: when the program asks for it, the frame of
-    the code that computes it is observed.
-    """
-    try:
-        with _NoTensors():
-            return getattr(value, name)
-    except _ComputesTensors:
-        return COMPUTED
-    except Exception:  # noqa: BLE001  the user's code may raise anything, and would raise it again in the program
-        return MISSING
-
-
-class _ComputesTensors(BaseException):
-    """No `Exception`: the user's code is not to handle it."""
-
-
-class _NoTensors(TorchFunctionMode):
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
-        raise _ComputesTensors

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 
 from thunder_core.guards.bytecode import Gathered, gather
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.instructions import UNKNOWN
+from thunder_core.guards.lookups import only_looks_up
 
 _VARIADIC = 0x04
 _KEYWORDS = 0x08
@@ -25,7 +26,8 @@ _MEMBERSHIP = frozenset(
 )
 _ERRORS = frozenset({"AttributeError", "Exception", "BaseException"})
 _STATE = frozenset({"__getattribute__", "__getstate__", "__reduce__", "__reduce_ex__"})
-_LOOKUPS = frozenset({"__getattr__", "__getattribute__", "__setattr__", "__delattr__"})
+_LOOKUPS = frozenset({"__getattr__", "__getattribute__"})
+_CHANGES = frozenset({"__setattr__", "__delattr__"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +54,8 @@ class CodeNames:
         compares_identity: it compares two objects by ``is``.
         compares_objects: it compares objects by ``==``, or looks for them in containers.
         shallow: it is PyTorch's own module code, which reads the module it belongs to and no further.
+        of_lookup: of ``__getattr__`` and ``__getattribute__``, the names when they answer for an object that guards may
+            ask: the names in the code that asks say what is read then. None for other code.
     """
 
     arguments: tuple[str, ...]
@@ -72,6 +76,7 @@ class CodeNames:
     compares_identity: bool
     compares_objects: bool
     shallow: bool
+    of_lookup: CodeNames | None
 
     def probed(self, label: str | None) -> list[str]:
         """Attributes whose absence may be noticed on an object reached as ``label`` (None: in an unknown way)."""
@@ -128,8 +133,8 @@ def _build(code: CodeType, gathered: Gathered) -> CodeNames:
     known = {*arguments, *code.co_freevars, *globals_loaded, *loaded} - gathered.stored_locals
     asks_for_state = bool(named & _STATE) or "__dict__" in gathered.strings
     whole = gathered.whole | {UNKNOWN} if asks_for_state else gathered.whole
-    whole = set() if code.co_name in _LOOKUPS else whole  # the asking code's own names say which
-    return CodeNames(
+    whole = set() if code.co_name in _CHANGES else whole  # the names in the code that asks say which
+    names = CodeNames(
         arguments=arguments,
         free=code.co_freevars,
         attributes=frozenset(loaded | {name for _, name in probes} | gathered.matched),
@@ -148,4 +153,7 @@ def _build(code: CodeType, gathered: Gathered) -> CodeNames:
         compares_identity=gathered.compares_identity or bool(named & _IDENTITY),
         compares_objects=gathered.compares_objects or bool(named & _MEMBERSHIP),
         shallow=kind_of(code) is CodeKind.MODULE,
+        of_lookup=None,
     )
+    is_lookup = code.co_name in _LOOKUPS and only_looks_up(code)
+    return replace(names, of_lookup=replace(names, whole=frozenset())) if is_lookup else names

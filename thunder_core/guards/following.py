@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import weakref
 from collections.abc import Iterable
 from dataclasses import replace
@@ -20,21 +21,14 @@ from typing import Any
 
 import torch
 
+from thunder_core.errors import UnsupportedError
 from thunder_core.guards.check import Check
-from thunder_core.guards.class_names import (
-    COMPUTED,
-    ClassNames,
-    ask,
-    constant_behind,
-    function_behind,
-    has_own_lookup,
-    is_descriptor,
-    replaces_lookup,
-)
+from thunder_core.guards.class_names import ClassNames, constant_behind, function_behind, is_descriptor
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import NO_ATTRIBUTE, OWN_NAMES, attributes_check, not_its_own, own_names
 from thunder_core.guards.heap import MODULE_SOURCES, UNREAD_PACKAGES, Heap, is_wrapper
+from thunder_core.guards.lookups import COMPUTED, ask, has_own_lookup, may_be_asked, replaces_lookup
 from thunder_core.guards.node import MISSING, MODULE_DICTIONARIES, PARTS, Node, NodeKind, node_kind
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ConstantSource, GlobalSource, Source
@@ -48,6 +42,7 @@ from thunder_core.guards.steps import (
 )
 from thunder_core.guards.stored_content import stored_items
 from thunder_core.guards.tensor_index import same_step
+from thunder_core.ir.location import SourceLocation
 
 _PLAIN_CONTAINER_MODULES = ("builtins", "collections")
 _DEEPEST_FRESH = 4
@@ -235,7 +230,7 @@ class Following:
         asks = replaces_lookup(type(node.object))
         for name in read:
             if asks:
-                self.computed.ask_for(node, name, names)
+                self.computed.ask_for_held(node, name, names)
                 continue
             value = node.attributes[name]
             child = self._heap.nodes.get(id(value))
@@ -290,7 +285,7 @@ class ClassReads:
             attribute = constant_behind(attribute)
             if not (is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__")):
                 if replaces_lookup(kind):  # which may answer with something else
-                    self._following.computed.ask_for(node, name, names)
+                    self._following.computed.ask_for_held(node, name, names)
                 else:
                     self._value(node, name, attribute, names)
             elif _is_user_descriptor(attribute) or type(attribute) in PARTS:
@@ -445,6 +440,26 @@ class ComputedReads:
                 continue
             self.ask_for(node, name, names)
 
+    def ask_for_held(self, node: Node, name: str, names: CodeNames) -> None:
+        """An attribute that the object or its class holds, of a class with ``__getattribute__``.
+
+        Raises:
+            UnsupportedError: that method does more than looking something up.
+        """
+        if not may_be_asked(node.object, name):
+            kind = type(node.object).__qualname__
+            code = inspect.getattr_static(type(node.object), "__getattribute__").__code__
+            raise UnsupportedError(
+                f"{kind}.{name} is read through {kind}.__getattribute__, which does more than looking attributes up: "
+                "no guard can ask for it without changing something",
+                location=SourceLocation(code.co_filename, code.co_firstlineno, code.co_qualname),
+                advice=(
+                    "define __getattr__ or a property instead of __getattribute__",
+                    "read the attribute outside of the compiled function, and pass its value",
+                ),
+            )
+        self.ask_for(node, name, names)
+
     def ask_for(self, node: Node, name: str, names: CodeNames) -> None:
         """An attribute as the class's own lookup answers it."""
         value = ask(node.object, name)
@@ -501,17 +516,21 @@ class DynamicReads:
         kind = type(node.object)
         if name in self._following.classes.names.of(kind):
             return
-        if node.kind is NodeKind.MODULE:
-            if name in _MODULE_ATTRIBUTES or any(name in content for content in node.content):
-                return
-            if ask(node.object, name) is MISSING:
-                node.edges.add(name)
-                for dictionary in ("__dict__", *MODULE_DICTIONARIES):
-                    self._heap.guards.append(not_its_own(node.source, name, dictionary))
-                self._absent_on_class(kind, name)
-        elif ask(node.object, name) is MISSING:
-            node.edges.add(name)
+        is_module = node.kind is NodeKind.MODULE
+        if is_module and (name in _MODULE_ATTRIBUTES or any(name in content for content in node.content)):
+            return
+        answer = ask(node.object, name)
+        if answer is not MISSING and answer is not COMPUTED:
+            return
+        node.edges.add(name)
+        if answer is MISSING and not is_module:
             self._heap.guards.append(Check(node.source, NO_ATTRIBUTE, name))
+            return
+        if kind.__dictoffset__:  # else it has slots only
+            for dictionary in ("__dict__", *MODULE_DICTIONARIES) if is_module else ("__dict__",):
+                self._heap.guards.append(not_its_own(node.source, name, dictionary))
+        if answer is MISSING:
+            self._absent_on_class(kind, name)
 
     def _absent_on_class(self, kind: type, name: str) -> None:
         # what a metaclass offers (``__name__``, say) classes have and instances have not

@@ -20,6 +20,7 @@ from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.conditions import VALUE, keys_check
 from thunder_core.guards.guard import Guard
+from thunder_core.guards.lookups import has_own_lookup
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ConstantSource, EnvironmentSource
 
@@ -86,9 +87,10 @@ class HiddenStates:
         """Also compare a random generator or an iterator from now on."""
         if id(generator) in self._objects:
             return
-        owner = getattr(generator, "__self__", None)
-        if getattr(generator, "__name__", None) in _OF_STATES and (generator in _functions() or _generators_of(owner)):
-            self.called(name)
+        if not has_own_lookup(type(generator)) and getattr(generator, "__name__", None) in _OF_STATES:
+            owner = getattr(generator, "__self__", None)
+            if generator in _functions() or _generators_of(owner):
+                self.called(name)
         state = self._state(generator)
         if state is not None:
             self._objects[id(generator)] = (generator, name, state)

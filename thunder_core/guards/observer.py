@@ -19,6 +19,7 @@ from thunder_core.guards.frame_reads import FrameReads
 from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.heap import Heap, is_wrapper
+from thunder_core.guards.lookups import may_be_asked
 from thunder_core.guards.node import NodeKind
 from thunder_core.guards.outside_reads import generator_method, gives_memory, held_by_name, outside_read
 from thunder_core.guards.plain import ATOM_TYPES
@@ -202,6 +203,9 @@ class Observer:
         if kind is CodeKind.LIBRARY:
             self._library_entered(frame, variables, names)
             return
+        if names.of_lookup is not None and len(names.arguments) > 1:
+            receiver, name = (variables.get(argument) for argument in names.arguments[:2])
+            names = names.of_lookup if may_be_asked(receiver, str(name)) else names
         getters = self._heap.getters
         names = getters.extend(names)
         self._read_frame(frame, variables, kind, names)

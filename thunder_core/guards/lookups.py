@@ -1,0 +1,186 @@
+"""Classes with attribute lookup of their own: ``__getattr__`` and ``__getattribute__`` in Python.
+
+A guard about an attribute that such a lookup answers asks the object for it again, at each call. That is right for
+lookups that only look something up. Others (they count, log, cache, or compute from tensors) would do so once more for
+each guard, so nothing asks them: their frames are observed like those of methods, and what they read is guarded.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+from types import CodeType, FunctionType
+from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.instructions import ATTRIBUTE_LOADS, GLOBAL_LOADS, instructions, name_of
+from thunder_core.guards.node import MISSING
+
+COMPUTED = object()
+"""An attribute that is computed from tensors, is one that is computed, or is answered by code that changes things."""
+_BASES = frozenset({object, torch.nn.Module})
+_DEEPEST = 3
+
+_HARMLESS = frozenset(
+    {"BINARY_SLICE", "BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "BUILD_LIST", "BUILD_MAP", "BUILD_SET"}
+    | {"BUILD_SLICE", "BUILD_STRING", "BUILD_TUPLE", "CALL", "CALL_KW", "CHECK_EXC_MATCH", "COMPARE_OP", "CONTAINS_OP"}
+    | {"CONVERT_VALUE", "COPY", "COPY_FREE_VARS", "DELETE_FAST", "END_FOR", "FORMAT_SIMPLE", "FORMAT_VALUE", "FOR_ITER"}
+    | {"FORMAT_WITH_SPEC", "GET_ITER", "IS_OP", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD"}
+    | {"JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP", "KW_NAMES", "LOAD_ASSERTION_ERROR", "LOAD_ATTR", "LOAD_CONST"}
+    | {"LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "LOAD_GLOBAL"}
+    | {"LOAD_METHOD", "LOAD_SUPER_ATTR", "MAKE_CELL", "NOP", "POP_EXCEPT", "POP_JUMP_BACKWARD_IF_FALSE"}
+    | {"POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_TRUE"}
+    | {"POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE"}
+    | {"POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_IF_FALSE", "POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE", "POP_JUMP_IF_TRUE"}
+    | {"POP_TOP", "PRECALL", "PUSH_EXC_INFO", "RAISE_VARARGS", "RERAISE", "RESUME", "RETURN_CONST", "RETURN_VALUE"}
+    | {"STORE_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "SWAP", "TO_BOOL", "UNARY_NOT"}
+)
+"""Instructions of CPython 3.11 to 3.13 that store nothing but local variables and run no code but what they call."""
+_BINARY_OPERATORS = 13  # operands of BINARY_OP below this one are operators, above it assignments like ``+=``
+_FUNCTIONS = frozenset(
+    {"bool", "callable", "dict", "float", "frozenset", "getattr", "hasattr", "id", "int", "isinstance", "issubclass"}
+    | {"len", "list", "object", "repr", "set", "str", "super", "tuple", "type", "vars"}
+) | {name for name, held in vars(builtins).items() if isinstance(held, type) and issubclass(held, Exception)}
+"""Builtins that change nothing."""
+_METHODS = frozenset(
+    {"__contains__", "__getattr__", "__getattribute__", "__getitem__", "count", "endswith", "format", "get", "index"}
+    | {"items", "join", "keys", "lower", "lstrip", "partition", "removeprefix", "removesuffix", "replace", "rpartition"}
+    | {"rsplit", "rstrip", "split", "startswith", "strip", "upper", "values"}
+)
+"""Methods of objects, strings and dictionaries that change nothing."""
+
+
+@functools.lru_cache(maxsize=4096)
+def only_looks_up(code: CodeType) -> bool:
+    """Whether code changes nothing but its local variables, and calls nothing but functions that change nothing.
+
+    What it calls is judged by name. An instruction, a function or a method that is not known counts as a change, except
+    functions of PyTorch's: whoever asks is stopped by them.
+    """
+    of_torch = False
+    for _, operation, argument in instructions(code):
+        if operation == "BINARY_OP":
+            if argument >= _BINARY_OPERATORS:
+                return False
+        elif operation not in _HARMLESS and not (operation == "PUSH_NULL" and of_torch):
+            return False
+        if operation not in ATTRIBUTE_LOADS:
+            of_torch = operation in GLOBAL_LOADS and name_of(code, operation, argument) == "torch"
+        if _is_called(operation, argument) and not of_torch:
+            known = _FUNCTIONS if operation in GLOBAL_LOADS else _METHODS
+            if name_of(code, operation, argument) not in known:
+                return False
+    return True
+
+
+def _is_called(operation: str, argument: int) -> bool:
+    """Whether an instruction loads a function together with the place beside it that calls take."""
+    if operation == "LOAD_METHOD":
+        return True
+    if operation in ATTRIBUTE_LOADS:
+        return sys.version_info >= (3, 12) and bool(argument & 1)
+    return operation == "LOAD_GLOBAL" and bool(argument & 1)
+
+
+_lookups: WeakKeyDictionary[type, tuple[FunctionType, ...] | None] = WeakKeyDictionary()
+
+
+def _own_lookups(kind: type) -> tuple[FunctionType, ...] | None:
+    """The functions in Python by which a class answers for attributes; None if it has none of its own.
+
+    Those of nn.Module do not count.
+    """
+    try:
+        return _lookups[kind]
+    except KeyError:
+        answer = _lookups[kind] = _defined_lookups(kind)
+        return answer
+
+
+def _defined_lookups(kind: type) -> tuple[FunctionType, ...] | None:
+    functions, own = [], False
+    for base in kind.__mro__:
+        if base in _BASES:
+            continue
+        for name in ("__getattr__", "__getattribute__"):
+            method = base.__dict__.get(name)
+            if method is not None and (name == "__getattr__" or base.__module__ != "builtins"):
+                own = True
+                if isinstance(method, FunctionType):
+                    functions.append(method)
+    return tuple(functions) if own else None
+
+
+def has_own_lookup(kind: type) -> bool:
+    """True when the class defines ``__getattr__`` or ``__getattribute__`` (nn.Module's does not count)."""
+    return _own_lookups(kind) is not None
+
+
+def replaces_lookup(kind: type) -> bool:
+    """True when the class defines ``__getattribute__`` in Python: what the object holds may not be what is read."""
+    return any(function.__name__ == "__getattribute__" for function in _own_lookups(kind) or ())
+
+
+def may_be_asked(value: Any, name: str, depth: int = 0) -> bool:
+    """Whether an object, and those that it holds and may ask in turn, answer for an attribute without any change."""
+    kind = type(value)
+    functions = _own_lookups(kind)
+    if functions is None:
+        return depth == 0 or _computes_nothing(kind, name)
+    if not all(map(_is_harmless, functions)) or not _computes_nothing(kind, name):
+        return False
+    return depth == _DEEPEST or all(may_be_asked(part, name, depth + 1) for part in _held(value))
+
+
+def _held(value: Any) -> list[Any]:
+    """The objects that an object holds as attributes, and the children of a module."""
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:  # it has slots
+        return []
+    children = own.get("_modules") if isinstance(value, torch.nn.Module) else None
+    return [*own.values(), *(children or {}).values()]
+
+
+def _is_harmless(function: FunctionType) -> bool:
+    code = function.__code__
+    return kind_of(code) is CodeKind.IGNORED or only_looks_up(code)
+
+
+def _computes_nothing(kind: type, name: str) -> bool:
+    """Whether a class has no property of this name by code that changes something."""
+    attribute = next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None)
+    if isinstance(attribute, property):
+        return not isinstance(attribute.fget, FunctionType) or _is_harmless(attribute.fget)
+    return not isinstance(attribute, functools.cached_property)
+
+
+def ask(value: Any, name: str) -> Any:
+    """The attribute, as the object's class answers; a marker when there is none, whatever the class says about it.
+
+    Another marker stands for what takes tensors, or more than a lookup, to answer. That is no read: when the program
+    asks for it, the frame of the code that computes it is observed.
+    """
+    if not may_be_asked(value, name):
+        return COMPUTED
+    try:
+        with _NoTensors():
+            return getattr(value, name)
+    except _ComputesTensors:
+        return COMPUTED
+    except Exception:  # noqa: BLE001  the user's code may raise anything, and would raise it again in the program
+        return MISSING
+
+
+class _ComputesTensors(BaseException):
+    """No `Exception`: the user's code is not to handle it."""
+
+
+class _NoTensors(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise _ComputesTensors
