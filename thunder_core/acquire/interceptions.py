@@ -1,8 +1,8 @@
 """What is intercepted while a program is recorded: calls that a torch-function mode does not see.
 
 `torch.autograd.Function.apply`, `torch.utils.checkpoint`, `torch.cond`, backward hooks of modules and the seeding
-functions are plain Python to PyTorch, as are ``print`` and loggers. `TABLE` has a row for each; plugins add theirs with
-the hook ``thunder_interceptions``.
+functions are plain Python to PyTorch, as are ``print``, loggers and warnings. `TABLE` has a row for each; plugins add
+theirs with the hook ``thunder_interceptions``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import builtins
 import importlib
 import logging
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -182,15 +183,23 @@ _RANDOM: Final[Rows] = (
 """Reads and writes of the state of random generators."""
 
 _TEXT: Final[Rows] = (
-    Interception(builtins, "print", printing.print_values, "each run prints"),
+    Interception(builtins, "print", printing.print_values, "each run prints", when=active_recorder),
     Interception(torch, "set_printoptions", printing.set_printoptions, "it acts on what lines print"),
     *[
-        Interception(logging.Logger, name, partial(printing.log_at, level), "each run logs its tensors", always=True)
+        Interception(
+            logging.Logger,
+            name,
+            partial(printing.log_at, level),
+            "each run logs",
+            when=active_recorder,
+            always=True,
+        )
         for name, level in printing.LEVELS.items()
     ],
-    Interception(logging.Logger, "log", printing.log, "each run logs its tensors", always=True),
+    Interception(logging.Logger, "log", printing.log, "each run logs", when=active_recorder, always=True),
+    Interception(warnings, "warn", printing.warn, "each run warns", when=active_recorder, always=True),
 )
-"""What a program prints and logs."""
+"""What a program prints, logs and warns of."""
 
 _TENSORS: Final[Rows] = (
     Interception(

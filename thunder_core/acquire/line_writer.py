@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from types import CellType
@@ -44,6 +45,7 @@ class LineWriter(Tensors):
         outer_lines: those of the regions around it and of the program, the outermost first.
         ambient: the modes that the whole program runs under.
         kernels: of attention, that the caller of the program allows.
+        warning_filters: what `warnings.filters` was before the program ran.
         written: memories that a call wrote.
         other_gradients: tensors whose gradient the program set or deleted, or that a function of the user's changed.
         renamed: tensor objects that got a new name by a write, with what they were before, in order.
@@ -64,6 +66,7 @@ class LineWriter(Tensors):
         self.outer_lines: list[list[BoundSymbol]] = []
         self.ambient = current_context()
         self.kernels = attention_kernels()
+        self.warning_filters = warnings.filters
         self.written: set[int] = set()
         self.other_gradients: set[Variable] = set()
         self.renamed: list[tuple[Variable, TensorProxy]] = []

@@ -1,11 +1,19 @@
-"""What the program prints and logs: lines of its trace, since tensors have values only when it runs."""
+"""What the program prints, logs and warns of: lines of its trace, as each run tells it, with the values of that run.
+
+What runs once by itself stays so: code in a ``functools.lru_cache``, and warnings under filters that the program sets.
+While the recorder is busy, as with the code of an autograd.Function on fake tensors, the user's code tells nothing, as
+that code runs again.
+"""
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
-from collections.abc import Callable
-from types import FrameType
+import warnings
+from collections.abc import Callable, Iterator
+from inspect import getattr_static
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import torch
@@ -14,13 +22,15 @@ from thunder_core.acquire.arguments import Call, convert
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import is_computed, refuse_classes
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
+from thunder_core.guards.observer import Observer
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import current_context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves
-from thunder_core.symbols.printing import LOG_VALUES, PRINT_VALUES
+from thunder_core.pytorch_internals import peek_interpreter_stack
+from thunder_core.symbols.printing import LOG_VALUES, PRINT_VALUES, WARN
 from thunder_core.tracing.user_frames import user_location
 
 LEVELS: Final = {
@@ -34,6 +44,7 @@ LEVELS: Final = {
 
 _SET_PRINTOPTIONS: Final = Symbol("torch.set_printoptions", torch.set_printoptions)
 _CALLER: Final = 3  # the frame of who calls a method of a logger, seen from its handler
+_CALLER_OF_BUILTIN: Final = 2  # of who calls a function of C
 _LITERAL: Final = (type(None), bool, int, float, complex, str)
 
 
@@ -45,9 +56,16 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
     Raises:
         UnsupportedError: it prints tensors to another file, or one of a subclass that the program computes.
     """
+    if recorder.busy:
+        if kind_of(sys._getframe(_CALLER_OF_BUILTIN).f_code) is not CodeKind.USER:
+            original(*values, **options)
+        return
     file = options.pop("file", None)
     standard = file is None or file is sys.stdout or file is sys.stderr
-    tensors = any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(values))
+    tensors = _has_tensors(values)
+    if tensors and peek_interpreter_stack() is not None:
+        original(*values, file=file, **options)  # to show one inside of a transformation of torch.func is refused
+        return
     if not standard:
         if not tensors:
             original(*values, file=file, **options)
@@ -72,9 +90,10 @@ def log_at(
     *args: Any,
     **options: Any,
 ) -> None:
-    """The interception of a method of loggers that logs at a level: what has tensors is a line."""
-    if recorder is not None and _is_of_program(sys._getframe(_CALLER), msg, args):
-        _log_values(recorder, logger, level, msg, args, options)
+    """The interception of a method of loggers that logs at a level."""
+    if recorder is not None and _is_logged_by_line(sys._getframe(_CALLER), logger, level, (msg, args), options):
+        if not recorder.busy:
+            _log_values(recorder, logger, level, msg, args, options)
     else:
         options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
         original(logger, msg, *args, **options)
@@ -91,40 +110,129 @@ def log(
     **options: Any,
 ) -> None:
     """The interception of the method that takes the level, likewise."""
-    if recorder is not None and _is_of_program(sys._getframe(_CALLER), msg, args):
-        _log_values(recorder, logger, level, msg, args, options)
+    if recorder is not None and _is_logged_by_line(sys._getframe(_CALLER), logger, level, (msg, args), options):
+        if not recorder.busy:
+            _log_values(recorder, logger, level, msg, args, options)
     else:
         options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
         original(logger, level, msg, *args, **options)
 
 
-def _is_of_program(caller: FrameType, message: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a call logs tensors, and is not one of those by which PyTorch logs what it does."""
-    if kind_of(caller.f_code) is CodeKind.IGNORED:
+def _is_logged_by_line(
+    caller: FrameType, logger: logging.Logger, level: int, values: tuple[Any, ...], options: dict[str, Any]
+) -> bool:
+    """Whether a call is the program's, and logs tensors or at a level that the logger takes.
+
+    That it does not take the level is guarded (`thunder_core.guards.hidden_state`).
+    """
+    if kind_of(caller.f_code) is not CodeKind.USER:
         return False
-    return any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves((message, args)))
+    if _has_tensors(values):
+        return True
+    return logger.isEnabledFor(level) and not options and _is_known(logger) and not _runs_once(caller)
+
+
+def _is_known(logger: logging.Logger) -> bool:
+    return logging.getLogger(logger.name) is logger
 
 
 def _log_values(
     recorder: Recorder, logger: logging.Logger, level: int, message: Any, args: tuple[Any, ...], options: Any
 ) -> None:
-    """Record a call of a logger's method with tensors: it logs at each call of the compiled program.
+    """Record a call of a logger's method: it logs at each call of the compiled program.
 
     Raises:
         UnsupportedError: the logger has no name, the call has further options, or a tensor that the program computes is
             of a subclass.
     """
-    if options or logging.getLogger(logger.name) is not logger:
+    if options or not _is_known(logger):
         raise UnsupportedError(
             "logging of a tensor of the program with " + (", ".join(options) or "a logger that has no name"),
             location=user_location(),
             advice=("log it by logging.getLogger(name).info('%s', tensor)", "return the tensor and log it outside"),
         )
+    if not (_has_tensors((message, args)) or _is_literal((message, args))):  # objects are their texts of now
+        record = logger.makeRecord(logger.name, level, "", 0, message, args, None)
+        message, args = record.getMessage(), ()
     location = user_location()
     place = (
         ("", 0, "") if location is None else (location.filename, location.line, location.function.rpartition(".")[2])
     )
     _record(recorder, LOG_VALUES, (logger.name, level, place, message, *args), {})
+
+
+def warn(
+    recorder: Recorder | None,
+    original: Callable[..., None],
+    /,
+    message: str | Warning,
+    category: type[Warning] | None = None,
+    stacklevel: int = 1,
+    source: Any = None,
+    **options: Any,
+) -> None:
+    """The interception of ``warnings.warn``: a warning of the program's own code is a line."""
+    caller = sys._getframe(_CALLER_OF_BUILTIN)
+    if (
+        recorder is None
+        or kind_of(caller.f_code) is not CodeKind.USER
+        or options
+        or source is not None
+        or warnings.filters is not recorder.warning_filters
+        or _runs_once(caller)
+    ):
+        original(message, category, stacklevel + _CALLER_OF_BUILTIN, source, **options)
+        return
+    if recorder.busy:
+        return
+    kind = type(message) if isinstance(message, Warning) else category or UserWarning
+    place = _above(caller, stacklevel)
+    name = str(place.f_globals.get("__name__", "<string>"))
+    _record(recorder, WARN, (message, kind, place.f_code.co_filename, place.f_lineno, name), {})
+
+
+def _above(frame: FrameType, stacklevel: int) -> FrameType:
+    """The frame that a warning with this ``stacklevel`` is about; Thunder's own frames do not count."""
+    outer = frame
+    for _ in range(stacklevel - 1):
+        caller = outer.f_back
+        while caller is not None and is_of_thunder(caller.f_code):
+            caller = caller.f_back
+        if caller is None:
+            break
+        outer = caller
+    return outer
+
+
+def _runs_once(frame: FrameType | None) -> bool:
+    """Whether a frame is inside of a function with a ``functools.lru_cache``: later calls do not get there."""
+    while frame is not None and frame.f_code is not Observer.run.__code__:
+        code = frame.f_code
+        if kind_of(code) is CodeKind.USER and any(_is_cached(held, code) for held in _held_by_name(frame)):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _held_by_name(frame: FrameType) -> Iterator[Any]:
+    """What may be the function of a frame with its decorators: by its qualified name, in its class, at its caller."""
+    code, caller = frame.f_code, frame.f_back
+    first, *rest = code.co_qualname.split(".")
+    value = frame.f_globals.get(first)
+    for name in rest:
+        value = getattr_static(value, name, None)
+    yield value
+    if code.co_argcount:
+        receiver = frame.f_locals.get(code.co_varnames[0])
+        yield getattr_static(receiver if isinstance(receiver, type) else type(receiver), code.co_name, None)
+    if caller is not None:
+        yield from caller.f_locals.values()
+
+
+def _is_cached(value: Any, code: CodeType) -> bool:
+    while isinstance(value, staticmethod | classmethod):
+        value = value.__func__
+    return isinstance(value, functools._lru_cache_wrapper) and getattr(value.__wrapped__, "__code__", None) is code
 
 
 def set_printoptions(recorder: Recorder, original: Callable[..., None], /, *args: Any, **options: Any) -> None:
@@ -142,7 +250,12 @@ def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: d
 
 def _printable(value: Any) -> Any:
     """A value as the argument of a line: objects without tensors are their texts of now, which guards are about."""
-    leaves = list(iterate_leaves(value))
-    if any(isinstance(leaf, torch.Tensor) for leaf in leaves) or all(type(leaf) in _LITERAL for leaf in leaves):
-        return value
-    return str(value)
+    return value if _has_tensors(value) or _is_literal(value) else str(value)
+
+
+def _has_tensors(value: Any) -> bool:
+    return any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(value))
+
+
+def _is_literal(value: Any) -> bool:
+    return all(type(leaf) in _LITERAL for leaf in iterate_leaves(value))

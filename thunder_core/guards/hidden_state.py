@@ -1,4 +1,4 @@
-"""State that no path leads to: of random generators and iterators, and the environment variables.
+"""State that no path leads to: of random generators, iterators and loggers, and the environment variables.
 
 Environment variables are guarded. A program that consumes another state (random numbers outside of PyTorch, items of
 iterators, clocks) is compiled at each call.
@@ -6,7 +6,9 @@ iterators, clocks) is compiled at each call.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import logging
 import os
 import random
 import sys
@@ -17,12 +19,13 @@ from types import BuiltinFunctionType, FrameType, GeneratorType, MethodWrapperTy
 from typing import Any, Final
 
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
 from thunder_core.guards.conditions import VALUE, keys_check
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.lookups import has_own_lookup
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ConstantSource, EnvironmentSource
+from thunder_core.guards.steps import ReferentSource
 
 # ---------------------------------------------------------------- random generators outside of PyTorch
 
@@ -294,3 +297,33 @@ class Environment:
                 del os.environ[source.name]
             else:
                 os.environ[source.name] = before
+
+
+# ---------------------------------------------------------------- levels of loggers
+
+_IS_ENABLED_FOR = logging.Logger.isEnabledFor.__code__
+
+
+class LoggerLevels:
+    """Which levels of which loggers the program asked for, itself or by logging something."""
+
+    def __init__(self) -> None:
+        self._asked: dict[tuple[str, int], logging.Logger] = {}
+
+    def entered(self, frame: FrameType) -> None:
+        """A frame of the standard library is entered, which may be that of `logging.Logger.isEnabledFor`."""
+        if frame.f_code is not _IS_ENABLED_FOR:
+            return
+        caller = frame.f_back
+        while caller is not None and (caller.f_globals is vars(logging) or is_of_thunder(caller.f_code)):
+            caller = caller.f_back
+        if caller is not None and kind_of(caller.f_code) is CodeKind.USER:
+            logger = frame.f_locals["self"]
+            self._asked[logger.name, frame.f_locals["level"]] = logger
+
+    def guards(self) -> Iterator[Guard]:
+        """Each logger takes a level as it did."""
+        for (name, level), logger in self._asked.items():
+            takes = functools.partial(logger.isEnabledFor, level)
+            source = ReferentSource(ConstantSource(takes, f"{name}_takes_{logging.getLevelName(level)}"))
+            yield Check(source, VALUE, takes())

@@ -247,6 +247,7 @@ class Observer:
         """The standard library may read anything of what user code hands to it (``copy``, ``dataclasses``, ...)."""
         self._reads.environment.entered(frame)
         self._heap.hidden_states.entered(frame)
+        self._heap.levels.entered(frame)
         caller = frame.f_back
         if caller is None or self._lookup(caller)[1] is not CodeKind.USER:
             return

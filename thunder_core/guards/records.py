@@ -13,7 +13,7 @@ from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.distinct_objects import DistinctObjects
 from thunder_core.guards.getters import Getters
 from thunder_core.guards.guard import Guard
-from thunder_core.guards.hidden_state import Environment, HiddenStates
+from thunder_core.guards.hidden_state import Environment, HiddenStates, LoggerLevels
 from thunder_core.guards.node import Node
 from thunder_core.guards.source import GlobalSource, Source
 from thunder_core.guards.stand_ins import StandIns
@@ -35,6 +35,7 @@ class Records:
         generators: of PyTorch.
         context_before, context: the context variables when the observation began, and those that the program sets.
         environment: the environment variables.
+        levels: of loggers.
         getters: prebuilt getters of the ``operator`` module.
         functions: nodes of Python functions by the id of their code.
         stored_globals, stored_cells: variables that observed code rebinds, with their first values.
@@ -61,6 +62,7 @@ class Records:
         self.context_before = contextvars.copy_context()
         self.context = contextvars.copy_context()
         self.environment = Environment()
+        self.levels = LoggerLevels()
         self.getters = Getters()
         self.functions: dict[int, list[Node]] = {}
         self.stored_globals: dict[tuple[int, str], tuple[GlobalSource, Any]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final
 from weakref import ReferenceType, ref
@@ -114,10 +114,11 @@ class SecondDerivatives:
 
     def _compiled(self) -> Callable[..., Any]:
         if self._program is None:
-            effects = [bound for bound in self.original.symbols if _differs_next_time(bound)]
+            silent = _without_reports(self.original)
+            effects = [bound for bound in silent.symbols if _differs_next_time(bound)]
             if effects:
                 raise _not_the_same(effects[0].symbol.name, effects[0].location)
-            self._program = compile_trace(self._late.second_derivatives(self.original))
+            self._program = compile_trace(self._late.second_derivatives(silent))
         return self._program
 
     def _inputs(self, remembered: RememberedInputs, saved: Sequence[Any]) -> list[Any]:
@@ -166,3 +167,26 @@ def _differs_next_time(bound: BoundSymbol) -> bool:
     """Whether running the line once more gives something else, or can be noticed. Hooks are set on new tensors."""
     random = bound.effects.random and not is_untagged(bound.symbol.target)
     return random or (bound.effects.external and Tag.HOOK not in bound.symbol.tags)
+
+
+def _without_reports(trace: Trace) -> Trace:
+    """The program without what it prints, logs and warns of, which it has told already when it runs once more."""
+    lines = [_without_reports_inside(bound) for bound in trace.symbols if Tag.REPORT not in bound.symbol.tags]
+    return trace.with_symbols(lines, trace.provenance)
+
+
+def _without_reports_inside(bound: BoundSymbol) -> BoundSymbol:
+    """A line, without the reports in the programs that it takes as arguments."""
+    bodies: list[Trace] = []
+
+    def silent(value: Any) -> Any:
+        if not isinstance(value, Trace):
+            return value
+        bodies.append(_without_reports(value))
+        return bodies[-1]
+
+    changed = bound.map_arguments(silent)
+    if not bodies:
+        return bound
+    external = any(line.effects.external for body in bodies for line in body.symbols)
+    return replace(changed, effects=replace(bound.effects, external=external))

@@ -1,15 +1,17 @@
-"""What a program prints and logs, done by lines of its trace."""
+"""What a program prints, logs and warns of, done by lines of its trace."""
 
 from __future__ import annotations
 
 import builtins
 import logging
 import sys
+import warnings
 from typing import Any, Final
 
-from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.symbol import Symbol, Tag
 
 _print: Final = builtins.print  # not what replaces it while a program is recorded
+_warn_explicit: Final = warnings.warn_explicit
 
 
 def print_values(*values: Any, to_stderr: bool = False, **options: Any) -> None:
@@ -29,5 +31,18 @@ def log_values(logger: str, level: int, place: tuple[str, int, str], message: An
         target.handle(target.makeRecord(target.name, level, file, line, message, args, None, function))
 
 
-PRINT_VALUES: Final = Symbol("thunder_core.symbols.printing.print_values", print_values)
-LOG_VALUES: Final = Symbol("thunder_core.symbols.printing.log_values", log_values)
+def warn(message: str | Warning, category: type[Warning], file: str, line: int, module: str) -> None:
+    """Warn at a place, under the filters of the moment: ``default`` shows a warning of a place once, as in eager.
+
+    Args:
+        module: the name of the Python module of the place, which remembers what was shown.
+    """
+    held = sys.modules.get(module)
+    registry = None if held is None else vars(held).setdefault("__warningregistry__", {})
+    _warn_explicit(message, category, file, line, module, registry)
+
+
+_REPORT: Final = frozenset({Tag.REPORT})
+PRINT_VALUES: Final = Symbol("thunder_core.symbols.printing.print_values", print_values, tags=_REPORT)
+LOG_VALUES: Final = Symbol("thunder_core.symbols.printing.log_values", log_values, tags=_REPORT)
+WARN: Final = Symbol("thunder_core.symbols.printing.warn", warn, tags=_REPORT)
