@@ -7,8 +7,11 @@ import contextlib
 import copy
 import functools
 import itertools
+import logging
 import operator
 import random
+import sys
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -50,6 +53,35 @@ class Settings:
         if name in extra:
             return extra[name]
         raise AttributeError(name)
+
+
+class Counting:
+    """An object that counts how often it is asked, and what for."""
+
+    def __init__(self, inner):
+        self.asked = []
+        self.inner = inner
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.__dict__["asked"].append(name)
+        return getattr(self.__dict__["inner"], name)
+
+
+class Note(UserWarning):
+    """A warning of the program's."""
+
+
+class Lines(logging.Handler):
+    """Writes where ``print`` does."""
+
+    def emit(self, record):
+        sys.stdout.write(f"{record.levelname} {record.lineno} {record.getMessage()}\n")
+
+
+logger = logging.getLogger("random_program")
+logger.handlers[:] = [Lines()]
 
 
 class Image(torch.Tensor):
@@ -176,6 +208,8 @@ class World:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator))
         self.generator = torch.Generator().manual_seed(2)
         self.settings = Settings()
+        self.counting = Counting(self.settings)
+        logger.setLevel(logging.INFO)
         self.nodes = [Node(1), Node(2), Node(3)]
         self.members = [self.nodes[0], self.nodes[1]]
         self.by_node = {self.nodes[0]: 1.5, self.nodes[1]: 2.5}

@@ -8,6 +8,7 @@ import io
 import itertools
 import linecache
 import random
+import sys
 import types
 import warnings
 from collections.abc import Callable
@@ -154,7 +155,13 @@ def _quiet() -> Any:
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
         warnings.filterwarnings("ignore", "Full backward hook is firing when gradients are computed")
         warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
+        warnings.filterwarnings("always", "note")  # of the programs
+        warnings.showwarning = _show
         yield
+
+
+def _show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+    sys.stdout.write(f"{category.__name__} {lineno} {message}\n")
 
 
 def _backward(results: list[torch.Tensor]) -> None:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.amp import custom_bwd, custom_fwd
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 from tests.hardware import runs_lstm
@@ -97,6 +98,27 @@ def of_views(x: torch.Tensor) -> Any:
         return y, y.t() @ x[1:].t().t().mT
 
 
+def following(x: torch.Tensor) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        a = x.sin() @ x
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        b = x @ a + a @ x
+        with torch.autocast("cpu", enabled=False):
+            a = a.float().cos()
+        b = b @ x
+    c = x * 2
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return a, b, c @ x
+
+
+def following_in_checkpoints(x: torch.Tensor) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        a = x @ x.sin()
+    a = checkpoint(following, x, use_reentrant=False)[1] @ a
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return a @ x
+
+
 REGIONS = [nested, decorated, without_cache, by_condition, without_gradients, of_views]
 
 
@@ -108,6 +130,20 @@ def test_regions(program: Callable[..., Any], around: Any) -> None:
     else:
         with torch.autocast("cpu", dtype=around or torch.bfloat16, enabled=bool(around)):
             check(program, lambda: (leaf(4, 4),))
+
+
+@pytest.mark.parametrize("program", [following, following_in_checkpoints], ids=lambda program: program.__name__)
+def test_each_region_converts_a_parameter_anew(program: Callable[..., Any]) -> None:
+    """The gradients of uses in one region are summed in the lower precision, those of two regions in float32."""
+    compiled = thunder.jit(program)
+    for seed in range(10):
+        gradients = []
+        for function in (program, compiled):
+            x = torch.randn(4, 4, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+            results = function(x)
+            sum(result.float().sum() for result in (results if isinstance(results, tuple) else [results])).backward()
+            gradients.append(x.grad)
+        assert torch.equal(*gradients)
 
 
 class Scaled(torch.autograd.Function):

@@ -38,6 +38,7 @@ from thunder_core.acquire import (
     outside_modes,
     printing,
     subclass_views,
+    switch_changes,
     values,
 )
 from thunder_core.acquire.active import active_recorder, program_recorder
@@ -182,6 +183,17 @@ _RANDOM: Final[Rows] = (
 )
 """Reads and writes of the state of random generators."""
 
+_AUTOCAST: Final[Rows] = (
+    Interception(
+        torch,
+        "clear_autocast_cache",
+        switch_changes.clear_autocast_cache,
+        "each region of autocast converts parameters anew",
+        when=program_recorder,
+    ),
+)
+"""Ends of regions of autocast."""
+
 _TEXT: Final[Rows] = (
     Interception(builtins, "print", printing.print_values, "each run prints", when=active_recorder),
     Interception(torch, "set_printoptions", printing.set_printoptions, "it acts on what lines print"),
@@ -293,6 +305,7 @@ TABLE: Final[Rows] = (
     *_PROGRAMS,
     *_MODULES,
     *_RANDOM,
+    *_AUTOCAST,
     *_TEXT,
     *_TENSORS,
     *_ENVIRONMENT,

@@ -24,6 +24,7 @@ from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
+from thunder_core.symbols.autocast import CLEAR_CACHE
 from thunder_core.symbols.functions import set_grad
 from thunder_core.symbols.generators import NEW_GENERATOR
 from thunder_core.symbols.histories import REBASED
@@ -49,6 +50,8 @@ class LineWriter(Tensors):
         written: memories that a call wrote.
         other_gradients: tensors whose gradient the program set or deleted, or that a function of the user's changed.
         renamed: tensor objects that got a new name by a write, with what they were before, in order.
+        used_autocast: whether a line was recorded under autocast since a region of autocast ended last.
+        left_autocast: whether a region of autocast ended after such lines, and none was recorded since.
         is_region_cut: whether an exception left a region or a function of the user's that is one line: no line tells
             what was done before.
         entangled: memories of which tensors show parts that depend on values, so that nothing may write to them.
@@ -67,6 +70,8 @@ class LineWriter(Tensors):
         self.ambient = current_context()
         self.kernels = attention_kernels()
         self.warning_filters = warnings.filters
+        self.used_autocast = False
+        self.left_autocast = False
         self.written: set[int] = set()
         self.other_gradients: set[Variable] = set()
         self.renamed: list[tuple[Variable, TensorProxy]] = []
@@ -79,6 +84,18 @@ class LineWriter(Tensors):
         if symbol.tags & _MAY_ATTEND and (kernels := attention_kernels()) != self.kernels:
             return replace(context, attention=kernels)
         return context
+
+    def end_autocast_region(self) -> None:
+        """The program has left a region of autocast: PyTorch forgets what it converted."""
+        self.left_autocast |= self.used_autocast
+        self.used_autocast = False
+
+    def _begin_autocast_region(self) -> None:
+        """A line under autocast is to be recorded."""
+        self.used_autocast = True
+        if self.left_autocast:
+            self.left_autocast = False
+            self.lines.append(BoundSymbol(CLEAR_CACHE, (), {}, None, Effects(external=True), None, user_location()))
 
     def own_context(self, context: Context) -> Context | None:
         """The modes of a line as it keeps them: None for those of the whole program."""
@@ -95,6 +112,8 @@ class LineWriter(Tensors):
         context: Context,
     ) -> Any:
         """Write the line of a call, and return its result with traced tensors in place of those it would compute."""
+        if context.autocast:
+            self._begin_autocast_region()
         changes_autograd = symbol.target in CHANGES_AUTOGRAD
         if not changes_autograd:
             self._check_numbers(symbol, outcome)

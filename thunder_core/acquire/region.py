@@ -15,6 +15,7 @@ from thunder_core.ir.context import Context, current_context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
+from thunder_core.symbols.autocast import CLEAR_CACHE
 
 
 class Region:
@@ -68,7 +69,7 @@ class Region:
         return Effects(
             mutates,
             any(line.effects.random for line in self.lines),
-            any(line.effects.external for line in self.lines),
+            any(line.effects.external and line.symbol is not CLEAR_CACHE for line in self.lines),
         )
 
     def restore_names(self) -> None:

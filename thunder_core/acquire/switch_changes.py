@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -76,3 +77,9 @@ class SwitchChanges:
         """Set all as they were at first."""
         set_switches(self._first)
         restore_module_hooks(self._module_hooks)
+
+
+def clear_autocast_cache(recorder: LineWriter, original: Callable[[], None], /) -> None:
+    """The interception of the end of a region of autocast."""
+    recorder.end_autocast_region()
+    original()

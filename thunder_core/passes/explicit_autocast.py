@@ -21,6 +21,7 @@ from thunder_core.passes.autocast_forms import explicit_form
 from thunder_core.passes.autocast_policies import CAST, UNCHANGED, Rewrite
 from thunder_core.passes.base import Pass, PassContext
 from thunder_core.pytorch_internals import is_view
+from thunder_core.symbols.autocast import CLEAR_CACHE
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class ExplicitAutocast(Pass[Trace]):
 
     Attributes:
         leaves: inputs that are leaves of autograd's graph, and no views. PyTorch converts those of them that require
-            grad once in a region of autocast, and so does the program; regions that follow each other count as one.
-            Everything else is converted for each use: the gradients of its uses are summed in its own dtype.
+            grad once in a region of autocast, and so does the program, except that the body of a checkpoint converts for
+            itself. Everything else is converted for each use: the gradients of its uses are summed in its own dtype.
     """
 
     name: ClassVar[str] = "ExplicitAutocast"
@@ -85,6 +86,9 @@ class _Writer:
         return replace(self.trace.with_symbols(self.lines, provenance), context=self.ambient)
 
     def _visit(self, bound: BoundSymbol) -> None:
+        if bound.symbol is CLEAR_CACHE:
+            self.converted.clear()
+            return
         context = bound.context or self.trace.context
         plain = replace(bound, context=self._shown(_plain(context)))
         if any(isinstance(leaf, Trace) for leaf in iterate_leaves((bound.args, bound.kwargs))):

@@ -10,9 +10,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from thunder_core.ir.symbol import Autocast
+import torch
+
+from thunder_core.ir.symbol import Autocast, Symbol
 from thunder_core.pytorch_internals import dispatch_has_kernel_for_dispatch_key
 from thunder_core.symbols.row import expand
+
+CLEAR_CACHE: Final = Symbol("torch.clear_autocast_cache", torch.clear_autocast_cache)
+"""Between lines of two regions of autocast: what the first has converted the second converts again."""
 
 _LOWER_PRECISION: Final = """
     matmul linalg.vecdot mm bmm addmm baddbmm addbmm F.linear prelu F.scaled_dot_product_attention
