@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.tensors import Tensors
+from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.import_paths import import_path
@@ -40,13 +40,14 @@ class Call:
         key: everything that decides the metadata of the results.
         hashable: whether ``key`` can be used as one.
         foldable: whether all other arguments are literals.
+        inputs: of the trace; arguments from outside of the program are added.
         runs_python: whether the call runs the user's Python, which may tell a number from an instance of a subclass.
     """
 
-    __slots__ = ("foldable", "hashable", "key", "objects", "proxies", "recorder", "runs_python", "variables")
+    __slots__ = ("foldable", "hashable", "inputs", "key", "objects", "proxies", "runs_python", "variables")
 
-    def __init__(self, recorder: Tensors, runs_python: bool = False) -> None:
-        self.recorder = recorder
+    def __init__(self, inputs: Inputs, runs_python: bool = False) -> None:
+        self.inputs = inputs
         self.runs_python = runs_python
         self.variables: list[Variable] = []
         self.proxies: list[TensorProxy] = []
@@ -57,7 +58,7 @@ class Call:
 
     def tensor(self, tensor: torch.Tensor) -> TensorProxy:
         """Take note of a tensor argument."""
-        variable = variable_of(tensor) or self.recorder.inputs.lift(tensor)
+        variable = variable_of(tensor) or self.inputs.lift(tensor)
         proxy = variable.proxy
         self.key.append(variable.key)
         # which arguments are the same tensor, or share memory, may matter to the result
@@ -109,7 +110,7 @@ def _convert_rare(value: Any, kind: type, call: Call) -> Any:
     call.key.append(id(value))
     call.hashable = False
     call.foldable = False
-    return call.recorder.inputs.object(value)
+    return call.inputs.object(value)
 
 
 def _convert_subclass(value: Any, call: Call) -> Any:

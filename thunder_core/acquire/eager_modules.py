@@ -54,13 +54,13 @@ def call_eagerly(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, .
     Raises:
         DataDependentError: the metadata of its result depends on values, or cannot be tried.
     """
-    with recorder.suspended(), DisableTorchFunction():
+    with recorder.suspension, DisableTorchFunction():
         return _record(recorder, module, args, kwargs)
 
 
 def _record(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     cause = data_dependence.ValueNeeded(type(module).__qualname__)
-    call = Call(recorder)
+    call = Call(recorder.inputs)
     convert(args, call), convert(kwargs, call)
     if not call.foldable:  # other objects may be written; they cannot be tried on a copy
         raise data_dependence.error(CALL_MODULE, call.variables, None, cause)
@@ -72,11 +72,11 @@ def _record(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], 
             duplicate.append(copy.deepcopy(module))
         return duplicate[0](*tried, **named)
 
-    first = len(recorder.lines)
+    first = len(recorder.trace.lines)
     request = ValueRequest(CALL_MODULE, (module, *args), kwargs, call, cause)
     answer = record_sampled(recorder, request, try_copy)
     if isinstance(answer, Declined):
         cause.add_note(answer.reason)
         raise data_dependence.error(CALL_MODULE, call.variables, user_location(), cause) from cause
-    recorder.lines[first] = replace(recorder.lines[first], effects=Effects(random=True, external=True))
+    recorder.trace.lines[first] = replace(recorder.trace.lines[first], effects=Effects(random=True, external=True))
     return answer.result

@@ -15,8 +15,6 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import is_computed, refuse_classes
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import current_context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves
@@ -134,10 +132,9 @@ def set_printoptions(recorder: Recorder, original: Callable[..., None], /, *args
 
 def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     refuse_classes((args, kwargs), "a tensor to be printed", is_computed)
-    call = Call(recorder)
+    call = Call(recorder.inputs)
     recorded = convert(args, call), convert(kwargs, call)
-    shown = recorder.own_context(current_context())
-    recorder.lines.append(BoundSymbol(symbol, *recorded, None, Effects(external=True), shown, user_location()))
+    recorder.trace.write(symbol, *recorded, effects=Effects(external=True))
 
 
 def _printable(value: Any) -> Any:
