@@ -11,7 +11,7 @@ import torch
 import torch.utils.checkpoint as torch_checkpoint
 from torch.autograd.graph import saved_tensors_hooks
 
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.region_views import Results, ViewHistory, make_views_inside
@@ -75,7 +75,7 @@ def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], op
     free, effects = region.free(), region.effects()
     body = region.body("checkpoint_body", free, tuple(variable.proxy for variable in results.returned))
     output = tuple(_fresh(recorder, variable) for variable in results.returned)
-    recorded = convert(options, Call(recorder.inputs))  # a ``context_fn`` may be an object without a literal
+    recorded = Call(recorder.inputs, (), options).kwargs  # a ``context_fn`` may be an object without a literal
     symbol = CHECKPOINT
     arguments: tuple[Any, ...] = (body, *free)
     if effects.mutates:

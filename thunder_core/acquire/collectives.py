@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 import torch
 
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.interception import refusal
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
@@ -118,10 +118,9 @@ def _record(
 ) -> tuple[Any, ...]:
     """Record a line that returns new tensors like those in ``like``, after ``first`` if that is given."""
     with recorder.suspension, DisableTorchFunction(), torch.no_grad():
-        call = Call(recorder.inputs)
-        recorded = convert(args, call)
+        call = Call(recorder.inputs, args, {})
         outcome, fakes = recorder.infer(_COPIES, (list(like),), {}, call.variables)
-        made: tuple[Any, ...] = recorder.writer.record_effect(symbol, recorded, call, outcome, fakes, first)
+        made: tuple[Any, ...] = recorder.writer.record_effect(symbol, call, outcome, fakes, first)
         return made
 
 

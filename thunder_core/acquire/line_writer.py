@@ -40,16 +40,7 @@ class LineWriter:
         self._inputs = inputs
         self._tensors = tensors
 
-    def record(
-        self,
-        symbol: Symbol,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        call: Call,
-        outcome: Outcome,
-        fakes: list[Any] | None,
-        context: Context,
-    ) -> Any:
+    def record(self, symbol: Symbol, call: Call, outcome: Outcome, fakes: list[Any] | None, context: Context) -> Any:
         """Write the line of a call, and return its result with traced tensors in place of those it would compute."""
         changes_autograd = symbol.target in CHANGES_AUTOGRAD
         if not changes_autograd:
@@ -62,7 +53,7 @@ class LineWriter:
         ):
             if symbol.target in ASSIGNS:
                 raise UnsupportedError(
-                    f"the program assigns to the property `{args[1]}` of a tensor, or deletes it",
+                    f"the program assigns to the property `{call.args[1]}` of a tensor, or deletes it",
                     location=user_location(),
                     advice=("do this outside of the compiled function",),
                 )
@@ -101,7 +92,7 @@ class LineWriter:
         if not outcome.results:
             output = None
         own = self._trace.own_context(context)
-        self._trace.lines.append(BoundSymbol(symbol, args, kwargs, output, effects, own, location))
+        self._trace.lines.append(BoundSymbol(symbol, call.args, call.kwargs, output, effects, own, location))
         if outcome.written or changes_autograd:
             pairs = zip(call.variables, call.proxies, strict=True)
             self.follow_history(
@@ -110,17 +101,11 @@ class LineWriter:
         return map_leaves(lambda leaf: objects[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
 
     def record_effect(
-        self,
-        symbol: Symbol,
-        args: tuple[Any, ...],
-        call: Call,
-        outcome: Outcome,
-        fakes: list[Any],
-        first: OpaqueProxy | None,
+        self, symbol: Symbol, call: Call, outcome: Outcome, fakes: list[Any], first: OpaqueProxy | None
     ) -> Any:
         """`record` for a line with external effects, which returns ``first`` before its tensors."""
         outcome = replace(outcome, external=True)
-        result = self.record(symbol, args, {}, call, outcome, fakes, self._trace.context_of(symbol))
+        result = self.record(symbol, call, outcome, fakes, self._trace.context_of(symbol))
         line = self._trace.lines[-1]
         if first is not None:
             self._trace.lines[-1] = replace(line, output=(first, *(line.output or ())))

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves
@@ -93,10 +93,9 @@ def record_update(
 
 
 def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    call = Call(recorder.inputs)
-    recorded = convert(args, call), convert(kwargs, call)
+    call = Call(recorder.inputs, args, kwargs)
     outcome, fakes = recorder.infer(replace(symbol, target=_write), args, kwargs, call.variables)
-    recorder.writer.record(symbol, *recorded, call, outcome, fakes, recorder.trace.context_of(symbol))
+    recorder.writer.record(symbol, call, outcome, fakes, recorder.trace.context_of(symbol))
 
 
 def _write(params: list[torch.Tensor], grads: list[torch.Tensor], *state: Any, **options: Any) -> None:

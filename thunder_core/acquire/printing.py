@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import is_computed, refuse_classes
 from thunder_core.errors import UnsupportedError
@@ -132,9 +132,8 @@ def set_printoptions(recorder: Recorder, original: Callable[..., None], /, *args
 
 def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     refuse_classes((args, kwargs), "a tensor to be printed", is_computed)
-    call = Call(recorder.inputs)
-    recorded = convert(args, call), convert(kwargs, call)
-    recorder.trace.write(symbol, *recorded, effects=Effects(external=True))
+    call = Call(recorder.inputs, args, kwargs)
+    recorder.trace.write(symbol, call.args, call.kwargs, effects=Effects(external=True))
 
 
 def _printable(value: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.data_dependence import is_small
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
@@ -86,30 +86,21 @@ def record_sampled(recorder: Recorder, request: ValueRequest, target: Callable[.
         pairs = zip(outcome.results, found.requires_grad, strict=True)
         marked = [replace(result, requires_grad=recorded) for result, recorded in pairs]
         outcome, fakes = replace(outcome, results=tuple(marked)), []
-    result = record_checked(recorder, request.symbol, request.args, request.kwargs, call, outcome, fakes)
+    result = record_checked(recorder, request.symbol, call, outcome, fakes)
     if found.views:
         shown = [recorder.tensors.proxy_of(leaf) for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
         recorder.trace.storages.entangled.update(proxy.storage for proxy in (*shown, *call.proxies))
     return Resolved(result)
 
 
-def record_checked(
-    recorder: Recorder,
-    symbol: Symbol,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    call: Call,
-    outcome: Outcome,
-    fakes: list[Any],
-) -> Any:
+def record_checked(recorder: Recorder, symbol: Symbol, call: Call, outcome: Outcome, fakes: list[Any]) -> Any:
     """Record a call, and a check of its real results after it.
 
     Args:
         outcome: what the real results should look like.
         fakes: of the results; they may be left out.
     """
-    recorded = convert(args, Call(recorder.inputs)), convert(kwargs, Call(recorder.inputs))
-    result = recorder.writer.record(symbol, *recorded, call, outcome, fakes or None, recorder.trace.context_of(symbol))
+    result = recorder.writer.record(symbol, call, outcome, fakes or None, recorder.trace.context_of(symbol))
     line = recorder.trace.lines[-1]
     for proxy in line.outputs():
         assert isinstance(proxy, TensorProxy)

@@ -12,7 +12,7 @@ import torch
 from torch.random import fork_rng
 
 from thunder_core.acquire import data_dependence, reshaping
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.attempt import Attempt
 from thunder_core.acquire.attention_masks import MASK_CHECKS
 from thunder_core.acquire.inputs import Inputs
@@ -117,8 +117,7 @@ class Recorder:
             return self._call(symbol, args, kwargs)
 
     def _call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        call = Call(self.inputs, runs_python=Tag.LOCAL in symbol.tags)
-        recorded_args, recorded_kwargs = convert(args, call), convert(kwargs, call)
+        call = Call(self.inputs, args, kwargs, runs_python=Tag.LOCAL in symbol.tags)
         if symbol.target in ASKS_AUTOGRAD and not self.attempt.graph:
             raise GraphNeeded
         context = self.trace.context_of(symbol)
@@ -138,7 +137,7 @@ class Recorder:
             if value is not NotImplemented:
                 return value
             symbol = as_recorded(symbol)
-        return self.writer.record(symbol, recorded_args, recorded_kwargs, call, outcome, fakes, context)
+        return self.writer.record(symbol, call, outcome, fakes, context)
 
     def resolve(self, request: ValueRequest) -> Any:
         """The result of a call that needs values, by the first resolver that knows it.

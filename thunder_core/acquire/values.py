@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.concrete import evaluate
 from thunder_core.acquire.data_dependence import ValueNeeded, error
 from thunder_core.acquire.recorder import Recorder
@@ -51,8 +51,7 @@ def read_value(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dic
     """A call that reads values into Python: the result if a resolver knows it, an error otherwise."""
     with recorder.suspension:
         symbol, args, kwargs = registry.resolve(func, args, kwargs)
-        call = Call(recorder.inputs)
-        convert(args, call), convert(kwargs, call)
+        call = Call(recorder.inputs, args, kwargs)
         return recorder.resolve(ValueRequest(symbol, args, kwargs, call, ValueNeeded(symbol.name)))
 
 
@@ -60,12 +59,11 @@ def defer(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
     """Record a comparison whose result is a Python bool that only the running program knows."""
     with recorder.suspension:
         symbol, args, kwargs = registry.resolve(func, args, kwargs)
-        call = Call(recorder.inputs)
-        recorded = convert(args, call), convert(kwargs, call)
+        call = Call(recorder.inputs, args, kwargs)
         if call.foldable and all(recorder.tensors.is_constant(variable) for variable in call.variables):
             return evaluate(recorder, symbol, args, kwargs)
         proxy = NumberProxy(recorder.trace.names.intermediate(), bool)
-        recorder.trace.write(symbol, *recorded, proxy)
+        recorder.trace.write(symbol, call.args, call.kwargs, proxy)
         return TracedNumber(proxy, symbol, tuple(call.variables))
 
 
@@ -82,7 +80,8 @@ def assert_true(recorder: Recorder, original: Callable[..., None], condition: An
         original(condition, message)
         return
     with recorder.suspension:
-        call = Call(recorder.inputs)
-        checked = condition.proxy if isinstance(condition, TracedNumber) else convert(condition, call)
-        arguments = checked, convert(message, call)
-        recorder.trace.write(CHECK_TRUE, arguments, {}, effects=Effects(external=True))
+        if isinstance(condition, TracedNumber):
+            args = condition.proxy, *Call(recorder.inputs, (message,), {}).args
+        else:
+            args = Call(recorder.inputs, (condition, message), {}).args
+        recorder.trace.write(CHECK_TRUE, args, {}, effects=Effects(external=True))
