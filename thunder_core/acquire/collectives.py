@@ -7,6 +7,7 @@ recorded nothing is sent: the handle is a `RecordedWork`, and waiting for it is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NoReturn
 
@@ -120,7 +121,12 @@ def _record(
     with recorder.suspension, DisableTorchFunction(), torch.no_grad():
         call = Call(recorder.inputs, args, {})
         outcome, fakes = recorder.infer(_COPIES, (list(like),), {}, call.variables)
-        made: tuple[Any, ...] = recorder.writer.record_effect(symbol, call, outcome, fakes, first)
+        outcome = replace(outcome, external=True)
+        context = recorder.trace.context_of(symbol)
+        made: tuple[Any, ...] = recorder.writer.record(symbol, call, outcome, fakes, context)
+        if first is not None:
+            lines = recorder.trace.lines
+            lines[-1] = replace(lines[-1], output=(first, *(lines[-1].output or ())))
         return made
 
 

@@ -14,7 +14,7 @@ from thunder_core.acquire.made_objects import MadeObjects
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.source import MadeSource
+from thunder_core.guards.source import ConstantSource, MadeSource
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
@@ -98,8 +98,7 @@ class Inputs:
 
     def constant(self, value: torch.Tensor) -> torch.Tensor:
         """A computed constant as a traced tensor: the program gets a copy of it in each run."""
-        source = _constant_source(value)
-        variable = self._add(value, source, constant=True)
+        variable = self._add(value, ConstantSource(value), constant=True)
         self._variables[id(value)] = variable
         return value
 
@@ -128,8 +127,6 @@ class Inputs:
 
     def is_constant_object(self, value: Any) -> bool:
         """Whether an opaque input is the same object in every run, as no path leads to it."""
-        from thunder_core.guards.source import ConstantSource
-
         proxy = self._opaque[id(value)]
         return proxy in self.proxies and isinstance(self.sources[self.proxies.index(proxy)], ConstantSource)
 
@@ -173,7 +170,7 @@ class Inputs:
                     location=user_location(),
                     advice=("call torch.get_rng_state", "read the state outside of the compiled function"),
                 )
-            variable = self._add(tensor, source or _constant_source(tensor), constant=constant)
+            variable = self._add(tensor, source or ConstantSource(tensor), constant=constant)
             if constant:
                 self._unknown.add(variable.proxy.storage)
             return variable
@@ -234,12 +231,6 @@ class Inputs:
         self.proxies.append(proxy)
         self.sources.append(source)
         self.objects.append(value)
-
-
-def _constant_source(value: Any) -> Any:
-    from thunder_core.guards.source import ConstantSource
-
-    return ConstantSource(value)
 
 
 def _check_supported(tensor: torch.Tensor, source: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -17,7 +16,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
@@ -99,17 +98,6 @@ class LineWriter:
                 {old.storage for now, old in pairs if self._tensors.requires_grad(now) != old.requires_grad}
             )
         return map_leaves(lambda leaf: objects[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
-
-    def record_effect(
-        self, symbol: Symbol, call: Call, outcome: Outcome, fakes: list[Any], first: OpaqueProxy | None
-    ) -> Any:
-        """`record` for a line with external effects, which returns ``first`` before its tensors."""
-        outcome = replace(outcome, external=True)
-        result = self.record(symbol, call, outcome, fakes, self._trace.context_of(symbol))
-        line = self._trace.lines[-1]
-        if first is not None:
-            self._trace.lines[-1] = replace(line, output=(first, *(line.output or ())))
-        return result
 
     def follow_history(self, storages: set[int]) -> None:
         """Name anew the tensors of these memories that require grad since a write to one that shares their history."""
