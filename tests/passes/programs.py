@@ -55,14 +55,22 @@ def acquire_program(function: Callable[..., Any], *args: Any) -> Program:
     )
     previous = set_active_recorder(recorder)
     try:
-        with intercepting(), recorder.mode, AcquisitionMode(recorder, Observer(function, args)):
+        with intercepting(), recorder.tensors.fake_mode, AcquisitionMode(recorder, Observer(function, args)):
             result = function(*args)
     finally:
         set_active_recorder(previous)
     leaves = list(iterate_leaves(result if isinstance(result, tuple) else (result,)))
-    output = tuple(recorder.variable(leaf).proxy if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
+    output = tuple(recorder.tensors.proxy_of(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
     inputs = tuple(recorder.inputs.proxies)
-    trace = Trace("computation", inputs, tuple(recorder.lines), output, Stage.ACQUIRED, "acquisition", recorder.ambient)
+    trace = Trace(
+        "computation",
+        inputs,
+        tuple(recorder.trace.lines),
+        output,
+        Stage.ACQUIRED,
+        "acquisition",
+        recorder.trace.ambient,
+    )
     return Program(trace, list(recorder.inputs.objects))
 
 

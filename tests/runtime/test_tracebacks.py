@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import thunder
-from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.line_writer import LineWriter
 from thunder_core.acquire.replaced_code import ReplacedCode
 from thunder_core.errors import DataDependentError
 
@@ -176,10 +176,10 @@ def test_defects_of_thunder_show_where_they_are(monkeypatch: pytest.MonkeyPatch)
     def record(*_: Any, **__: Any) -> None:
         raise KeyError("a defect")
 
-    record.__code__ = record.__code__.replace(co_filename=sys.modules[Recorder.__module__].__file__ or "")
-    monkeypatch.setattr(Recorder, "record", record)
+    record.__code__ = record.__code__.replace(co_filename=sys.modules[LineWriter.__module__].__file__ or "")
+    monkeypatch.setattr(LineWriter, "record", record)
     error = raised(thunder.jit(lambda x: x * 2), torch.ones(2))
-    assert frames(error)[-1][0].endswith("recorder.py")
+    assert frames(error)[-1][0].endswith("line_writer.py")
     assert len([frame for frame in frames(error) if "thunder_core" in frame[0]]) > 3
 
 

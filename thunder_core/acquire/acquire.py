@@ -150,15 +150,15 @@ def _attempt(
         finally:
             observer.undo()
         if raised is None:  # the frames of an exception hold what they hold
-            leaks.check(recorder)
+            leaks.check(recorder.tensors)
         trace = Trace(
             "computation",
             tuple(recorder.inputs.proxies),
-            tuple(recorder.lines),
+            tuple(recorder.trace.lines),
             tuple(outputs),
             Stage.ACQUIRED,
             "acquisition",
-            recorder.ambient,
+            recorder.trace.ambient,
         )
         sources, objects = tuple(recorder.inputs.sources), tuple(recorder.inputs.objects)
     finally:
@@ -226,9 +226,9 @@ def _run(
     raised: Exception | None = None
     try:
         with (
-            only_kernels(recorder.kernels),
+            only_kernels(recorder.trace.kernels),
             intercepting(),
-            recorder.mode,
+            recorder.tensors.fake_mode,
             AcquisitionMode(recorder, observer),
         ):
             with observer:
@@ -238,14 +238,14 @@ def _run(
                     raise _refused_by_fakes(error) from error
                 except Exception as error:
                     subclasses.explain(error)
-                    if not ends_program(error, recorder):
+                    if not ends_program(error, recorder.trace):
                         raise
                     result, raised = contents(error), error
             collectives.finish(recorder)
             recorder.inputs.made_objects.check()
             changed = recorder.switches.left_changed()
         writes = observer.writes()
-        recipe = Rebuilder(recorder, observer, outputs).recipe(result, writes, changed)
+        recipe = Rebuilder(recorder.inputs, observer, outputs).recipe(result, writes, changed)
         return (recipe, None) if raised is None else (raising(recipe, raised), raised)
     except AcquisitionError as error:
         if raised is None or error is raised:

@@ -23,7 +23,7 @@ def active_recorder() -> Recorder | None:
 def program_recorder() -> Recorder | None:
     """`active_recorder` for a call of the program: None while the recorder runs code of its own."""
     recorder = _active.recorder
-    return None if recorder is None or recorder.busy else recorder
+    return None if recorder is None or recorder.suspension.active else recorder
 
 
 def tensor_recorder() -> Recorder | None:

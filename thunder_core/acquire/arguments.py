@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.tensors import Tensors
+from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.import_paths import import_path
@@ -33,20 +33,38 @@ _PLAIN = frozenset(
 
 
 class Call:
-    """The tensors of one call, in order of appearance.
+    """The arguments of one call, as its line has them, and the tensors among them in order of appearance.
+
+    Args:
+        inputs: of the trace; arguments from outside of the program are added.
+        args, kwargs: the arguments that the program gives.
+        runs_python: whether the call runs the user's Python, which may tell a number from an instance of a subclass.
 
     Attributes:
+        args, kwargs: with tensors as proxies and other objects as literals or opaque inputs.
         variables, proxies, objects: of each tensor argument its variable, its proxy before the call, the user's object.
         key: everything that decides the metadata of the results.
         hashable: whether ``key`` can be used as one.
         foldable: whether all other arguments are literals.
-        runs_python: whether the call runs the user's Python, which may tell a number from an instance of a subclass.
     """
 
-    __slots__ = ("foldable", "hashable", "key", "objects", "proxies", "recorder", "runs_python", "variables")
+    __slots__ = (
+        "args",
+        "foldable",
+        "hashable",
+        "inputs",
+        "key",
+        "kwargs",
+        "objects",
+        "proxies",
+        "runs_python",
+        "variables",
+    )
 
-    def __init__(self, recorder: Tensors, runs_python: bool = False) -> None:
-        self.recorder = recorder
+    def __init__(
+        self, inputs: Inputs, args: tuple[Any, ...], kwargs: dict[str, Any], *, runs_python: bool = False
+    ) -> None:
+        self.inputs = inputs
         self.runs_python = runs_python
         self.variables: list[Variable] = []
         self.proxies: list[TensorProxy] = []
@@ -54,10 +72,12 @@ class Call:
         self.key: list[Any] = []
         self.hashable = True
         self.foldable = True
+        self.args: tuple[Any, ...] = _convert(args, self)
+        self.kwargs: dict[str, Any] = _convert(kwargs, self)
 
     def tensor(self, tensor: torch.Tensor) -> TensorProxy:
         """Take note of a tensor argument."""
-        variable = variable_of(tensor) or self.recorder.inputs.lift(tensor)
+        variable = variable_of(tensor) or self.inputs.lift(tensor)
         proxy = variable.proxy
         self.key.append(variable.key)
         # which arguments are the same tensor, or share memory, may matter to the result
@@ -70,7 +90,7 @@ class Call:
         return proxy
 
 
-def convert(value: Any, call: Call) -> Any:
+def _convert(value: Any, call: Call) -> Any:
     """``value`` with tensors as proxies and other objects as literals or opaque inputs."""
     kind = type(value)
     if kind in _PLAIN:
@@ -80,26 +100,26 @@ def convert(value: Any, call: Call) -> Any:
         return call.tensor(value)
     if kind is tuple:
         call.key.append((kind, len(value)))
-        return tuple([convert(item, call) for item in value])
+        return tuple([_convert(item, call) for item in value])
     if kind is list:
         call.key.append((kind, len(value)))
-        return [convert(item, call) for item in value]
+        return [_convert(item, call) for item in value]
     return _convert_rare(value, kind, call)
 
 
 def _convert_rare(value: Any, kind: type, call: Call) -> Any:
     if kind is dict:
         call.key.append((kind, tuple(value)))
-        return {key: convert(item, call) for key, item in value.items()}
+        return {key: _convert(item, call) for key, item in value.items()}
     if kind is torch.Size:
         call.key.append((kind, value))
-        return torch.Size([convert(item, call) for item in value])
+        return torch.Size([_convert(item, call) for item in value])
     if kind is slice:
         call.key.append(kind)
-        return slice(convert(value.start, call), convert(value.stop, call), convert(value.step, call))
+        return slice(_convert(value.start, call), _convert(value.stop, call), _convert(value.step, call))
     if isinstance(value, tuple):
         call.key.append((kind, len(value)))
-        items = [convert(item, call) for item in value]
+        items = [_convert(item, call) for item in value]
         return kind(*items) if hasattr(kind, "_fields") else kind(items)
     if kind is Trace or (isinstance(value, enum.Enum) and (isinstance(value, enum.Flag) or import_path(value))):
         call.key.append(id(value) if kind is Trace else value)
@@ -109,12 +129,12 @@ def _convert_rare(value: Any, kind: type, call: Call) -> Any:
     call.key.append(id(value))
     call.hashable = False
     call.foldable = False
-    return call.recorder.inputs.object(value)
+    return call.inputs.object(value)
 
 
 def _convert_subclass(value: Any, call: Call) -> Any:
     """NumPy scalars, members of local enums and other instances of subclasses are recorded as plain values."""
     for plain in (bool, int, float, str):
         if isinstance(value, plain):
-            return convert(plain(value), call)
+            return _convert(plain(value), call)
     raise AssertionError("unreachable")

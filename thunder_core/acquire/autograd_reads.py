@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import torch
 
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.traced_tensor import is_traced, variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
@@ -30,17 +30,17 @@ def read_base(recorder: Recorder, tensor: torch.Tensor) -> Any:
         variable = variable_of(tensor)
         if variable is None:
             return view_base(tensor)
-        base = view_base(recorder.fake(variable))
+        base = view_base(recorder.tensors.fake(variable))
         if base is None:
             return None
-        value = object_with(recorder, base)
+        value = object_with(recorder.tensors, base)
         if value is not None:
             return value
     origin = variable.base
     while origin is not None and origin.fake is not base:
         origin = origin.base
     if origin is not None:
-        return recorder.traced(origin)
+        return recorder.tensors.traced(origin)
     if not torch.is_grad_enabled():  # else lines run on other tensors than the caller's
         return recorder.call(BASE, (tensor,), {})
     raise UnsupportedError(
@@ -50,30 +50,18 @@ def read_base(recorder: Recorder, tensor: torch.Tensor) -> Any:
     )
 
 
-def object_with(recorder: Recorder, fake: torch.Tensor) -> torch.Tensor | None:
+def object_with(tensors: Tensors, fake: torch.Tensor) -> torch.Tensor | None:
     """The tensor object of the program that has this fake."""
-    return next((value for value, known in _objects(recorder) if known.fake is fake), None)
-
-
-def _objects(recorder: Recorder) -> Iterator[tuple[torch.Tensor, Variable]]:
-    """The tensor objects that the program can reach."""
-    for value in recorder.inputs.objects:
-        variable = recorder.inputs.find(value) if isinstance(value, torch.Tensor) else None
-        if variable is not None:
-            yield value, variable
-    for reference in recorder.made:
-        tensor = reference()
-        if tensor is not None:
-            yield tensor, recorder.variable(tensor)
+    return next((value for value, known in tensors.objects() if known.fake is fake), None)
 
 
 def read_gradient(recorder: Recorder, tensor: torch.Tensor) -> Any:
     """The gradient itself, which becomes an input where the program uses it; a line where it is not known yet."""
-    variable = variable_of(tensor) or recorder.inputs.find(tensor)
+    variable = recorder.tensors.find(tensor)
     if variable is not None and (is_traced(tensor) or _may_be_changed(recorder, variable)):
         with DisableTorchFunction():
             gradient = None if variable.fake is None else variable.fake.grad
-            value = None if gradient is None else object_with(recorder, gradient)
+            value = None if gradient is None else object_with(recorder.tensors, gradient)
         return recorder.call(GRAD, (tensor,), {}) if value is None else value
     with DisableTorchFunction():
         return tensor.grad
@@ -82,7 +70,9 @@ def read_gradient(recorder: Recorder, tensor: torch.Tensor) -> Any:
 def _may_be_changed(recorder: Recorder, variable: Variable) -> bool:
     """Whether the program ran a backward that reached the tensor, or gave it another gradient."""
     with DisableTorchFunction():
-        return variable in recorder.other_gradients or (variable.fake is not None and variable.fake.grad is not None)
+        return variable in recorder.tensors.other_gradients or (
+            variable.fake is not None and variable.fake.grad is not None
+        )
 
 
 class TracedNode:
@@ -101,8 +91,8 @@ def read_node(recorder: Recorder, tensor: torch.Tensor) -> TracedNode | None:
         UnsupportedError: a function of `torch.autograd.graph` looks at it.
     """
     with DisableTorchFunction():
-        variable = variable_of(tensor) or recorder.inputs.find(tensor)
-        node = tensor.grad_fn if variable is None else recorder.fake(variable).grad_fn
+        variable = recorder.tensors.find(tensor)
+        node = tensor.grad_fn if variable is None else recorder.tensors.fake(variable).grad_fn
     if torch.autograd.graph.__name__ in library_callers():
         raise _refused(torch.autograd.graph.__name__)
     return None if node is None else TracedNode()

@@ -11,14 +11,12 @@ import torch
 import torch.utils.checkpoint as torch_checkpoint
 from torch.autograd.graph import saved_tensors_hooks
 
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.region_views import Results, ViewHistory, make_views_inside
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import current_context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.private_names import is_missing
@@ -38,17 +36,17 @@ CHECKPOINT = Symbol(
 
 def _fresh(recorder: Recorder, variable: Variable) -> TensorProxy:
     """A name for the value of ``variable`` outside of the region that computed it."""
-    variable.proxy = replace(variable.proxy, name=recorder.names.intermediate())
+    variable.proxy = replace(variable.proxy, name=recorder.trace.names.intermediate())
     return variable.proxy
 
 
 @contextmanager
 def checkpoint_region(recorder: Recorder, options: dict[str, Any]) -> Iterator[None]:
     """Record what runs inside as the body of one checkpoint symbol; what stays alive is its output."""
-    region = Region(recorder)
+    region = Region(recorder.trace, recorder.tensors)
     with region.recording():
         yield
-    emit_checkpoint(recorder, region, [recorder.variable(tensor) for tensor in region.live_tensors()], options)
+    emit_checkpoint(recorder, region, [recorder.tensors.variable(tensor) for tensor in region.live_tensors()], options)
 
 
 def checkpoint(
@@ -68,7 +66,7 @@ def checkpoint(
 
 def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], options: dict[str, Any]) -> None:
     """Append the checkpoint symbol for a finished region."""
-    history = ViewHistory(recorder, region)
+    history = ViewHistory(region)
     region.restore_names()
     defined = region.defined()
     live = [variable for variable in dict.fromkeys(live) if variable.proxy.name in defined]
@@ -77,19 +75,18 @@ def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], op
     free, effects = region.free(), region.effects()
     body = region.body("checkpoint_body", free, tuple(variable.proxy for variable in results.returned))
     output = tuple(_fresh(recorder, variable) for variable in results.returned)
-    shown = recorder.own_context(current_context())
-    recorded = convert(options, Call(recorder))  # a ``context_fn`` may be an object without a literal
+    recorded = Call(recorder.inputs, (), options).kwargs  # a ``context_fn`` may be an object without a literal
     symbol = CHECKPOINT
     arguments: tuple[Any, ...] = (body, *free)
     if effects.mutates:
         places = tuple([place for place, proxy in enumerate(free) if proxy.name in effects.mutates])
         symbol, arguments = CHECKPOINT_WITH_WRITES, (body, places, *free)
-    recorder.lines.append(BoundSymbol(symbol, arguments, recorded, output, effects, shown, user_location()))
+    recorder.trace.write(symbol, arguments, recorded, output, effects)
     written = [proxy for proxy in free if isinstance(proxy, TensorProxy) and proxy.name in effects.mutates]
-    recorder.follow_history({proxy.storage for proxy in written})
+    recorder.writer.follow_history({proxy.storage for proxy in written})
     for variable in results.views:
         _fresh(recorder, variable)
-    recorder.lines += results.lines()
+    recorder.trace.lines += results.lines()
 
 
 def checkpoint_without_reentrant(

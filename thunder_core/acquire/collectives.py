@@ -7,12 +7,13 @@ recorded nothing is sent: the handle is a `RecordedWork`, and waiting for it is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NoReturn
 
 import torch
 
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.interception import refusal
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
@@ -74,15 +75,15 @@ def record(recorder: Recorder, operator: OpOverload, args: tuple[Any, ...], kwar
     args = (*args, *[kwargs[name] for name in names[len(args) :] if name in kwargs])
     tensors = [leaf for leaf in iterate_leaves(args) if isinstance(leaf, torch.Tensor)]
     places = _written(operator, args, names)
-    handle_proxy = OpaqueProxy(recorder.names.intermediate(), "Work")
+    handle_proxy = OpaqueProxy(recorder.trace.names.intermediate(), "Work")
     written = [tensors[place] for place in places]
     buffers = _record(recorder, START, (operator, places, *args), written, handle_proxy)
     read = [tensor for place, tensor in enumerate(tensors) if place not in places]
     if schema_of(operator).name == "c10d::barrier":
-        recorder.kept_by_pytorch(tensors[0])  # of 2.11, in a static variable of ProcessGroup.barrier
+        recorder.tensors.kept_by_pytorch(tensors[0])  # of 2.11, in a static variable of ProcessGroup.barrier
     work = _recorded_work()(recorder, list(zip(written, buffers, strict=True)), read)
     recorder.inputs.made(work, handle_proxy)
-    if recorder.outer_lines:  # of a checkpoint region, say, that handles must not leave
+    if recorder.trace.outer_lines:  # of a checkpoint region, say, that handles must not leave
         work.wait()
     else:
         recorder.works.append(work)
@@ -117,11 +118,15 @@ def _record(
     recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], like: Sequence[Any], first: OpaqueProxy | None
 ) -> tuple[Any, ...]:
     """Record a line that returns new tensors like those in ``like``, after ``first`` if that is given."""
-    with recorder.suspended(), DisableTorchFunction(), torch.no_grad():
-        call = Call(recorder)
-        recorded = convert(args, call)
+    with recorder.suspension, DisableTorchFunction(), torch.no_grad():
+        call = Call(recorder.inputs, args, {})
         outcome, fakes = recorder.infer(_COPIES, (list(like),), {}, call.variables)
-        made: tuple[Any, ...] = recorder.record_effect(symbol, recorded, call, outcome, fakes, first)
+        outcome = replace(outcome, external=True)
+        context = recorder.trace.context_of(symbol)
+        made: tuple[Any, ...] = recorder.writer.record(symbol, call, outcome, fakes, context)
+        if first is not None:
+            lines = recorder.trace.lines
+            lines[-1] = replace(lines[-1], output=(first, *(lines[-1].output or ())))
         return made
 
 

@@ -33,7 +33,7 @@ class Constant:
                     request.cause.__traceback__ = None
         if not call.foldable:
             return Declined("it takes an object that has no literal")
-        varying = [variable.proxy.name for variable in call.variables if not recorder.is_constant(variable)]
+        varying = [variable.proxy.name for variable in call.variables if not recorder.tensors.is_constant(variable)]
         if varying:
             return Declined(f"{', '.join(dict.fromkeys(varying))} may be another in each run")
         value = evaluate(recorder, symbol, args, kwargs)
@@ -46,12 +46,12 @@ def evaluate(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: 
     All tensor arguments must be constants. Raises `DataDependentError` on devices without data.
     """
     tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    wanted = [recorder.variable(tensor) for tensor in tensors]
+    wanted = [recorder.tensors.variable(tensor) for tensor in tensors]
     with disable_current_modes(), torch.inference_mode(False), torch.no_grad():
         values = _run_slice(recorder, {variable.proxy.storage for variable in wanted})
 
         def real(leaf: Any) -> Any:
-            return values[recorder.variable(leaf).proxy.name] if isinstance(leaf, torch.Tensor) else leaf
+            return values[recorder.tensors.proxy_of(leaf).name] if isinstance(leaf, torch.Tensor) else leaf
 
         state = torch.random.get_rng_state()
         result = symbol.target(*map_leaves(real, args), **map_leaves(real, kwargs))
@@ -74,22 +74,22 @@ def _copied(recorder: Recorder, leaf: Any) -> Any:
 def _as_number(recorder: Recorder, leaf: Any) -> Any:
     """A constant integer tensor, used as a size or an index, as the number that it is."""
     if isinstance(leaf, torch.Tensor):
-        variable = recorder.variable(leaf)
-        if not variable.proxy.shape and not variable.proxy.dtype.is_floating_point and recorder.is_constant(variable):
+        variable = recorder.tensors.variable(leaf)
+        integer = not variable.proxy.shape and not variable.proxy.dtype.is_floating_point
+        if integer and recorder.tensors.is_constant(variable):
             return _number(recorder, leaf)
     return leaf
 
 
 def _number(recorder: Recorder, tensor: torch.Tensor) -> Any:
-    storage = recorder.variable(tensor).proxy.storage
-    name = recorder.variable(tensor).proxy.name
+    proxy = recorder.tensors.proxy_of(tensor)
     with disable_current_modes(), torch.inference_mode(False), torch.no_grad():
-        return _run_slice(recorder, {storage})[name].item()
+        return _run_slice(recorder, {proxy.storage})[proxy.name].item()
 
 
 def _run_slice(recorder: Recorder, storages: set[int]) -> dict[str, Any]:
     """Values by name of everything that decides the contents of ``storages``."""
-    lines = slice_of(recorder.lines, storages)
+    lines = slice_of(recorder.trace.lines, storages)
     values: dict[str, Any] = {}
     for proxy, tensor in zip(recorder.inputs.proxies, recorder.inputs.objects, strict=True):
         if isinstance(proxy, TensorProxy) and proxy.storage in storages:

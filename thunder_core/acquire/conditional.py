@@ -12,8 +12,6 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import current_context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
@@ -40,7 +38,7 @@ def cond(
         return true_fn(*operands) if pred else false_fn(*operands)
     bodies, results = [], []
     for function in (true_fn, false_fn):
-        region = Region(recorder)
+        region = Region(recorder.trace, recorder.tensors)
         with region.recording():
             result = function(*operands)
         if region.effects().mutates:
@@ -66,31 +64,21 @@ def cond(
     def fresh(leaf: Any) -> Any:
         if not isinstance(leaf, TensorProxy):
             return leaf
-        storage = recorder.storages.new()
-        variables.append(Variable(replace(leaf, name=recorder.names.intermediate(), storage=storage, offset=0)))
+        storage = recorder.trace.storages.new()
+        variables.append(Variable(replace(leaf, name=recorder.trace.names.intermediate(), storage=storage, offset=0)))
         return Slot(len(variables) - 1)
 
     structure = map_leaves(fresh, proxies[0])
     output = map_leaves(lambda leaf: variables[leaf.index].proxy if isinstance(leaf, Slot) else leaf, structure)
-    predicate = recorder.variable(pred).proxy
-    recorder.lines.append(
-        BoundSymbol(
-            control_flow.COND,
-            (predicate, *traces, free),
-            {},
-            output,
-            Effects(random=random),
-            recorder.own_context(current_context()),
-            user_location(),
-        )
-    )
+    predicate = recorder.tensors.proxy_of(pred)
+    recorder.trace.write(control_flow.COND, (predicate, *traces, free), {}, output, Effects(random=random))
     return map_leaves(
-        lambda leaf: recorder.traced(variables[leaf.index]) if isinstance(leaf, Slot) else leaf, structure
+        lambda leaf: recorder.tensors.traced(variables[leaf.index]) if isinstance(leaf, Slot) else leaf, structure
     )
 
 
 def _proxy_of(recorder: Recorder, leaf: Any) -> Any:
-    return recorder.variable(leaf).proxy if isinstance(leaf, torch.Tensor) else leaf
+    return recorder.tensors.proxy_of(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _check_agreement(first: Any, second: Any) -> None:

@@ -29,9 +29,9 @@ def deepcopy(recorder: Recorder, tensor: torch.Tensor, memo: dict[Any, Any]) -> 
     """
     if id(tensor) in memo:
         return memo[id(tensor)]
-    if not recorder.ask(IS_LEAF, (tensor,), {}):
-        recorder.ask(torch.Tensor.__deepcopy__, (tensor, memo), {})  # raises
-    proxy = recorder.variable(tensor).proxy
+    if not recorder.tensors.ask(IS_LEAF, (tensor,), {}):
+        recorder.tensors.ask(torch.Tensor.__deepcopy__, (tensor, memo), {})  # raises
+    proxy = recorder.tensors.proxy_of(tensor)
     reason = _why_not(recorder, tensor, memo)
     if reason:
         raise UnsupportedError(
@@ -50,7 +50,7 @@ def deepcopy(recorder: Recorder, tensor: torch.Tensor, memo: dict[Any, Any]) -> 
 
 def _why_not(recorder: Recorder, tensor: torch.Tensor, memo: dict[Any, Any]) -> str:
     """Why a copy is not just a clone; empty if it is."""
-    proxy = recorder.variable(tensor).proxy
+    proxy = recorder.tensors.proxy_of(tensor)
     if type(tensor) is not torch.Tensor:
         return f"which is of the class {type(tensor).__qualname__}"
     if _key(proxy.storage) in memo:
@@ -61,8 +61,8 @@ def _why_not(recorder: Recorder, tensor: torch.Tensor, memo: dict[Any, Any]) -> 
         return "which has attributes that are no plain values"
     if proxy.layout is not torch.strided or proxy.device.type == "meta":
         return ""
-    with DisableTorchFunction(), recorder.mode.observing():
-        fake: Any = recorder.fake(recorder.variable(tensor))
+    with DisableTorchFunction(), recorder.tensors.fake_mode.observing():
+        fake: Any = recorder.tensors.fake(recorder.tensors.variable(tensor))
         shown = fake if is_traced(tensor) else tensor
         whole = shown.untyped_storage().nbytes() == shown.numel() * shown.element_size()
         same = torch.empty_like(fake).stride() == fake.stride()

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire import data_dependence
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.attempt import Key, key_of
 from thunder_core.acquire.probe import record_sampled
 from thunder_core.acquire.recorder import Recorder
@@ -54,17 +54,16 @@ def call_eagerly(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, .
     Raises:
         DataDependentError: the metadata of its result depends on values, or cannot be tried.
     """
-    with recorder.suspended(), DisableTorchFunction():
+    with recorder.suspension, DisableTorchFunction():
         return _record(recorder, module, args, kwargs)
 
 
 def _record(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     cause = data_dependence.ValueNeeded(type(module).__qualname__)
-    call = Call(recorder)
-    convert(args, call), convert(kwargs, call)
+    call = Call(recorder.inputs, args, kwargs)
     if not call.foldable:  # other objects may be written; they cannot be tried on a copy
         raise data_dependence.error(CALL_MODULE, call.variables, None, cause)
-    call.foldable = False
+    args = (module, *args)
     duplicate: list[torch.nn.Module] = []
 
     def try_copy(_module: Any, *tried: Any, **named: Any) -> Any:
@@ -72,11 +71,11 @@ def _record(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], 
             duplicate.append(copy.deepcopy(module))
         return duplicate[0](*tried, **named)
 
-    first = len(recorder.lines)
-    request = ValueRequest(CALL_MODULE, (module, *args), kwargs, call, cause)
+    first = len(recorder.trace.lines)
+    request = ValueRequest(CALL_MODULE, args, kwargs, Call(recorder.inputs, args, kwargs), cause)
     answer = record_sampled(recorder, request, try_copy)
     if isinstance(answer, Declined):
         cause.add_note(answer.reason)
         raise data_dependence.error(CALL_MODULE, call.variables, user_location(), cause) from cause
-    recorder.lines[first] = replace(recorder.lines[first], effects=Effects(random=True, external=True))
+    recorder.trace.lines[first] = replace(recorder.trace.lines[first], effects=Effects(random=True, external=True))
     return answer.result

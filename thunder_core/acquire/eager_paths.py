@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.acquire import data_dependence
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.optimizer_updates import OPTIMIZERS
 from thunder_core.acquire.probe import record_checked
 from thunder_core.acquire.recorder import Recorder
@@ -145,7 +145,7 @@ def encoder(
     try:
         return original(module, src, *args, **kwargs)
     except _LeavesOutPadding:
-        with recorder.suspended(), DisableTorchFunction():
+        with recorder.suspension, DisableTorchFunction():
             return _record(recorder, (module, src, *args), kwargs)
 
 
@@ -164,15 +164,14 @@ def _asker() -> FrameType | None:
 
 
 def _record(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    call = Call(recorder)
-    convert(args, call), convert(kwargs, call)
+    call = Call(recorder.inputs, args, kwargs)
     try:  # without a mask nothing is left out, and the result looks the same; padding is filled in memory of its own
         outcome, fakes = recorder.infer(_ENCODER, args[:2], {}, ())
     except data_dependence.EXCEPTIONS as error:
         raise data_dependence.error(_ENCODER, call.variables, user_location(), error) from error
     symbol = _RECORDED_ENCODER if any(result.requires_grad for result in outcome.results) else _ENCODER
-    with recorder.mode.observing():  # filled up it is contiguous, whatever the layers make of strides
+    with recorder.tensors.fake_mode.observing():  # filled up it is contiguous, whatever the layers make of strides
         fakes = [fake.contiguous() for fake in fakes]
     pairs = zip(outcome.results, fakes, strict=True)
     outcome = replace(outcome, results=tuple([replace(old, stride=new.stride(), offset=0) for old, new in pairs]))
-    return record_checked(recorder, symbol, args, kwargs, call, outcome, fakes)
+    return record_checked(recorder, symbol, call, outcome, fakes)

@@ -27,12 +27,12 @@ def record(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[st
     observes effects, and without which operators that take no tensor, such as ``empty``, would compute real ones.
     """
     if registry.is_metadata(func):
-        with recorder.mode:
-            return recorder.ask(func, args, kwargs)
+        with recorder.tensors.fake_mode:
+            return recorder.tensors.ask(func, args, kwargs)
     if schema_of(func).name.startswith("c10d::"):
-        with recorder.mode:
+        with recorder.tensors.fake_mode:
             return collectives.record(recorder, func, args, kwargs)
-    with DisableTorchFunction(), recorder.mode, warnings.catch_warnings():
+    with DisableTorchFunction(), recorder.tensors.fake_mode, warnings.catch_warnings():
         # functorch's own tensors are no leaves, and meta kernels look at their ``.grad``
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
         args = _with_tensors(recorder, func, args)

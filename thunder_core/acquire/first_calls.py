@@ -60,7 +60,7 @@ def before_call(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ..
     """
     generate_code(module)
     if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
-        lines = [line for part in (recorder.lines, *recorder.outer_lines) for line in part]
+        lines = [line for part in recorder.trace.outwards() for line in part]
         in_order = not any(line.effects.random or line.effects.external for line in lines)
         given = tree_map(_without_program, (args, kwargs))
         raise Uninitialized(module, *given, in_order=in_order)

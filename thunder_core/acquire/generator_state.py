@@ -29,8 +29,8 @@ def write(symbol: Symbol, recorder: Recorder, original: Callable[..., Any], /, *
     args = inspect.signature(original).bind(*args, **kwargs).args
     if symbol is MANUAL_SEED:
         args = (int(args[0]),)
-    arguments = [recorder.variable(arg).proxy if isinstance(arg, torch.Tensor) else arg for arg in args]
-    recorder.lines.append(BoundSymbol(symbol, tuple(arguments), {}, None, _EFFECTS, None, user_location()))
+    arguments = [recorder.tensors.proxy_of(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
+    recorder.trace.lines.append(BoundSymbol(symbol, tuple(arguments), {}, None, _EFFECTS, None, user_location()))
     return torch.default_generator if symbol is MANUAL_SEED else None
 
 
@@ -42,16 +42,16 @@ def read(
     with DisableTorchFunction(), disable_current_modes():
         state = original(*args)
     proxy = TensorProxy(
-        recorder.names.intermediate(),
+        recorder.trace.names.intermediate(),
         tuple(state.shape),
         state.stride(),
         state.dtype,
         state.device,
         False,
-        recorder.storages.new(),
+        recorder.trace.storages.new(),
     )
-    recorder.lines.append(BoundSymbol(symbol, args, {}, proxy, _EFFECTS, None, user_location()))
-    return recorder.traced(Variable(proxy, location=user_location()))
+    recorder.trace.lines.append(BoundSymbol(symbol, args, {}, proxy, _EFFECTS, None, user_location()))
+    return recorder.tensors.traced(Variable(proxy, location=user_location()))
 
 
 def initial_seed(recorder: Recorder, original: Callable[[], int]) -> int:
@@ -60,7 +60,7 @@ def initial_seed(recorder: Recorder, original: Callable[[], int]) -> int:
     Raises:
         UnsupportedError: lines decide it.
     """
-    for lines in (recorder.lines, *reversed(recorder.outer_lines)):
+    for lines in recorder.trace.outwards():
         for line in reversed(lines):
             if line.symbol is MANUAL_SEED:
                 return torch.Generator().manual_seed(line.args[0]).initial_seed()

@@ -14,7 +14,6 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.replaced_code import copy_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import current_context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Symbol, Tag, as_recorded
@@ -44,12 +43,12 @@ class TracedHandle(RemovableHandle):
     def proxy(self) -> OpaqueProxy:
         """The handle as a value of the trace."""
         if self._proxy is None:
-            self._proxy = OpaqueProxy(self._recorder.names.intermediate(), RemovableHandle.__qualname__)
+            self._proxy = OpaqueProxy(self._recorder.trace.names.intermediate(), RemovableHandle.__qualname__)
             self._replace(replace(self._line, symbol=as_recorded(self._line.symbol), output=self._proxy))
         return self._proxy
 
     def _replace(self, line: BoundSymbol) -> None:
-        for lines in (self._recorder.lines, *self._recorder.outer_lines):
+        for lines in self._recorder.trace.outwards():
             for index, known in enumerate(lines):
                 if known is self._line:
                     lines[index] = line
@@ -69,7 +68,7 @@ def register_hook(
     def record(recorder: Recorder, tensor: torch.Tensor, hook: Callable[..., Any]) -> TracedHandle:
         of_fake: RemovableHandle = recorder.call(register, (tensor, hook), {})
         _remove(of_fake)  # a backward on fakes calls nobody
-        return TracedHandle(recorder, recorder.lines[-1])
+        return TracedHandle(recorder, recorder.trace.lines[-1])
 
     return record
 
@@ -93,9 +92,7 @@ def remove(recorder: Recorder, original: Callable[[RemovableHandle], None], hand
 
 
 def _record_removal(recorder: Recorder, proxy: Any) -> None:
-    context = recorder.own_context(current_context())
-    effects = Effects(external=True)
-    recorder.lines.append(BoundSymbol(_REMOVE_HOOK, (proxy,), {}, None, effects, context, user_location()))
+    recorder.trace.write(_REMOVE_HOOK, (proxy,), {}, effects=Effects(external=True))
 
 
 def _is_in_attribute(hooks: Any) -> bool:

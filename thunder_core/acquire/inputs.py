@@ -11,15 +11,17 @@ import torch
 from thunder_core.acquire import subclasses
 from thunder_core.acquire.input_fakes import InputFakes
 from thunder_core.acquire.made_objects import MadeObjects
-from thunder_core.acquire.naming import Names
-from thunder_core.acquire.storages import Storages
+from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.source import MadeSource
+from thunder_core.guards.source import ConstantSource, MadeSource
 from thunder_core.guards.torch_generators import TorchGenerators
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.effects import Effects
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 from thunder_core.pytorch_internals import DisableTorchFunction, neg_view
+from thunder_core.symbols.generators import NEW_GENERATOR
 from thunder_core.tracing.fake_mode import ObservingFakeMode, storage_address
 from thunder_core.tracing.user_frames import user_location
 
@@ -28,7 +30,8 @@ class Inputs:
     """The inputs of a trace in order, with where each comes from.
 
     Args:
-        new_generator: records that the program makes a generator.
+        source_of: where the prologue finds an object; None for one that no path leads to.
+        closure_of: the path to the variable of a function that existed before the program, by the variable's cell.
 
     Attributes:
         proxies: the inputs.
@@ -40,19 +43,15 @@ class Inputs:
 
     def __init__(
         self,
-        names: Names,
-        storages: Storages,
-        mode: ObservingFakeMode,
+        trace: OpenTrace,
+        fake_mode: ObservingFakeMode,
         generators: TorchGenerators,
         source_of: Callable[[Any], Any],
         closure_of: Callable[[CellType], Any],
-        new_generator: Callable[[torch.Generator], OpaqueProxy],
     ) -> None:
-        self._names = names
-        self._storages = storages
-        self._mode = mode
+        self._trace = trace
+        self._fake_mode = fake_mode
         self._generators = generators
-        self._new_generator = new_generator
         self._source_of = source_of
         self.made_objects = MadeObjects(source_of, closure_of)
         self.proxies: list[Proxy] = []
@@ -63,7 +62,7 @@ class Inputs:
         self._opaque: dict[int, OpaqueProxy] = {}
         self._made: list[Any] = []
         self._numbers: dict[int, int] = {}
-        self._fakes = InputFakes(mode)
+        self._fakes = InputFakes(fake_mode)
         self._originals: dict[int, TensorProxy] = {}
         self._unknown: set[int] = set()
 
@@ -88,10 +87,6 @@ class Inputs:
         """The variable of a real tensor that was lifted before."""
         return self._variables.get(id(tensor))
 
-    def variables(self) -> list[Variable]:
-        """Those of the real tensors that were lifted before."""
-        return list(self._variables.values())
-
     def object_proxy(self, tensor: torch.Tensor) -> TensorProxy:
         """The input that *is* a real tensor object, whatever the program wrote into it since."""
         self.lift(tensor)
@@ -103,8 +98,7 @@ class Inputs:
 
     def constant(self, value: torch.Tensor) -> torch.Tensor:
         """A computed constant as a traced tensor: the program gets a copy of it in each run."""
-        source = _constant_source(value)
-        variable = self._add(value, source, constant=True)
+        variable = self._add(value, ConstantSource(value), constant=True)
         self._variables[id(value)] = variable
         return value
 
@@ -118,9 +112,9 @@ class Inputs:
         if proxy is None:
             source = self._source_of(value)
             if source is None and isinstance(value, torch.Generator) and self._generators.is_new(value):
-                return self._new_generator(value)
+                return self._make_generator(value)
             source = source or self.made_objects.source(value)
-            name = self._names.for_input(source.describe())
+            name = self._trace.names.for_input(source.describe())
             proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)
             self._append(proxy, source, value)
         if isinstance(value, torch.Generator):
@@ -133,8 +127,6 @@ class Inputs:
 
     def is_constant_object(self, value: Any) -> bool:
         """Whether an opaque input is the same object in every run, as no path leads to it."""
-        from thunder_core.guards.source import ConstantSource
-
         proxy = self._opaque[id(value)]
         return proxy in self.proxies and isinstance(self.sources[self.proxies.index(proxy)], ConstantSource)
 
@@ -154,6 +146,20 @@ class Inputs:
         """The objects that lines of the trace make, by name."""
         return {self._opaque[id(value)].name: value for value in self._made}
 
+    def _make_generator(self, generator: torch.Generator) -> OpaqueProxy:
+        """Record that the program makes a generator, which it has drawn nothing from yet: each run makes its own.
+
+        The line is the program's own, also in a region: what follows a region may use the generator as well.
+        """
+        proxy = OpaqueProxy(self._trace.names.intermediate(), type(generator).__qualname__)
+        args = (str(generator.device), generator.initial_seed())
+        effects = Effects(random=True, external=True)
+        self._trace.outwards()[-1].append(BoundSymbol(NEW_GENERATOR, args, {}, proxy, effects, None, user_location()))
+        self.made(generator, proxy)
+        self._generators.made(generator)
+        self._generators.watch(generator, "a generator that the program makes")
+        return proxy
+
     def _make(self, tensor: torch.Tensor) -> Variable:
         with DisableTorchFunction():
             source = self._source_of(tensor)
@@ -164,7 +170,7 @@ class Inputs:
                     location=user_location(),
                     advice=("call torch.get_rng_state", "read the state outside of the compiled function"),
                 )
-            variable = self._add(tensor, source or _constant_source(tensor), constant=constant)
+            variable = self._add(tensor, source or ConstantSource(tensor), constant=constant)
             if constant:
                 self._unknown.add(variable.proxy.storage)
             return variable
@@ -177,9 +183,9 @@ class Inputs:
         address = storage_address(tensor)
         storage = self._numbers.get(address)
         if storage is None:
-            storage = self._numbers[address] = self._storages.new()
+            storage = self._numbers[address] = self._trace.storages.new()
         proxy = TensorProxy(
-            self._names.for_input(source.describe()),
+            self._trace.names.for_input(source.describe()),
             tuple(tensor.shape),
             tensor.stride(),
             tensor.dtype,
@@ -189,34 +195,34 @@ class Inputs:
             tensor.storage_offset(),
         )
         variable = Variable(proxy, constant=constant, location=user_location())
-        with self._mode.observing():
+        with self._fake_mode.observing():
             variable.fake = self._fakes.make(tensor, proxy)
-            self._storages.bind(variable.fake, storage)
+            self._trace.storages.bind(variable.fake, storage)
             if tensor.is_conj():
                 variable.fake = variable.fake.conj()  # type: ignore[assignment]
             if tensor.is_neg():
                 variable.fake = neg_view(variable.fake)
         if constant:
-            self._storages.constant.add(storage)
+            self._trace.storages.constant.add(storage)
         self._originals[id(tensor)] = proxy
         self._append(proxy, source, tensor)
         return variable
 
     def _add_sparse(self, tensor: torch.Tensor, source: Any, constant: bool) -> Variable:
         proxy = TensorProxy(
-            self._names.for_input(source.describe()),
+            self._trace.names.for_input(source.describe()),
             tuple(tensor.shape),
             (),
             tensor.dtype,
             tensor.device,
             tensor.requires_grad,
-            self._storages.new(),
+            self._trace.storages.new(),
             layout=tensor.layout,
         )
-        with self._mode.observing():
-            fake = self._mode.from_tensor(tensor)
+        with self._fake_mode.observing():
+            fake = self._fake_mode.from_tensor(tensor)
         if constant:
-            self._storages.constant.add(proxy.storage)
+            self._trace.storages.constant.add(proxy.storage)
         self._originals[id(tensor)] = proxy
         self._append(proxy, source, tensor)
         return Variable(proxy, fake=fake, constant=constant, location=user_location())
@@ -225,12 +231,6 @@ class Inputs:
         self.proxies.append(proxy)
         self.sources.append(source)
         self.objects.append(value)
-
-
-def _constant_source(value: Any) -> Any:
-    from thunder_core.guards.source import ConstantSource
-
-    return ConstantSource(value)
 
 
 def _check_supported(tensor: torch.Tensor, source: Any) -> None:

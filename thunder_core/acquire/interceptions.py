@@ -38,7 +38,6 @@ from thunder_core.acquire import (
     outside_modes,
     printing,
     subclass_views,
-    switch_changes,
     values,
 )
 from thunder_core.acquire.active import active_recorder, program_recorder
@@ -52,6 +51,7 @@ from thunder_core.acquire.interception import (
     replacement_of,
     unbound,
 )
+from thunder_core.acquire.recorder import Recorder
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import (
@@ -183,11 +183,17 @@ _RANDOM: Final[Rows] = (
 )
 """Reads and writes of the state of random generators."""
 
+
+def _clear_autocast_cache(recorder: Recorder, original: Callable[[], None], /) -> None:
+    recorder.trace.end_autocast_region()
+    original()
+
+
 _AUTOCAST: Final[Rows] = (
     Interception(
         torch,
         "clear_autocast_cache",
-        switch_changes.clear_autocast_cache,
+        _clear_autocast_cache,
         "each region of autocast converts parameters anew",
         when=program_recorder,
     ),

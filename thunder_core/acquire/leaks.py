@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.tensors import Tensors
 from thunder_core.errors import LeakedTensorError
 from thunder_core.ir.location import SourceLocation
 
@@ -17,31 +17,27 @@ _PATIENCE: Final = 20
 """How often another thread gets 10 ms to let go of frames of the program: sampling profilers look at them."""
 
 
-def check(recorder: Recorder) -> None:
+def check(tensors: Tensors) -> None:
     """Raise `LeakedTensorError` if a traced tensor is still referenced; user containers are cleaned first."""
-    if not any(reference() is not None for reference in recorder.made):
+    if not tensors.alive():
         return
     gc.collect()  # reference cycles of the user's program (frames, closures) are not leaks
-    alive = _alive(recorder)
+    alive = tensors.alive()
     for _ in range(_PATIENCE if threading.active_count() > 1 else 0):
         if not alive:
             break
         alive = []
         time.sleep(0.01)
-        alive = _alive(recorder)
+        alive = tensors.alive()
     if not alive:
         return
     locations: list[SourceLocation | None] = []
     holders: list[str] = []
     while alive:
         tensor = alive.pop()
-        locations.append(recorder.variable(tensor).location)
+        locations.append(tensors.variable(tensor).location)
         holders.extend(_scrub(tensor, ignore=(alive, locals())))
     raise _error(", ".join(holders), locations[-1])
-
-
-def _alive(recorder: Recorder) -> list[torch.Tensor]:
-    return [tensor for reference in recorder.made if (tensor := reference()) is not None]
 
 
 def _error(holder: str, location: SourceLocation | None) -> LeakedTensorError:

@@ -136,11 +136,11 @@ class AcquisitionMode(RecordingMode):
         if func is Tensor.__repr__ and is_traced(args[0]) and asked_by_debugger():
             return describe(args[0])
         if func in _MEMORY:
-            known = any(isinstance(arg, torch.Tensor) and _known(self.recorder, arg) for arg in args)
+            known = any(isinstance(arg, torch.Tensor) and self.recorder.tensors.find(arg) is not None for arg in args)
             if not known and func is not Tensor.__reduce_ex__:  # that gives elements away, too
                 with no_dispatch():
                     return func(*args, **kwargs)
-        if func in _MEMORY and _known(self.recorder, args[0]):
+        if func in _MEMORY and self.recorder.tensors.find(args[0]) is not None:
             name = getattr(func, "__self__", func).__name__
             raise UnsupportedError(
                 f"Tensor.{name} of a tensor of the program: it has no memory while the program is recorded",
@@ -182,9 +182,9 @@ class AcquisitionMode(RecordingMode):
         if func is Tensor.stride:
             recorder.saw_strides = True
         given = (*args, *kwargs.values())
-        if not any(isinstance(arg, torch.Tensor) and _known(recorder, arg) for arg in given):
+        if not any(isinstance(arg, torch.Tensor) and recorder.tensors.find(arg) is not None for arg in given):
             return func(*args, **kwargs)
-        answer = recorder.ask(func, args, kwargs)
+        answer = recorder.tensors.ask(func, args, kwargs)
         if func == _VERSION:
             return answer + self._version_before(args[0])
         if isinstance(answer, torch.Tensor):
@@ -198,9 +198,9 @@ class AcquisitionMode(RecordingMode):
     def _version_before(self, tensor: torch.Tensor) -> int:
         """How many writes the memory of an input, or of a view of one, had seen when the program began."""
         recorder = self.recorder
-        if is_traced(tensor) and not recorder.ask(is_view, (tensor,), {}):
+        if is_traced(tensor) and not recorder.tensors.ask(is_view, (tensor,), {}):
             return 0
-        storage = recorder.variable(tensor).proxy.storage
+        storage = recorder.tensors.proxy_of(tensor).storage
         for proxy, value in zip(recorder.inputs.proxies, recorder.inputs.objects, strict=True):
             if isinstance(value, torch.Tensor) and getattr(proxy, "storage", None) == storage:
                 self._observer.asked(_VERSION, [value])
@@ -216,10 +216,6 @@ def _versions(func: Any) -> Iterator[None]:
             yield
     else:
         yield
-
-
-def _known(recorder: Recorder, tensor: torch.Tensor) -> bool:
-    return is_traced(tensor) or recorder.inputs.find(tensor) is not None
 
 
 def _wrapped(value: Any) -> bool:

@@ -36,7 +36,7 @@ def call_module(
     """The interception of the call of a module."""
     if _HOOKS_UNSEEN and has_backward_hooks(module):
         module_backward_hook()  # raises
-    if recorder.busy:
+    if recorder.suspension.active:
         return original(module, *args, **kwargs)
     _refuse_distributed(module)
     first_calls.before_call(recorder, module, args, kwargs)

@@ -12,8 +12,6 @@ from thunder_core.acquire import subclasses
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclass_views import classed
 from thunder_core.errors import UnsupportedError
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import current_context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Symbol
@@ -59,7 +57,7 @@ class RecordedModuleCall:
     def _make(self, count: int, differentiable: tuple[int, ...] | None) -> ModuleCall:
         recorder = self.recorder
         call = ModuleCall(*self.owner, count, differentiable)
-        proxy = OpaqueProxy(recorder.names.intermediate(), "ModuleCall")
+        proxy = OpaqueProxy(recorder.trace.names.intermediate(), "ModuleCall")
         module, hooks, pre_hooks = self.owner
         arguments = (
             recorder.inputs.object(module),
@@ -68,9 +66,7 @@ class RecordedModuleCall:
             count,
             differentiable,
         )
-        shown = recorder.own_context(current_context())
-        line = BoundSymbol(MODULE_CALL, arguments, {}, proxy, Effects(external=True), shown, user_location())
-        recorder.lines.append(line)
+        recorder.trace.write(MODULE_CALL, arguments, {}, proxy, Effects(external=True))
         recorder.inputs.made(call, proxy)
         return call
 
@@ -81,8 +77,8 @@ class RecordedModuleCall:
         kinds = [self._class_of_view(value) for value in values]
         with DisableTorchFunction():
             found = self.recorder.call_symbol(symbol, (self.call, given), {})
-            line = self.recorder.lines[-1]
-            self.recorder.lines[-1] = replace(line, location=user_location())
+            lines = self.recorder.trace.lines
+            lines[-1] = replace(lines[-1], location=user_location())
             items = [
                 value if new is None else classed(self.recorder, new, kind)
                 for new, value, kind in zip(found, values, kinds, strict=True)
@@ -99,7 +95,7 @@ class RecordedModuleCall:
             return torch.Tensor
         with torch.no_grad():
             view = value.view_as(value)
-        one, other = self.recorder.variable(value).proxy, self.recorder.variable(view).proxy
+        one, other = self.recorder.tensors.proxy_of(value), self.recorder.tensors.proxy_of(view)
         if (one.storage, one.geometry, one.dtype) != (other.storage, other.geometry, other.dtype):
             kind = type(value)
             raise UnsupportedError(

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves
@@ -88,15 +88,14 @@ def record_update(
     recorder: Recorder, update: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Record one call of a function of an optimizer as one line."""
-    with recorder.suspended(), DisableTorchFunction():
+    with recorder.suspension, DisableTorchFunction():
         _record(recorder, _SYMBOLS[update], args, kwargs)
 
 
 def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    call = Call(recorder)
-    recorded = convert(args, call), convert(kwargs, call)
+    call = Call(recorder.inputs, args, kwargs)
     outcome, fakes = recorder.infer(replace(symbol, target=_write), args, kwargs, call.variables)
-    recorder.record(symbol, *recorded, call, outcome, fakes, recorder.context_of(symbol))
+    recorder.writer.record(symbol, call, outcome, fakes, recorder.trace.context_of(symbol))
 
 
 def _write(params: list[torch.Tensor], grads: list[torch.Tensor], *state: Any, **options: Any) -> None:

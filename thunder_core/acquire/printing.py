@@ -18,14 +18,12 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import is_computed, refuse_classes
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
 from thunder_core.guards.observer import Observer
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import current_context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves
@@ -56,7 +54,7 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
     Raises:
         UnsupportedError: it prints tensors to another file, or one of a subclass that the program computes.
     """
-    if recorder.busy:
+    if recorder.suspension.active:
         if kind_of(sys._getframe(_CALLER_OF_BUILTIN).f_code) is not CodeKind.USER:
             original(*values, **options)
         return
@@ -92,7 +90,7 @@ def log_at(
 ) -> None:
     """The interception of a method of loggers that logs at a level."""
     if recorder is not None and _is_logged_by_line(sys._getframe(_CALLER), logger, level, (msg, args), options):
-        if not recorder.busy:
+        if not recorder.suspension.active:
             _log_values(recorder, logger, level, msg, args, options)
     else:
         options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
@@ -111,7 +109,7 @@ def log(
 ) -> None:
     """The interception of the method that takes the level, likewise."""
     if recorder is not None and _is_logged_by_line(sys._getframe(_CALLER), logger, level, (msg, args), options):
-        if not recorder.busy:
+        if not recorder.suspension.active:
             _log_values(recorder, logger, level, msg, args, options)
     else:
         options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
@@ -178,12 +176,12 @@ def warn(
         or kind_of(caller.f_code) is not CodeKind.USER
         or options
         or source is not None
-        or warnings.filters is not recorder.warning_filters
+        or warnings.filters is not recorder.trace.warning_filters
         or _runs_once(caller)
     ):
         original(message, category, stacklevel + _CALLER_OF_BUILTIN, source, **options)
         return
-    if recorder.busy:
+    if recorder.suspension.active:
         return
     kind = type(message) if isinstance(message, Warning) else category or UserWarning
     place = _above(caller, stacklevel)
@@ -242,10 +240,8 @@ def set_printoptions(recorder: Recorder, original: Callable[..., None], /, *args
 
 def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     refuse_classes((args, kwargs), "a tensor to be printed", is_computed)
-    call = Call(recorder)
-    recorded = convert(args, call), convert(kwargs, call)
-    shown = recorder.own_context(current_context())
-    recorder.lines.append(BoundSymbol(symbol, *recorded, None, Effects(external=True), shown, user_location()))
+    call = Call(recorder.inputs, args, kwargs)
+    recorder.trace.write(symbol, call.args, call.kwargs, effects=Effects(external=True))
 
 
 def _printable(value: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.data_dependence import is_small
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
@@ -72,49 +72,40 @@ def record_sampled(recorder: Recorder, request: ValueRequest, target: Callable[.
         target: what is tried.
     """
     call = request.call
-    with recorder.mode.observing():
-        found = probe(target, recorder.fakes(request.args), recorder.fakes(request.kwargs))
+    with recorder.tensors.fake_mode.observing():
+        found = probe(target, recorder.tensors.fakes(request.args), recorder.tensors.fakes(request.kwargs))
     if found is None:
         return Declined("its metadata differs between samples, or it cannot be tried")
-    if found.views and not recorder.written.isdisjoint(proxy.storage for proxy in call.proxies):
+    if found.views and not recorder.trace.storages.written.isdisjoint(proxy.storage for proxy in call.proxies):
         return Declined("it shows a part of a storage that the program writes")
-    with recorder.mode.observing() as observed:
+    with recorder.tensors.fake_mode.observing() as observed:
         device = call.proxies[0].device if call.proxies else torch.device("cpu")
-        made = map_leaves(lambda leaf: FakeTensor(recorder.mode, leaf, device), found.result)
+        made = map_leaves(lambda leaf: FakeTensor(recorder.tensors.fake_mode, leaf, device), found.result)
         outcome, fakes = infer(lambda: made, (), {}, [], observed)
     if any(found.requires_grad):
         pairs = zip(outcome.results, found.requires_grad, strict=True)
         marked = [replace(result, requires_grad=recorded) for result, recorded in pairs]
         outcome, fakes = replace(outcome, results=tuple(marked)), []
-    result = record_checked(recorder, request.symbol, request.args, request.kwargs, call, outcome, fakes)
+    result = record_checked(recorder, request.symbol, call, outcome, fakes)
     if found.views:
-        shown = [recorder.variable(leaf).proxy for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
-        recorder.entangled.update(proxy.storage for proxy in (*shown, *call.proxies))
+        shown = [recorder.tensors.proxy_of(leaf) for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+        recorder.trace.storages.entangled.update(proxy.storage for proxy in (*shown, *call.proxies))
     return Resolved(result)
 
 
-def record_checked(
-    recorder: Recorder,
-    symbol: Symbol,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    call: Call,
-    outcome: Outcome,
-    fakes: list[Any],
-) -> Any:
+def record_checked(recorder: Recorder, symbol: Symbol, call: Call, outcome: Outcome, fakes: list[Any]) -> Any:
     """Record a call, and a check of its real results after it.
 
     Args:
         outcome: what the real results should look like.
         fakes: of the results; they may be left out.
     """
-    recorded = convert(args, Call(recorder)), convert(kwargs, Call(recorder))
-    result = recorder.record(symbol, *recorded, call, outcome, fakes or None, recorder.context_of(symbol))
-    line = recorder.lines[-1]
+    result = recorder.writer.record(symbol, call, outcome, fakes or None, recorder.trace.context_of(symbol))
+    line = recorder.trace.lines[-1]
     for proxy in line.outputs():
         assert isinstance(proxy, TensorProxy)
         checked = (proxy, proxy.shape, proxy.stride, proxy.dtype)
-        recorder.lines.append(
+        recorder.trace.lines.append(
             BoundSymbol(CHECK_METADATA, checked, {}, None, Effects(external=True), line.context, line.location)
         )
     return result

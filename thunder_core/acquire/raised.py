@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.rebuild import Recipe
-from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.tracebacks import is_defect
 from thunder_core.acquire.traced_tensor import holds_traced_tensor
 from thunder_core.errors import ThunderError
 
 
-def ends_program(error: Exception, recorder: Recorder) -> bool:
+def ends_program(error: Exception, trace: OpenTrace) -> bool:
     """Whether an exception is the program's end, as opposed to that of recording it.
 
     It gets a note where the lines before it are not all known, so that they cannot run.
     """
     if isinstance(error, ThunderError) or is_defect(error):
         return False
-    if recorder.is_region_cut or recorder.outer_lines:
+    if trace.is_region_cut or trace.outer_lines:
         note(error, "it was raised inside of a checkpoint region, an autograd.Function or the like")
         return False
     return True

@@ -85,7 +85,7 @@ class RandomRange:
         """As `thunder_core.acquire.recorder.Resolver`."""
         if request.symbol.target not in _READS:
             return Declined("it does not read the truth of a comparison")
-        known = truth(recorder.lines, request.call.proxies[0])
+        known = truth(recorder.trace.lines, request.call.proxies[0])
         if known is None:
             return Declined("no range of random numbers decides the comparison")
         return Resolved(known)

@@ -20,10 +20,10 @@ import torch
 
 from thunder_core.acquire.first_calls import EagerCallNeeded
 from thunder_core.acquire.hook_handles import TracedHandle
+from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.interceptions import original_of
 from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_method_of_value, rebuild_generator
 from thunder_core.acquire.recipe_writer import RecipeWriter
-from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import holds_traced_tensor, variable_of
 from thunder_core.acquire.values import TracedNumber
 from thunder_core.acquire.variable import Variable
@@ -75,9 +75,9 @@ class Recipe:
 class Rebuilder(RecipeWriter):
     """Builds a `Recipe`; appends to ``outputs`` the proxies that it needs."""
 
-    def __init__(self, recorder: Recorder, observer: Observer, outputs: list[Proxy]) -> None:
+    def __init__(self, inputs: Inputs, observer: Observer, outputs: list[Proxy]) -> None:
         super().__init__()
-        self._recorder = recorder
+        self._inputs = inputs
         self._observer = observer
         self._outputs = outputs
         self._positions: dict[str, int] = {}
@@ -86,7 +86,7 @@ class Rebuilder(RecipeWriter):
     def recipe(self, result: Any, writes: Sequence[Write], switches: Values) -> Recipe:
         """The recipe for one run of the program, which leaves these switches of PyTorch's set so."""
         # values and places are looked up before any write happens: a write may replace what another refers to
-        for original, final in self._recorder.inputs.reshaped_objects():
+        for original, final in self._inputs.reshaped_objects():
             self.lines.append(f"{self._output(original)}.as_strided_({final.shape}, {final.stride}, {final.offset})")
         values = [self.expression(write.value) for write in writes]
         expression = self.expression(result)
@@ -112,7 +112,7 @@ class Rebuilder(RecipeWriter):
         known = self.known(value)
         if known is not None:
             return known
-        handed = self._recorder.inputs.made_proxy(value)
+        handed = self._inputs.made_proxy(value)
         if handed is not None:
             return self._output(handed)
         if isinstance(value, _ATOMS) or type(value) in (float, complex):
@@ -128,7 +128,7 @@ class Rebuilder(RecipeWriter):
         variable = variable_of(tensor)
         if variable is not None:
             return self._traced(tensor, variable)
-        return self._output(self._recorder.inputs.object_proxy(tensor))
+        return self._output(self._inputs.object_proxy(tensor))
 
     def _traced(self, tensor: torch.Tensor, variable: Variable) -> str:
         """A tensor that the program computes, of the class and with the attributes that it has in the program."""
@@ -175,12 +175,12 @@ class Rebuilder(RecipeWriter):
             items = "".join(f"{self.expression(item)}, " for item in value)
             return self.assign(value, f"{self.constant(kind)}(({items}))")
         if kind is types.FunctionType:
-            return FunctionRebuilder(self, self._observer, self._recorder.inputs.made_objects).function(value)
+            return FunctionRebuilder(self, self._observer, self._inputs.made_objects).function(value)
         if kind is types.MethodType:
-            return FunctionRebuilder(self, self._observer, self._recorder.inputs.made_objects).method(value)
+            return FunctionRebuilder(self, self._observer, self._inputs.made_objects).method(value)
         if isinstance(value, torch.Generator):
-            self._recorder.generators.handed_out(value)
-            return self._output(self._recorder.inputs.object(value))
+            self._observer.generators.handed_out(value)
+            return self._output(self._inputs.object(value))
         for made, described in _MADE_BY_EAGER.items():
             if isinstance(value, made):
                 raise EagerCallNeeded(f"the program returns or stores a {described} that it makes")

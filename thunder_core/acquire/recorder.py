@@ -12,12 +12,15 @@ import torch
 from torch.random import fork_rng
 
 from thunder_core.acquire import data_dependence, reshaping
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.attempt import Attempt
 from thunder_core.acquire.attention_masks import MASK_CHECKS
+from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.line_writer import LineWriter
+from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.slices import is_random
 from thunder_core.acquire.switch_changes import SwitchChanges
+from thunder_core.acquire.tensors import Suspension, Tensors
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording
@@ -26,6 +29,7 @@ from thunder_core.ir.symbol import Symbol, Tag, as_recorded
 from thunder_core.pytorch_internals import len_torch_function_stack
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD, READS_AUTOGRAD
 from thunder_core.symbols.registry import registry
+from thunder_core.tracing.fake_mode import ObservingFakeMode
 from thunder_core.tracing.outcome import Outcome, infer
 from thunder_core.tracing.user_frames import calls_program, user_location
 
@@ -48,18 +52,26 @@ class Resolver(Protocol):
         """
 
 
-class Recorder(LineWriter):
+class Recorder:
     """Makes lines of calls, each inferred once.
 
     Args:
+        source_of: where the prologue finds an object; None for one that no path leads to.
         resolvers: the ways to know values, in order.
         record_escaped: records a call of an ATen operator that did not pass the torch-function mode.
+        closure_of: the path to the variable of a function that existed before the program, by the variable's cell.
+        generators: PyTorch's random generators that the program reaches.
 
     Attributes:
         attempt: how the program is recorded this time.
-        saw_strides: whether the program asked for strides.
+        trace: what was recorded so far.
+        inputs: the real tensors and other objects met so far, as inputs of the trace.
+        tensors: the tensor objects of the program.
+        writer: writes lines whose results are tensor objects.
+        suspension: entered while the recorder runs torch code of its own.
         switches: of PyTorch's, that the program changes.
         works: handles of communication that the program started.
+        saw_strides: whether the program asked for strides.
     """
 
     def __init__(
@@ -72,13 +84,24 @@ class Recorder(LineWriter):
         closure_of: Callable[[CellType], Any] = lambda _: None,
         generators: TorchGenerators | None = None,
     ) -> None:
-        super().__init__(source_of, partial(record_escaped, self), closure_of, generators)
+        fake_mode = ObservingFakeMode(partial(record_escaped, self))
         self.attempt = attempt
-        self.saw_strides = False
+        self.trace = OpenTrace()
+        self.suspension = Suspension()
+        self.inputs = Inputs(self.trace, fake_mode, generators or TorchGenerators(), source_of, closure_of)
+        self.tensors = Tensors(self.trace, self.inputs, fake_mode, self.suspension)
+        self.writer = LineWriter(self.trace, self.inputs, self.tensors)
         self.switches = SwitchChanges()
         self.works: list[Any] = []
+        self.saw_strides = False
         self._resolvers = resolvers
         self._outcomes: dict[Any, Outcome] = {}
+
+    def close(self) -> None:
+        """Let go of the user's objects at once instead of when reference cycles are collected."""
+        self.tensors.close()
+        self.tensors.fake_mode.on_escape = None
+        self.inputs.close()
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record one call and return its result, with traced tensors in place of the tensors it would compute."""
@@ -87,18 +110,17 @@ class Recorder(LineWriter):
 
     def call_symbol(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`call` for a canonical symbol and its canonical arguments."""
-        outermost = not self.busy
-        with self.suspended():
+        outermost = not self.suspension.active
+        with self.suspension:
             if outermost:
-                self.switches.follow(self)
+                self.switches.follow(self.trace)
             return self._call(symbol, args, kwargs)
 
     def _call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        call = Call(self, runs_python=Tag.LOCAL in symbol.tags)
-        recorded_args, recorded_kwargs = convert(args, call), convert(kwargs, call)
+        call = Call(self.inputs, args, kwargs, runs_python=Tag.LOCAL in symbol.tags)
         if symbol.target in ASKS_AUTOGRAD and not self.attempt.graph:
             raise GraphNeeded
-        context = self.context_of(symbol)
+        context = self.trace.context_of(symbol)
         key = (symbol, context, torch.get_default_dtype(), len_torch_function_stack(), tuple(call.key))
         fakes: list[Any] | None = None
         outcome = self._outcomes.get(key) if call.hashable and not self.attempt.graph else None
@@ -111,11 +133,11 @@ class Recorder(LineWriter):
             if outcome.cacheable and call.hashable and lasting:
                 self._outcomes[key] = outcome
         if any(reshaping.is_reshaped(result, call) for result in outcome.results):
-            value = reshaping.reshape(self, self.call_symbol, symbol, args, kwargs, call, outcome)
+            value = reshaping.reshape(self.tensors, self.call_symbol, symbol, args, kwargs, call, outcome)
             if value is not NotImplemented:
                 return value
             symbol = as_recorded(symbol)
-        return self.record(symbol, recorded_args, recorded_kwargs, call, outcome, fakes, context)
+        return self.writer.record(symbol, call, outcome, fakes, context)
 
     def resolve(self, request: ValueRequest) -> Any:
         """The result of a call that needs values, by the first resolver that knows it.
@@ -130,7 +152,7 @@ class Recorder(LineWriter):
             request.cause.add_note(f"{type(resolver).__name__}: {answer.reason}")
         variables = request.call.variables
         drawn = request.reads and is_random(
-            self.lines, self.inputs.proxies, {variable.proxy.storage for variable in variables}
+            self.trace.lines, self.inputs.proxies, {variable.proxy.storage for variable in variables}
         )
         raise data_dependence.error(
             request.symbol, variables, user_location(), request.cause, drawn=drawn
@@ -151,9 +173,9 @@ class Recorder(LineWriter):
         """
         # asked before leaving inference mode, which enables gradients
         grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        with self.mode.observing() as observed, torch.inference_mode(False):
-            fake_args, fake_kwargs = self.fakes(args), self.fakes(kwargs)
-            arguments = [self.fake(variable) for variable in variables]
+        with self.tensors.fake_mode.observing() as observed, torch.inference_mode(False):
+            fake_args, fake_kwargs = self.tensors.fakes(args), self.tensors.fakes(kwargs)
+            arguments = [self.tensors.fake(variable) for variable in variables]
             with torch.set_grad_enabled(grad_enabled):
                 # code of the user's may seed the generators, which are to be seeded when the program runs
                 seeded = fork_rng(devices=[]) if Tag.LOCAL in symbol.tags else nullcontext()
@@ -167,5 +189,5 @@ class Recorder(LineWriter):
                     raise
                 except Exception as error:  # noqa: BLE001 - whatever the call raises reaches the user
                     if Tag.LOCAL in symbol.tags:  # a function of the user's, of which lines tell nothing
-                        self.is_region_cut = True
+                        self.trace.is_region_cut = True
                     raise data_dependence.as_eager_raises(symbol, fake_args, fake_kwargs, error) from None

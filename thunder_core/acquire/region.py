@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.open_trace import OpenTrace
+from thunder_core.acquire.tensors import Tensors
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context, current_context
 from thunder_core.ir.effects import Effects
@@ -19,32 +20,38 @@ from thunder_core.symbols.autocast import CLEAR_CACHE
 
 
 class Region:
-    """Lines recorded apart from their surroundings, to become the body of a higher-order symbol."""
+    """Lines recorded apart from their surroundings, to become the body of a higher-order symbol.
 
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
+    Attributes:
+        trace: that they are recorded apart from.
+        tensors: of the program.
+        lines: those of the region.
+    """
+
+    def __init__(self, trace: OpenTrace, tensors: Tensors) -> None:
+        self.trace = trace
+        self.tensors = tensors
         self.lines: list[BoundSymbol] = []
-        self.first_made = len(recorder.made)
-        self.first_renamed = len(recorder.renamed)
+        self.first_made = len(tensors.made)
+        self.first_renamed = len(tensors.renamed)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Send lines here for the duration."""
-        recorder = self.recorder
-        recorder.outer_lines.append(recorder.lines)
-        recorder.lines = self.lines
+        trace = self.trace
+        trace.outer_lines.append(trace.lines)
+        trace.lines = self.lines
         try:
             yield
         except BaseException:
-            recorder.is_region_cut = True
+            trace.is_region_cut = True
             raise
         finally:
-            recorder.lines = recorder.outer_lines.pop()
+            trace.lines = trace.outer_lines.pop()
 
     def live_tensors(self) -> list[torch.Tensor]:
         """Traced tensors made in the region that somebody still holds."""
-        tensors = [reference() for reference in self.recorder.made[self.first_made :]]
-        return [tensor for tensor in tensors if tensor is not None]
+        return self.tensors.alive(self.first_made)
 
     def defined(self) -> set[str]:
         return {proxy.name for line in self.lines for proxy in line.outputs()}
@@ -75,15 +82,15 @@ class Region:
     def restore_names(self) -> None:
         """Tensors from outside that were written inside go by their old names again: the memory is the same."""
         defined = self.defined()
-        for variable, old in reversed(self.recorder.renamed[self.first_renamed :]):
+        for variable, old in reversed(self.tensors.renamed[self.first_renamed :]):
             if old.name not in defined and variable.proxy.name in defined:
                 variable.proxy = replace(variable.proxy, name=old.name, requires_grad=old.requires_grad)
-        del self.recorder.renamed[self.first_renamed :]  # names of this region mean nothing to the one around it
+        del self.tensors.renamed[self.first_renamed :]  # names of this region mean nothing to the one around it
 
     def body(self, stem: str, inputs: tuple[Proxy, ...], output: Any) -> Trace:
         """The region as a trace."""
-        name = self.recorder.names.for_input(stem)
-        context, ambient = current_context(), self.recorder.ambient
+        name = self.trace.names.for_input(stem)
+        context, ambient = current_context(), self.trace.ambient
         lines = [_relative(line, ambient, context) for line in self.lines]
         return Trace(name, inputs, tuple(lines), output, Stage.ACQUIRED, "acquisition", context)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Any
 
-from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -26,17 +25,17 @@ class ViewHistory:
         region: whose tensors still have the names that writes inside gave them.
     """
 
-    def __init__(self, recorder: Recorder, region: Region) -> None:
+    def __init__(self, region: Region) -> None:
         self._lines = {
             proxy.name: line
-            for lines in (*recorder.outer_lines, recorder.lines, region.lines)
+            for lines in (*reversed(region.trace.outwards()), region.lines)
             for line in lines
             for proxy in line.outputs()
         }
         self._first: dict[str, str] = {}
         self._variables: dict[str, Variable] = {}
         origins: dict[Variable, str] = {}
-        for variable, old in recorder.renamed:
+        for variable, old in region.tensors.renamed:
             first = origins.setdefault(variable, old.name)
             self._first[variable.proxy.name] = self._first[old.name] = first
             self._variables[first] = variable

@@ -46,19 +46,19 @@ def reshape(
         value = call_symbol(symbol, args, {name: item for name, item in kwargs.items() if name != "out"})
     elif symbol.functional is not None and len(outcome.results) == 1:
         assert variable.fake is not None
-        with tensors.mode.observing():
+        with tensors.fake_mode.observing():
             variable.fake = make_alias(variable.fake, variable.proxy)  # as it was before the call
         value = call_symbol(symbol.functional, args, kwargs)
-        if tensors.variable(value).proxy.storage != variable.proxy.storage:
+        if tensors.proxy_of(value).storage != variable.proxy.storage:
             raise _resized(symbol, variable)
         if not is_traced(tensor):
-            tensors.inputs.reshaped[id(tensor)] = variable
+            call.inputs.reshaped[id(tensor)] = variable
     elif isinstance(symbol.target, OpOverload):
         raise _resized(symbol, variable)
     else:
         return NotImplemented
     made = tensors.variable(value)
-    with tensors.mode.observing():
+    with tensors.fake_mode.observing():
         fake = tensors.fake(made)  # made now: it may be derived from that of ``variable``
     variable.proxy, variable.key, variable.fake = made.proxy, made.key, fake
     return tensor

@@ -14,10 +14,14 @@ class Storages:
 
     Attributes:
         constant: those whose content depends on no input and on no random state.
+        written: those that a call wrote.
+        entangled: those of which tensors show parts that depend on values, so that nothing may write to them.
     """
 
     def __init__(self) -> None:
         self.constant: set[int] = set()
+        self.written: set[int] = set()
+        self.entangled: set[int] = set()
         self._next = 0
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []

@@ -20,7 +20,7 @@ from thunder_core.tracing.user_frames import user_location
 
 def as_subclass(recorder: Recorder, original: Callable[..., Any], tensor: torch.Tensor, cls: type) -> Any:
     """The interception of ``tensor.as_subclass(cls)``: another tensor in the storage of ``tensor``."""
-    if recorder.busy or peek_interpreter_stack() is not None:
+    if recorder.suspension.active or peek_interpreter_stack() is not None:
         if cls is torch.Tensor or not is_functorch_wrapped_tensor(tensor):
             return original(tensor, cls)
         raise UnsupportedError(
@@ -57,4 +57,4 @@ def classed(recorder: Recorder, tensor: torch.Tensor, kind: type) -> torch.Tenso
         refuse_dispatch(kind, "a tensor of the program")
     if kind is torch.Tensor:
         return tensor
-    return recorder.traced(recorder.variable(tensor), kind)
+    return recorder.tensors.traced(recorder.tensors.variable(tensor), kind)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import torch
 
-from thunder_core.acquire.line_writer import LineWriter
+from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.global_state import copy_module_hooks, restore_module_hooks
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -39,8 +38,8 @@ class SwitchChanges:
         self._latest = read_between_lines()
         self._set_by_lines: set[str] = set()
 
-    def follow(self, recorder: LineWriter) -> None:
-        """Write down what changed since the last call."""
+    def follow(self, trace: OpenTrace) -> None:
+        """Write down in ``trace`` what changed since the last call."""
         found = read_between_lines()
         if found == self._latest:
             return
@@ -48,7 +47,7 @@ class SwitchChanges:
             self._set_by_lines.add(name)
             effects = Effects(external=True)
             line = BoundSymbol(_SET_SWITCH, (name, value), {}, None, effects, location=user_location())
-            recorder.lines.append(line)
+            trace.lines.append(line)
         self._latest = found
 
     def left_changed(self) -> Values:
@@ -77,9 +76,3 @@ class SwitchChanges:
         """Set all as they were at first."""
         set_switches(self._first)
         restore_module_hooks(self._module_hooks)
-
-
-def clear_autocast_cache(recorder: LineWriter, original: Callable[[], None], /) -> None:
-    """The interception of the end of a region of autocast."""
-    recorder.end_autocast_region()
-    original()

@@ -3,87 +3,82 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from types import CellType
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from thunder_core.acquire.inputs import Inputs
-from thunder_core.acquire.naming import Names
-from thunder_core.acquire.storages import Storages
+from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.traced_tensor import leave, make_traced, variable_of
-from thunder_core.acquire.variable import Variable
-from thunder_core.guards.torch_generators import TorchGenerators
-from thunder_core.ir.proxy import OpaqueProxy
+from thunder_core.acquire.variable import Variable, metadata_key
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
 from thunder_core.tracing.fake_mode import ObservingFakeMode
 from thunder_core.tracing.fake_tensors import make_alias, make_derived
 
 
-class Suspended:
-    """Sets ``recorder.busy`` for the duration. A class: frames of `contextlib` would be observed as the program's."""
+class Suspension:
+    """Entered while the recorder runs torch code of its own: what that calls is no call of the program.
 
-    __slots__ = ("_outer", "_recorder")
+    A class of its own, as frames of `contextlib` would be observed as the program's.
+    """
 
-    def __init__(self, recorder: Tensors) -> None:
-        self._recorder = recorder
-        self._outer = False
+    __slots__ = ("_depth",)
+
+    def __init__(self) -> None:
+        self._depth = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether the code that runs now is the recorder's."""
+        return self._depth > 0
 
     def __enter__(self) -> None:
-        self._outer, self._recorder.busy = self._recorder.busy, True
+        self._depth += 1
 
     def __exit__(self, *_: object) -> None:
-        self._recorder.busy = self._outer
+        self._depth -= 1
 
 
 class Tensors:
-    """The state of every tensor object that the program has touched.
+    """The tensor objects that the program has touched: the variable and the fake of each.
 
     Attributes:
-        names: of the values of the trace.
-        storages: of its tensors.
-        mode: the fake mode, where metadata comes from.
-        inputs: the real tensors and opaque objects met so far, as inputs of the trace.
+        fake_mode: where metadata comes from.
         made: the traced tensors handed to the program.
-        generators: PyTorch's random generators that the program reaches.
-        busy: True while the recorder itself runs torch code, which is no part of the program.
+        renamed: variables that got a new name by a write, with what they were before, in order.
+        other_gradients: tensors whose gradient the program set or deleted, or that a function of the user's changed.
     """
 
-    def __init__(
-        self,
-        source_of: Callable[[Any], Any],
-        on_escape: Callable[..., Any],
-        closure_of: Callable[[CellType], Any],
-        generators: TorchGenerators | None,
-        new_generator: Callable[[torch.Generator], OpaqueProxy],
-    ) -> None:
-        self.names = Names()
-        self.storages = Storages()
-        self.mode = ObservingFakeMode(on_escape)
+    def __init__(self, trace: OpenTrace, inputs: Inputs, fake_mode: ObservingFakeMode, suspension: Suspension) -> None:
+        self.fake_mode = fake_mode
         self.made: list[weakref.ref[torch.Tensor]] = []
-        self.busy = False
-        self.generators = generators or TorchGenerators()
-        self.inputs = Inputs(
-            self.names, self.storages, self.mode, self.generators, source_of, closure_of, new_generator
-        )
+        self.renamed: list[tuple[Variable, TensorProxy]] = []
+        self.other_gradients: set[Variable] = set()
+        self._names = trace.names
+        self._storages = trace.storages
+        self._inputs = inputs
+        self._suspension = suspension
 
     def close(self) -> None:
         """Let go of the user's objects at once instead of when reference cycles are collected."""
-        for reference in self.made:
-            if (tensor := reference()) is not None:
-                leave(tensor)
-        self.mode.on_escape = None
-        self.inputs.close()
+        for tensor in self.alive():
+            leave(tensor)
         self.made.clear()
-
-    def suspended(self) -> Suspended:
-        """A context manager for code of the recorder's: nothing that it calls is recorded as a call of the program."""
-        return Suspended(self)
 
     def variable(self, tensor: torch.Tensor) -> Variable:
         """The variable of a tensor object; a real tensor becomes an input of the trace."""
-        return variable_of(tensor) or self.inputs.lift(tensor)
+        return variable_of(tensor) or self._inputs.lift(tensor)
+
+    def proxy_of(self, tensor: torch.Tensor) -> TensorProxy:
+        """The value that a tensor object has now; a real tensor becomes an input of the trace."""
+        return self.variable(tensor).proxy
+
+    def find(self, tensor: torch.Tensor) -> Variable | None:
+        """The variable of a tensor object; None for a real tensor that is no input of the trace."""
+        return variable_of(tensor) or self._inputs.find(tensor)
 
     def traced(self, variable: Variable, kind: type[torch.Tensor] = torch.Tensor) -> torch.Tensor:
         """A new traced tensor for a variable; ``kind`` is given for tensors of the user's classes."""
@@ -91,23 +86,42 @@ class Tensors:
         self.made.append(weakref.ref(tensor))
         return tensor
 
+    def alive(self, first: int = 0) -> list[torch.Tensor]:
+        """The traced tensors that somebody still holds, of ``made`` from the position ``first`` on."""
+        return [tensor for reference in self.made[first:] if (tensor := reference()) is not None]
+
     def kept_by_pytorch(self, tensor: torch.Tensor) -> None:
         """PyTorch itself keeps ``tensor`` and shows it to nobody: that it is still there in the end is no leak."""
         self.made = [reference for reference in self.made if reference() is not tensor]
 
+    def objects(self) -> Iterator[tuple[torch.Tensor, Variable]]:
+        """The tensor objects that the program can reach, with their variables."""
+        for value in self._inputs.objects:
+            if isinstance(value, torch.Tensor) and (variable := self._inputs.find(value)) is not None:
+                yield value, variable
+        for tensor in self.alive():
+            yield tensor, self.variable(tensor)
+
+    def rename(self, variable: Variable, **metadata: Any) -> TensorProxy:
+        """A new name for a tensor object that a call wrote, or whose ``metadata`` it changed."""
+        self.renamed.append((variable, variable.proxy))
+        variable.proxy = replace(variable.proxy, name=self._names.intermediate(), **metadata)
+        variable.key = metadata_key(variable.proxy)
+        return variable.proxy
+
     def is_constant(self, variable: Variable) -> bool:
         """Whether a tensor's value is the same in every run."""
-        return variable.constant and variable.proxy.storage in self.storages.constant
+        return variable.constant and variable.proxy.storage in self._storages.constant
 
     def fake(self, variable: Variable) -> Any:
         """The fake of a variable, made now if it was not needed before."""
         if variable.fake is None:
-            with self.suspended(), self.mode.observing():
+            with self._suspension, self.fake_mode.observing():
                 if variable.base is not None:
                     variable.fake = make_alias(self.fake(variable.base), variable.proxy, leaf=variable.detached)
                 else:
-                    variable.fake = make_derived(self.mode, variable.proxy)
-                    self.storages.bind(variable.fake, variable.proxy.storage)
+                    variable.fake = make_derived(self.fake_mode, variable.proxy)
+                    self._storages.bind(variable.fake, variable.proxy.storage)
         return variable.fake
 
     def requires_grad(self, variable: Variable) -> bool:
@@ -121,9 +135,7 @@ class Tensors:
 
     def all_variables(self) -> list[Variable]:
         """Those of the tensor objects that the program can reach, and those that they are views of."""
-        objects = [reference() for reference in self.made]
-        found = [variable_of(tensor) for tensor in objects if tensor is not None]
-        variables = dict.fromkeys([*self.inputs.variables(), *[variable for variable in found if variable is not None]])
+        variables = dict.fromkeys(variable for _, variable in self.objects())
         for variable in list(variables):
             while (base := variable.base) is not None and base not in variables:
                 variables[base] = None
@@ -138,5 +150,5 @@ class Tensors:
 
     def ask(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Ask the fakes of the arguments a question about metadata."""
-        with self.suspended(), self.mode.observing():
+        with self._suspension, self.fake_mode.observing():
             return func(*self.fakes(args), **self.fakes(kwargs))

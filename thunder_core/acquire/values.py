@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.acquire.arguments import Call, convert
+from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.concrete import evaluate
 from thunder_core.acquire.data_dependence import ValueNeeded, error
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.value_request import ValueRequest
 from thunder_core.acquire.variable import Variable
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import current_context
-from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.symbols.checks import CHECK_TRUE
@@ -52,24 +49,21 @@ class TracedNumber:
 
 def read_value(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call that reads values into Python: the result if a resolver knows it, an error otherwise."""
-    with recorder.suspended():
+    with recorder.suspension:
         symbol, args, kwargs = registry.resolve(func, args, kwargs)
-        call = Call(recorder)
-        convert(args, call), convert(kwargs, call)
+        call = Call(recorder.inputs, args, kwargs)
         return recorder.resolve(ValueRequest(symbol, args, kwargs, call, ValueNeeded(symbol.name)))
 
 
 def defer(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a comparison whose result is a Python bool that only the running program knows."""
-    with recorder.suspended():
+    with recorder.suspension:
         symbol, args, kwargs = registry.resolve(func, args, kwargs)
-        call = Call(recorder)
-        recorded = convert(args, call), convert(kwargs, call)
-        if call.foldable and all(recorder.is_constant(variable) for variable in call.variables):
+        call = Call(recorder.inputs, args, kwargs)
+        if call.foldable and all(recorder.tensors.is_constant(variable) for variable in call.variables):
             return evaluate(recorder, symbol, args, kwargs)
-        proxy = NumberProxy(recorder.names.intermediate(), bool)
-        shown = recorder.own_context(current_context())
-        recorder.lines.append(BoundSymbol(symbol, *recorded, proxy, PURE, shown, user_location()))
+        proxy = NumberProxy(recorder.trace.names.intermediate(), bool)
+        recorder.trace.write(symbol, call.args, call.kwargs, proxy)
         return TracedNumber(proxy, symbol, tuple(call.variables))
 
 
@@ -77,7 +71,7 @@ def _is_unknown(recorder: Recorder, value: Any) -> bool:
     """Whether a value is a tensor, or a number from one, that depends on an input or on random numbers."""
     if isinstance(value, TracedNumber):
         return True
-    return type(value) is torch.Tensor and not recorder.is_constant(recorder.variable(value))
+    return type(value) is torch.Tensor and not recorder.tensors.is_constant(recorder.tensors.variable(value))
 
 
 def assert_true(recorder: Recorder, original: Callable[..., None], condition: Any, message: Any) -> None:
@@ -85,9 +79,9 @@ def assert_true(recorder: Recorder, original: Callable[..., None], condition: An
     if not _is_unknown(recorder, condition):
         original(condition, message)
         return
-    with recorder.suspended():
-        call = Call(recorder)
-        checked = condition.proxy if isinstance(condition, TracedNumber) else convert(condition, call)
-        shown = recorder.own_context(current_context())
-        line = BoundSymbol(CHECK_TRUE, (checked, convert(message, call)), {}, None, Effects(external=True), shown)
-        recorder.lines.append(replace(line, location=user_location()))
+    with recorder.suspension:
+        if isinstance(condition, TracedNumber):
+            args = condition.proxy, *Call(recorder.inputs, (message,), {}).args
+        else:
+            args = Call(recorder.inputs, (condition, message), {}).args
+        recorder.trace.write(CHECK_TRUE, args, {}, effects=Effects(external=True))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from thunder_core.acquire.checkpoints import CHECKPOINT
-from thunder_core.autodiff.emitter import JointEmitter
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.builder import Builder, Inlining
+from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.checkpoint_bodies import functional_body
 
@@ -49,23 +48,23 @@ def inline_checkpoints(trace: Trace) -> Inlined:
     """
     if not any(bound.symbol is CHECKPOINT for bound in trace.symbols):
         return Inlined(trace)
-    emitter = JointEmitter(trace)
+    builder = Builder.of(trace, bodies=False)
+    symbols: list[BoundSymbol] = []
     made: set[str] = set()
     recomputed: set[str] = set()
     for bound in trace.symbols:
-        lines = list(_region(bound, trace, emitter)) if bound.symbol is CHECKPOINT else []
-        for line in lines or [bound]:
-            emitter.add(line)
+        lines = list(_region(bound, trace, builder)) if bound.symbol is CHECKPOINT else []
+        symbols += lines or [bound]
         inner = {proxy.name for line in lines for proxy in line.outputs()}
         made |= inner
         recomputed |= inner - {proxy.name for proxy in bound.outputs()}
     if not made:
         return Inlined(trace)
-    nested = inline_checkpoints(trace.with_symbols(emitter.lines, "checkpoint regions"))
+    nested = inline_checkpoints(trace.with_symbols(symbols, "checkpoint regions"))
     return Inlined(nested.trace, nested.made | made, nested.recomputed | recomputed)
 
 
-def _region(bound: BoundSymbol, trace: Trace, emitter: JointEmitter) -> Iterator[BoundSymbol]:
+def _region(bound: BoundSymbol, trace: Trace, builder: Builder) -> Iterator[BoundSymbol]:
     """The lines of one region; none if it must stay a call."""
     body = bound.args[0]
     computation = functional_body(bound)
@@ -73,32 +72,7 @@ def _region(bound: BoundSymbol, trace: Trace, emitter: JointEmitter) -> Iterator
         return
     pairs: list[tuple[Proxy, Proxy]] = list(zip(computation.inputs, bound.args[1:], strict=True))
     pairs += zip(computation.output, bound.outputs(), strict=True)
-    values = {inner.name: outer for inner, outer in pairs}
-    storages: dict[int, int] = {}
-    for inner, outer in pairs:
-        if isinstance(inner, TensorProxy) and isinstance(outer, TensorProxy):
-            storages.setdefault(inner.storage, outer.storage)
-
-    def value(leaf: Any) -> Any:
-        if not isinstance(leaf, PROXY_TYPES):
-            return leaf
-        if leaf.name not in values:
-            values[leaf.name] = _renamed(leaf, emitter, storages)
-        return values[leaf.name]
-
+    inlining = Inlining(pairs, lambda proxy: builder.name(proxy.name), builder.new_storage)
     for line in computation.symbols:
         context = line.context or body.context
-        yield replace(
-            line.map_arguments(value),
-            output=map_leaves(value, line.output),
-            context=None if context == trace.context else context,
-        )
-
-
-def _renamed(proxy: Proxy, emitter: JointEmitter, storages: dict[int, int]) -> Proxy:
-    named: Proxy = replace(proxy, name=emitter.name(proxy.name))
-    if not isinstance(named, TensorProxy):
-        return named
-    if named.storage not in storages:
-        storages[named.storage] = emitter.storage()
-    return replace(named, storage=storages[named.storage])
+        yield replace(inlining.op(line), context=None if context == trace.context else context)

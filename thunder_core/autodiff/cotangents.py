@@ -30,14 +30,14 @@ class Cotangents:
 
     def given(self, output: TensorProxy) -> TensorProxy:
         """A new input of the joint trace: the cotangent of an output of the program."""
-        self.known[output.name] = self._new(output, self.emitter.name(f"{output.name}_cotangent"))
+        self.known[output.name] = self._new(output, self.emitter.builder.name(f"{output.name}_cotangent"))
         return self.known[output.name]
 
     def add(self, value: Proxy, gradient: TensorProxy, user: BoundSymbol) -> None:
         """Another part of the cotangent of ``value``, which a line for ``user`` gave."""
         known = self.known.get(value.name)
         if known is not None:
-            name = self.emitter.name(f"{value.name}_cotangent", numbered=True)
+            name = self.emitter.builder.name(f"{value.name}_cotangent", numbered=True)
             total = self._new(known, name)
             self._call(torch.add, (known, gradient), {}, total, user)
             gradient = total
@@ -46,12 +46,12 @@ class Cotangents:
     def zeros(self, value: Proxy, user: BoundSymbol) -> TensorProxy:
         """A zero cotangent, for an output of several of which others have one."""
         assert isinstance(value, TensorProxy)
-        zeros = self._new(value, self.emitter.name(f"{value.name}_cotangent", numbered=True))
+        zeros = self._new(value, self.emitter.builder.name(f"{value.name}_cotangent", numbered=True))
         self._call(torch.zeros, (tuple(value.shape),), {"dtype": value.dtype, "device": value.device}, zeros, user)
         return zeros
 
     def _new(self, like: TensorProxy, name: str) -> TensorProxy:
-        return stand_in(like, name, self.emitter.storage())
+        return stand_in(like, name, self.emitter.builder.new_storage())
 
     def _call(
         self,

@@ -10,6 +10,7 @@ from thunder_core.autodiff.joint import Partitioned
 from thunder_core.autodiff.memory import bytes_of
 from thunder_core.autodiff.renumbering import renumbered
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
@@ -98,8 +99,8 @@ def _copies(dependence: Dependence, taken: list[Proxy]) -> dict[str, tuple[tuple
     if not lost:
         return {}
     trace = dependence.joint.trace
-    names, storage = trace.names(), max(dependence.sizes) + 1
-    return {proxy.name: copy_of_input(proxy, storage + place, names) for place, proxy in enumerate(lost)}
+    builder = Builder(trace.names(), max(dependence.sizes) + 1)
+    return {proxy.name: copy_of_input(proxy, builder) for proxy in lost}
 
 
 def _program(

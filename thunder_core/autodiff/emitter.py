@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
@@ -15,37 +15,18 @@ from thunder_core.passes.moved_memories import Place
 
 
 class JointEmitter:
-    """Collects lines, and gives made-up values names and storages that are new to the trace.
+    """Collects lines, and instantiates those of derivatives.
 
     Attributes:
         lines: the lines so far.
+        builder: gives names and storages that are new to the trace.
         context: modes of the joint trace: those of ``trace``, without recording of gradients.
     """
 
     def __init__(self, trace: Trace) -> None:
         self.lines: list[BoundSymbol] = []
         self.context = replace(trace.context, grad_enabled=False)
-        proxies: list[Proxy] = [*trace.inputs, *chain.from_iterable(line.outputs() for line in trace.symbols)]
-        self._taken = {proxy.name for proxy in proxies}
-        self._counts: dict[str, int] = {}
-        self._next_storage = 1 + max((p.storage for p in proxies if isinstance(p, TensorProxy)), default=-1)
-
-    def name(self, stem: str, *, numbered: bool = False) -> str:
-        """A new name: ``stem``, or that with a number."""
-        if not numbered and stem not in self._taken:
-            self._taken.add(stem)
-            return stem
-        while True:
-            number = self._counts[stem] = self._counts.get(stem, 0) + 1
-            name = f"{stem}_{number}"
-            if name not in self._taken:
-                self._taken.add(name)
-                return name
-
-    def storage(self) -> int:
-        """A new storage number."""
-        self._next_storage += 1
-        return self._next_storage - 1
+        self.builder = Builder.of(trace, bodies=False)
 
     def add(self, bound: BoundSymbol) -> None:
         """Append one line as it is."""
@@ -94,9 +75,9 @@ class JointEmitter:
 
     def _new(self, proxy: Proxy, storages: dict[int, Place], stem: str, names: Mapping[str, str]) -> Proxy:
         wanted = names.get(proxy.name)
-        name = self.name(stem, numbered=True) if wanted is None else self.name(wanted)
+        name = self.builder.name(stem, numbered=True) if wanted is None else self.builder.name(wanted)
         if not isinstance(proxy, TensorProxy):
             return replace(proxy, name=name)
         if proxy.storage not in storages:
-            storages[proxy.storage] = Place(self.storage())
+            storages[proxy.storage] = Place(self.builder.new_storage())
         return replace(storages[proxy.storage].moved(proxy), name=name)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import torch
 
-from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.autodiff.tensor_hooks import sets_hook
 from thunder_core.errors import UnsupportedError
@@ -18,9 +17,7 @@ from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Stage, Trace
 
 
-def function_trace(
-    recorder: Recorder, region: Region, inputs: Sequence[TensorProxy], outputs: Sequence[torch.Tensor]
-) -> Trace:
+def function_trace(region: Region, inputs: Sequence[TensorProxy], outputs: Sequence[torch.Tensor]) -> Trace:
     """What was recorded in ``region``.
 
     Its inputs are ``inputs``, then the other values from outside, which do not require grad; its outputs are all
@@ -35,9 +32,9 @@ def function_trace(
         _refuse(line, own)
     defined = region.defined()
     free = [_constant(proxy) for proxy in region.free() if proxy.name not in own]
-    live = [recorder.variable(tensor).proxy for tensor in region.live_tensors()]
+    live = [region.tensors.proxy_of(tensor) for tensor in region.live_tensors()]
     live = [proxy for proxy in live if proxy.name in defined]
-    result = [recorder.variable(output).proxy for output in outputs]
+    result = [region.tensors.proxy_of(output) for output in outputs]
     known = defined | own | {proxy.name for proxy in free}
     free += [_constant(proxy) for proxy in result if proxy.name not in known]
     return Trace(
@@ -47,7 +44,7 @@ def function_trace(
         tuple({proxy.name: proxy for proxy in (*live, *result)}.values()),
         Stage.ACQUIRED,
         "acquisition",
-        recorder.ambient,
+        region.trace.ambient,
     )
 
 

@@ -8,23 +8,23 @@ import torch
 
 from thunder_core.autodiff.memory import extent_bytes
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.symbols.registry import registry
 
 
-def copy_of_input(tensor: TensorProxy, storage: int, names: set[str]) -> tuple[tuple[BoundSymbol, ...], TensorProxy]:
-    """Lines that copy ``tensor``, and the copy: of the same sizes and strides, in memory with the number ``storage``.
-
-    New names are added to ``names``.
-    """
-    copy = replace(tensor, name=_new_name(f"{tensor.name}_copy", names), storage=storage, offset=0, requires_grad=False)
+def copy_of_input(tensor: TensorProxy, builder: Builder) -> tuple[tuple[BoundSymbol, ...], TensorProxy]:
+    """Lines that copy ``tensor``, and the copy: of the same sizes and strides, in a storage of its own."""
+    copy = replace(
+        tensor, name=builder.name(f"{tensor.name}_copy"), storage=builder.new_storage(), offset=0, requires_grad=False
+    )
     clone, as_strided = registry.symbol_named("torch.clone"), registry.symbol_named("torch.as_strided")
     if _clone_keeps_strides(tensor):
         return (BoundSymbol(clone, (tensor,), {}, copy),), copy
     # A clone closes gaps, and copies elements that lie on each other one by one: the memory below is cloned instead.
     length = extent_bytes(replace(tensor, offset=0)) // tensor.dtype.itemsize
-    memory = replace(tensor, name=_new_name(f"{tensor.name}_memory", names), shape=(length,), stride=(1,))
-    cloned = replace(copy, name=_new_name(f"{tensor.name}_memory_copy", names), shape=(length,), stride=(1,))
+    memory = replace(tensor, name=builder.name(f"{tensor.name}_memory"), shape=(length,), stride=(1,))
+    cloned = replace(copy, name=builder.name(f"{tensor.name}_memory_copy"), shape=(length,), stride=(1,))
     return (
         BoundSymbol(as_strided, (tensor, (length,), (1,)), {}, memory),
         BoundSymbol(clone, (memory,), {}, cloned),
@@ -38,11 +38,3 @@ def _clone_keeps_strides(tensor: TensorProxy) -> bool:
         return True
     clone = torch.empty_strided(tensor.shape, tensor.stride, dtype=tensor.dtype, device="meta").clone()
     return clone.stride() == tensor.stride
-
-
-def _new_name(wanted: str, names: set[str]) -> str:
-    name, number = wanted, 1
-    while name in names:
-        name, number = f"{wanted}_{number}", number + 1
-    names.add(name)
-    return name

@@ -49,34 +49,34 @@ class Pullback:
         self.location = user_location()
         recorder.saw_strides = True  # formulas depend on them
         self.aliases = [self._alias(operand) for operand in operands]
-        self._inputs = [recorder.variable(alias).proxy for alias in self.aliases]
+        self._inputs = [recorder.tensors.proxy_of(alias) for alias in self.aliases]
         self._values: dict[str, Any] = {}
         self._sources: dict[str, str] = {}
         self._left: dict[int, tuple[torch.Tensor, Any]] = {}
 
     def _alias(self, operand: torch.Tensor) -> torch.Tensor:
         recorder = self.recorder
-        variable = recorder.variable(operand)
+        variable = recorder.tensors.variable(operand)
         if variable.proxy.layout is not torch.strided:
             raise UnsupportedError(
                 f"{variable.proxy.name} is sparse; functional transformations take dense tensors",
                 location=self.location,
             )
-        name = recorder.names.for_input(f"{variable.proxy.name}_inside")
+        name = recorder.trace.names.for_input(f"{variable.proxy.name}_inside")
         proxy = replace(variable.proxy, name=name, requires_grad=True)
-        with self._apart(), recorder.mode.observing():
-            fake = make_alias(recorder.fake(variable), proxy, leaf=True)
-        return recorder.traced(Variable(proxy, fake=fake, base=variable, location=self.location))
+        with self._apart(), recorder.tensors.fake_mode.observing():
+            fake = make_alias(recorder.tensors.fake(variable), proxy, leaf=True)
+        return recorder.tensors.traced(Variable(proxy, fake=fake, base=variable, location=self.location))
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
         """Run code of the compiler's own: nothing is recorded."""
-        with self.recorder.suspended(), DisableTorchFunction():
+        with self.recorder.suspension, DisableTorchFunction():
             yield
 
     def run(self, function: Callable[[], Any]) -> Any:
         """Record a function that uses the aliases. Its result is to be shown to the program through `outside` only."""
-        self.region = Region(self.recorder)
+        self.region = Region(self.recorder.trace, self.recorder.tensors)
         with self.region.recording(), torch.inference_mode(False), torch.enable_grad():
             return function()
 
@@ -93,8 +93,8 @@ class Pullback:
         Raises:
             UnsupportedError: the function asks or changes the autograd graph itself.
         """
-        trace = function_trace(self.recorder, self.region, self._inputs, outputs)
-        names = [self.recorder.variable(output).proxy.name for output in outputs]
+        trace = function_trace(self.region, self._inputs, outputs)
+        names = [self.recorder.tensors.proxy_of(output).name for output in outputs]
         with self._apart(), disable_current_modes():
             plan = Plan.of(trace, names, again=self._differentiated_again(trace))
         operands = dict(zip([proxy.name for proxy in self._inputs], self.operands, strict=True))
@@ -144,13 +144,13 @@ class Pullback:
             self._left[id(tensor)] = tensor, self.outside(tensor)
         for tensor, other in self._left.values():
             if other is not tensor:
-                variable = self.recorder.variable(other)
+                variable = self.recorder.tensors.variable(other)
                 for attribute in ("proxy", "fake", "base", "detached", "constant", "key"):
-                    setattr(self.recorder.variable(tensor), attribute, getattr(variable, attribute))
+                    setattr(self.recorder.tensors.variable(tensor), attribute, getattr(variable, attribute))
 
     def _differentiated_again(self, trace: Trace) -> bool:
         """Whether somebody may want gradients through the gradients."""
-        values = [self.recorder.variable(operand).proxy for operand in self.operands]
+        values = [self.recorder.tensors.proxy_of(operand) for operand in self.operands]
         values += [proxy for proxy in self.region.free() if isinstance(proxy, TensorProxy)]
         aliases = {proxy.name for proxy in self._inputs}
         recording = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()

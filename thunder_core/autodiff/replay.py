@@ -61,9 +61,9 @@ class Replay:
     @contextmanager
     def at(self, location: SourceLocation | None) -> Iterator[None]:
         """What is recorded meanwhile comes from the user's line ``location``."""
-        first = len(self.recorder.lines)
+        first = len(self.recorder.trace.lines)
         yield
-        lines = self.recorder.lines
+        lines = self.recorder.trace.lines
         for index in range(first, len(lines)):
             lines[index] = replace(lines[index], location=location)
 
@@ -99,7 +99,7 @@ class Replay:
                 advice=("use torch.where instead of a choice between programs", "use Tensor.backward"),
             )
         args, kwargs = map_leaves(self._value, line.args), map_leaves(self._value, line.kwargs)
-        first = len(self.recorder.lines)
+        first = len(self.recorder.trace.lines)
         with DisableTorchFunction():
             result = self.recorder.call_symbol(line.symbol, args, kwargs)
         self.define(line, result)
@@ -116,22 +116,24 @@ class Replay:
 
         def proxy_of(leaf: Any) -> Any:
             value = self._value(leaf)
-            return self.recorder.variable(value).proxy if isinstance(value, torch.Tensor) else value
+            return self.recorder.tensors.proxy_of(value) if isinstance(value, torch.Tensor) else value
 
         def made(leaf: Any) -> Any:
             if not isinstance(leaf, TensorProxy):
                 return leaf
-            proxy = replace(leaf, name=self.recorder.names.intermediate(), storage=self.recorder.storages.new())
-            self.values[leaf.name] = self.recorder.traced(Variable(proxy, location=line.location))
+            proxy = replace(
+                leaf, name=self.recorder.trace.names.intermediate(), storage=self.recorder.trace.storages.new()
+            )
+            self.values[leaf.name] = self.recorder.tensors.traced(Variable(proxy, location=line.location))
             return proxy
 
-        context = self.recorder.own_context(current_context())
+        context = self.recorder.trace.own_context(current_context())
         copied = line.map_arguments(proxy_of)
-        self.recorder.lines.append(replace(copied, output=map_leaves(made, line.output), context=context))
+        self.recorder.trace.lines.append(replace(copied, output=map_leaves(made, line.output), context=context))
 
     def _rename(self, line: BoundSymbol, first: int) -> None:
         """Call the results of the lines from ``first`` on as the trace that is replayed does."""
-        lines = self.recorder.lines
+        lines = self.recorder.trace.lines
         made = {proxy.name for new in lines[first:] for proxy in new.outputs()}
         renamed: dict[str, str] = {}
         for proxy in tensor_outputs_of(line):

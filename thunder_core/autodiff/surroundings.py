@@ -43,25 +43,23 @@ class Surroundings:
         for proxy, value in zip(inputs.proxies, inputs.objects, strict=True):
             known[proxy.name] = value
             if isinstance(value, torch.Tensor):
-                known[self.recorder.variable(value).proxy.name] = value
-        for reference in self.recorder.made:
-            tensor = reference()
-            if tensor is not None:
-                known.setdefault(self.recorder.variable(tensor).proxy.name, tensor)
+                known[self.recorder.tensors.proxy_of(value).name] = value
+        for tensor in self.recorder.tensors.alive():
+            known.setdefault(self.recorder.tensors.proxy_of(tensor).name, tensor)
         known.update(self.operands)
         return {proxy.name: known[proxy.name] if proxy.name in known else self._absent(proxy) for proxy in trace.inputs}
 
     def names(self, plan: Plan, own: set[str]) -> dict[str, str]:
         """Names for what the lines compute: ``own`` as in the function, or after the value whose gradient it is."""
         renamed: dict[str, str] = {}
-        outer = {name: self.recorder.variable(operand).proxy.name for name, operand in self.operands.items()}
+        outer = {name: self.recorder.tensors.proxy_of(operand).name for name, operand in self.operands.items()}
         for line in plan.joint.trace.symbols:
             for proxy in line.outputs():
                 stem, separator, rest = proxy.name.partition("_cotangent")
                 if proxy.name in own:
                     renamed[proxy.name] = proxy.name
                 elif separator or "_" in stem:
-                    renamed[proxy.name] = self.recorder.names.for_input(outer.get(stem, stem) + separator + rest)
+                    renamed[proxy.name] = self.recorder.trace.names.for_input(outer.get(stem, stem) + separator + rest)
         return renamed
 
     def _absent(self, proxy: Proxy) -> torch.Tensor:
@@ -73,7 +71,7 @@ class Surroundings:
                 location=self.location,
                 advice=("compute with tensors instead of Python numbers",),
             )
-        return self.recorder.traced(Variable(proxy, location=self.location))
+        return self.recorder.tensors.traced(Variable(proxy, location=self.location))
 
 
 def sum_of_cotangents(replay: Replay, proxy: TensorProxy, given: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -83,7 +81,7 @@ def sum_of_cotangents(replay: Replay, proxy: TensorProxy, given: Sequence[torch.
         total = replay.call(torch.add, total, other)
     if total.dtype != proxy.dtype:
         total = replay.call(torch.Tensor.to, total, proxy.dtype)
-    if replay.recorder.variable(total).proxy.stride == proxy.stride:
+    if replay.recorder.tensors.proxy_of(total).stride == proxy.stride:
         return total
     order = sorted(range(proxy.ndim), key=lambda dimension: -proxy.stride[dimension])
     inner = replay.call(torch.permute, total, order)

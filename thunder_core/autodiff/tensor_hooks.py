@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from thunder_core.autodiff.emitter import JointEmitter
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import tensor_inputs_of
@@ -28,31 +29,32 @@ def place_tensor_hooks(trace: Trace) -> Trace:
             hooks[bound.args[0].name].append(bound)
     if not hooks:
         return trace
-    emitter = JointEmitter(trace)
+    builder = Builder.of(trace, bodies=False)
+    lines: list[BoundSymbol] = []
     for bound in trace.symbols:
         own = [proxy for proxy in bound.outputs() if proxy.name in hooks]
         if own:
-            _add_with_hooks(emitter, bound, {proxy.name: hooks[proxy.name] for proxy in own})
+            lines += _with_hooks(builder, bound, {proxy.name: hooks[proxy.name] for proxy in own})
         elif not (sets_hook(bound) and bound.args[0].name in hooks):
-            emitter.add(bound)
-    return trace.with_symbols(emitter.lines, "hooks on tensors")
+            lines.append(bound)
+    return trace.with_symbols(lines, "hooks on tensors")
 
 
-def _add_with_hooks(emitter: JointEmitter, bound: BoundSymbol, hooks: dict[str, list[BoundSymbol]]) -> None:
+def _with_hooks(builder: Builder, bound: BoundSymbol, hooks: dict[str, list[BoundSymbol]]) -> Iterator[BoundSymbol]:
     """A line some of whose results have hooks, and a line for each of these."""
     before: dict[str, Any] = {}
 
     def value(leaf: Any) -> Any:
         if getattr(leaf, "name", None) not in hooks:
             return leaf
-        before[leaf.name] = (leaf, replace(leaf, name=emitter.name(f"{leaf.name}_before_hooks")))
+        before[leaf.name] = (leaf, replace(leaf, name=builder.name(f"{leaf.name}_before_hooks")))
         return before[leaf.name][1]
 
-    emitter.add(replace(bound, output=map_leaves(value, bound.output)))
+    yield replace(bound, output=map_leaves(value, bound.output))
     for name, (after, plain) in before.items():
         arguments = (tuple(map(_hook, hooks[name])), (plain,))
         location = hooks[name][0].location
-        emitter.add(BoundSymbol(HOOKED, arguments, {}, (after,), context=bound.context, location=location))
+        yield BoundSymbol(HOOKED, arguments, {}, (after,), context=bound.context, location=location)
 
 
 def without_hooks_on_inputs(trace: Trace) -> Trace:

@@ -71,19 +71,22 @@ class Builder:
     def __init__(self, names: set[str], storage: int) -> None:
         self.names = names
         self.storage = storage
+        self._counts: dict[str, int] = {}
 
     @classmethod
-    def of(cls, trace: Trace) -> Builder:
-        """A builder for a trace and the traces among the arguments of its ops."""
-        proxies = list(trace.all_values())
+    def of(cls, trace: Trace, *, bodies: bool = True) -> Builder:
+        """A builder for a trace and, with ``bodies``, the traces among the arguments of its ops."""
+        proxies = list(trace.all_values() if bodies else trace.values())
         storage = 1 + max((p.storage for p in proxies if isinstance(p, TensorProxy)), default=-1)
         return cls({proxy.name for proxy in proxies}, storage)
 
-    def name(self, stem: str) -> str:
-        """``stem``, or ``stem`` with a number if it is taken."""
-        name, count = stem, 1
-        while name in self.names:
-            name, count = f"{stem}_{count}", count + 1
+    def name(self, stem: str, *, numbered: bool = False) -> str:
+        """``stem``, or ``stem`` with a number if it is taken or if all are to be ``numbered``."""
+        name, count = stem, self._counts.get(stem, 0)
+        while numbered or name in self.names:
+            count += 1
+            name, numbered = f"{stem}_{count}", False
+        self._counts[stem] = count
         self.names.add(name)
         return name
 
@@ -102,16 +105,6 @@ class Builder:
         inputs = zip(trace.inputs, bound.inputs(), strict=True)
         outputs = zip(list_proxies((trace.output,)), bound.outputs(), strict=True)
         stem = next((proxy.name for proxy in bound.outputs()), bound.symbol.name.rpartition(".")[2])
-        count = 0
-
-        def name(proxy: Proxy) -> str:
-            nonlocal count
-            while True:
-                count += 1
-                if (new := f"{stem}_{count}") not in self.names:
-                    self.names.add(new)
-                    return new
-
-        inlining = Inlining((*inputs, *outputs), name, self.new_storage)
+        inlining = Inlining((*inputs, *outputs), lambda _: self.name(stem, numbered=True), self.new_storage)
         ops = map(inlining.op, trace.symbols)
         return tuple([replace(op, context=bound.context, location=bound.location) for op in ops])

@@ -75,11 +75,15 @@ class Trace:
         for bound in self.symbols:
             yield from (leaf for leaf in iterate_leaves((bound.args, bound.kwargs)) if isinstance(leaf, Trace))
 
-    def all_values(self) -> Iterator[Proxy]:
-        """Every value that is defined in the trace and in its bodies."""
+    def values(self) -> Iterator[Proxy]:
+        """Every value that is defined in the trace itself."""
         yield from self.inputs
         for bound in self.symbols:
             yield from bound.outputs()
+
+    def all_values(self) -> Iterator[Proxy]:
+        """Every value that is defined in the trace and in its bodies."""
+        yield from self.values()
         for body in self.bodies():
             yield from body.all_values()
 

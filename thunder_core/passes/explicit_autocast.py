@@ -44,8 +44,8 @@ class ExplicitAutocast(Pass[Trace]):
 
     Attributes:
         leaves: inputs that are leaves of autograd's graph, and no views. PyTorch converts those of them that require
-            grad once in a region of autocast, and so does the program, except that the body of a checkpoint converts for
-            itself. Everything else is converted for each use: the gradients of its uses are summed in its own dtype.
+            grad once in a region of autocast, and so does the program; the body of a checkpoint converts for itself.
+            Everything else is converted for each use: the gradients of its uses are summed in its own dtype.
     """
 
     name: ClassVar[str] = "ExplicitAutocast"

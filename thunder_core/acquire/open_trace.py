@@ -1,0 +1,92 @@
+"""The trace of a program that is still being recorded."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any, Final
+
+from thunder_core.acquire.naming import Names
+from thunder_core.acquire.storages import Storages
+from thunder_core.ir.attention_kernels import attention_kernels
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context, current_context
+from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.symbols.autocast import CLEAR_CACHE
+from thunder_core.tracing.user_frames import user_location
+
+_MAY_ATTEND: Final = frozenset({Tag.ATTENTION, Tag.OPAQUE})
+
+
+class OpenTrace:
+    """A trace to which lines are added, in the order in which the program makes the calls.
+
+    Attributes:
+        names: of its values.
+        storages: of its tensors.
+        lines: the bound symbols so far (of the innermost region while a higher-order call is recorded).
+        outer_lines: those of the regions around it and of the program, the outermost first.
+        ambient: the modes that the whole program runs under.
+        kernels: of attention, that the caller of the program allows.
+        warning_filters: what `warnings.filters` was before the program ran.
+        used_autocast: whether a line was recorded under autocast since a region of autocast ended last.
+        left_autocast: whether a region of autocast ended after such lines, and none was recorded since.
+        is_region_cut: whether an exception left a region or a function of the user's that is one line: no line tells
+            what was done before.
+    """
+
+    def __init__(self) -> None:
+        self.names = Names()
+        self.storages = Storages()
+        self.lines: list[BoundSymbol] = []
+        self.outer_lines: list[list[BoundSymbol]] = []
+        self.ambient = current_context()
+        self.kernels = attention_kernels()
+        self.warning_filters = warnings.filters
+        self.used_autocast = False
+        self.left_autocast = False
+        self.is_region_cut = False
+
+    def outwards(self) -> list[list[BoundSymbol]]:
+        """The lines of the innermost region, of the regions around it, and of the program, in this order."""
+        return [self.lines, *reversed(self.outer_lines)]
+
+    def context_of(self, symbol: Symbol) -> Context:
+        """The modes of a call that is made now, with the kernels of attention if the program chose these for it."""
+        context = current_context()
+        if symbol.tags & _MAY_ATTEND and (kernels := attention_kernels()) != self.kernels:
+            return replace(context, attention=kernels)
+        return context
+
+    def end_autocast_region(self) -> None:
+        """The program has left a region of autocast: PyTorch forgets what it converted."""
+        self.left_autocast |= self.used_autocast
+        self.used_autocast = False
+
+    def begin_autocast_region(self) -> None:
+        """A line under autocast is to be recorded, which may be the first of another region."""
+        self.used_autocast = True
+        if self.left_autocast:
+            self.left_autocast = False
+            self.lines.append(BoundSymbol(CLEAR_CACHE, (), {}, None, Effects(external=True), None, user_location()))
+
+    def own_context(self, context: Context) -> Context | None:
+        """The modes of a line as it keeps them: None for those of the whole program."""
+        return context if context != self.ambient else None
+
+    def write(
+        self,
+        symbol: Symbol,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any = None,
+        effects: Effects = PURE,
+    ) -> None:
+        """Add the line of a call that the program makes now, under the modes of now.
+
+        Args:
+            args, kwargs, output: with proxies and literals, as in a `BoundSymbol`.
+        """
+        context = self.own_context(current_context())
+        self.lines.append(BoundSymbol(symbol, args, kwargs, output, effects, context, user_location()))
