@@ -15,7 +15,7 @@ import torch
 import thunder
 from tests.executors.saving import Saving
 from thunder_core.executors.artifacts import ArtifactCache, DamagedArtifact, artifact_cache
-from thunder_core.passes import compiled_regions
+from thunder_core.fusion import compiled_regions
 from thunder_core.report.region_report import RegionReport
 from thunder_testing.pointwise import Pointwise
 
@@ -69,10 +69,10 @@ def test_what_is_in_the_key(folder: Path) -> None:
 
 @pytest.mark.parametrize("where", ["software", "hardware"])
 def test_other_versions_and_machines(folder: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    from thunder_core.passes import region_artifacts
+    from thunder_core.fusion import artifacts
 
     run(Saving())
-    monkeypatch.setattr(region_artifacts, where, lambda *device: "another")
+    monkeypatch.setattr(artifacts, where, lambda *device: "another")
     assert counts(run(Saving())) == (1, 0)
 
 

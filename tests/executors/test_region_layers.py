@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 import thunder
-from thunder_core.ir.keys import trace_key
+from thunder_core.fusion.keys import trace_key
 from thunder_core.ir.symbol import Tag
 from thunder_testing.pointwise import Pointwise
 

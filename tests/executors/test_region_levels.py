@@ -9,9 +9,10 @@ import torch
 from torch.nn import functional
 
 from tests.passes.programs import acquire_program
+from thunder_core.fusion.regions import find_regions
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.regions import find_regions
+from thunder_core.passes.dependencies import dependencies, run_order
 
 SQUARES = ((4, 4),) * 4
 
@@ -20,8 +21,9 @@ def regions_of(program: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[T
     """The trace, and the region of each line; products of matrices stay alone."""
     trace = acquire_program(program, *map(torch.ones, shapes)).trace
     labels = [None if Tag.MATMUL in bound.symbol.tags else 0 for bound in trace.symbols]
-    regions = find_regions(trace.symbols, labels)
-    return trace, {index: number for number, region in enumerate(regions) for index in region.lines}
+    order = run_order(dependencies(trace.symbols), find_regions(trace.symbols, labels))
+    assert order is not None
+    return trace, {index: number for number, group in enumerate(order) for index in group}
 
 
 def lines(trace: Trace, name: str) -> list[int]:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import thunder
 from tests.passes.programs import acquire_program, functionalize
-from thunder_core.passes.regions import dependencies, find_regions
+from thunder_core.fusion.regions import find_regions
+from thunder_core.passes.dependencies import dependencies, run_order
 from thunder_testing.pointwise import Pointwise
 
 OPERATIONS: tuple[Any, ...] = (
@@ -46,13 +47,17 @@ def test_order_and_completeness(steps: Any, kept: int, drawn: list[int | None]) 
     ).computation
     labels = [label if bound.effects.pure else None for bound, label in zip(trace.symbols, drawn)]
     regions = find_regions(trace.symbols, labels)
-    assert sorted(index for region in regions for index in region.lines) == list(range(len(trace.symbols)))
-    place = {index: number for number, region in enumerate(regions) for index in region.lines}
-    for index, earlier in enumerate(dependencies(trace.symbols)):
+    before = dependencies(trace.symbols)
+    order = run_order(before, regions)
+    assert order is not None
+    assert sorted(index for group in order for index in group) == list(range(len(trace.symbols)))
+    place = {index: number for number, group in enumerate(order) for index in group}
+    for index, earlier in enumerate(before):
         assert all(place[other] <= place[index] for other in earlier)
+    labelled = [index for index, label in enumerate(labels) if label is not None]
+    assert sorted(index for region in regions for index in region) == labelled
     for region in regions:
-        assert region.label is not None or len(region.lines) == 1
-        assert {labels[index] for index in region.lines} == {region.label}
+        assert len({labels[index] for index in region}) == 1
 
 
 @settings(max_examples=60, deadline=None)

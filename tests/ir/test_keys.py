@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from thunder_core.fusion.keys import ops_key, trace_key
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.keys import call_key, name_key, ops_key, trace_key, value_key
+from thunder_core.ir.keys import call_key, name_key, value_key
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace

@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from thunder_core.executors import Claim, DerivativePair, FusionExecutor, OperatorExecutor
+from thunder_core.executors import Claim, DerivativePair, OperatorExecutor
+from thunder_core.fusion import FusionExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Symbol, Tag

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.executors import FusionExecutor
 from thunder_core.executors.hardware import source_hash
+from thunder_core.fusion import FusionExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.tensors import written_inputs
 from thunder_core.ir.trace import Trace

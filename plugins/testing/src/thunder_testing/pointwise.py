@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.executors import FusionExecutor
+from thunder_core.fusion import FusionExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Tag

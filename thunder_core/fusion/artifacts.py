@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from thunder_core.executors.artifacts import ArtifactCache, DamagedArtifact, artifact_cache
-from thunder_core.executors.executor import FusionExecutor
 from thunder_core.executors.hardware import hardware, software
 from thunder_core.ir.key_text import key_text
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+
+if TYPE_CHECKING:
+    from thunder_core.fusion.executor import FusionExecutor
 
 _FORMAT: Final = 1
 """To be raised whenever equal keys come to mean other regions, or regions are handed to executors in another way."""
