@@ -10,11 +10,11 @@ import torch
 
 from thunder_core.executors import Claimed, Decision, Declined, Executor
 from thunder_core.executors.configured import ConfiguredExecutor
-from thunder_core.fusion import FusionExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import FakeTensor, TorchDispatchMode
+from thunder_fusion import FusionExecutor
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.failure import Breach, NotApplicable
 from thunder_testing.conformance.recording import lines_of, record

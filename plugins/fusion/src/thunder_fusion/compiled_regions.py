@@ -10,13 +10,13 @@ import torch
 from thunder_core.errors import ThunderError
 from thunder_core.executors.compiled_regions import CompiledRegions, RegionCall, RegionCounts
 from thunder_core.executors.defects import declined_by_failing
-from thunder_core.fusion.artifacts import RegionArtifacts
-from thunder_core.fusion.keys import trace_key
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.trace import Trace
+from thunder_fusion.artifacts import RegionArtifacts
+from thunder_fusion.keys import trace_key
 
 if TYPE_CHECKING:
-    from thunder_core.fusion.executor import FusionExecutor
+    from thunder_fusion.executor import FusionExecutor
 
 _cache: Final = BoundedCache[RegionCall | str](1024)
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import thunder
-from tests.passes.programs import acquire_program, functionalize
-from thunder_core.fusion.regions import find_regions
+from thunder_core.ir.trace import Stage
 from thunder_core.passes.dependencies import dependencies, run_order
+from thunder_fusion.regions import find_regions
 from thunder_testing.pointwise import Pointwise
 
 OPERATIONS: tuple[Any, ...] = (
@@ -42,9 +42,9 @@ def program_of(steps: list[tuple[int, int, int]], kept: int) -> Any:
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.integers(0, 30), st.lists(st.sampled_from([None, 0, 1]), min_size=200, max_size=200))
 def test_order_and_completeness(steps: Any, kept: int, drawn: list[int | None]) -> None:
-    trace = functionalize(
-        acquire_program(program_of(steps, kept), torch.ones(3, 3), torch.ones(3, 3)).trace
-    ).computation
+    compiled = thunder.jit(program_of(steps, kept), executors=[])
+    compiled(torch.ones(3, 3), torch.ones(3, 3))
+    trace = next(trace for trace in thunder.last_traces(compiled) if trace.stage is Stage.FUNCTIONAL)
     labels = [label if bound.effects.pure else None for bound, label in zip(trace.symbols, drawn)]
     regions = find_regions(trace.symbols, labels)
     before = dependencies(trace.symbols)

@@ -10,12 +10,12 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from region_graphs import Machine, groupings, layers, random_labels, random_lines, tensor
 
-from tests.executors.region_graphs import Machine, groupings, layers, random_labels, random_lines, tensor
-from thunder_core.fusion.keys import ops_key
-from thunder_core.fusion.regions import find_regions
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.passes.dependencies import dependencies, run_order
+from thunder_fusion.keys import ops_key
+from thunder_fusion.regions import find_regions
 
 
 def in_order(lines: list[BoundSymbol], regions: list[list[int]]) -> list[BoundSymbol]:

@@ -10,11 +10,11 @@ from thunder_core import progress
 from thunder_core.executors import Claimed, Decision, Declined, Executor
 from thunder_core.executors.compiled_regions import CompiledRegions
 from thunder_core.executors.defects import declined_by_failing
-from thunder_core.fusion.compiled_regions import compiled_once
-from thunder_core.fusion.regions import find_regions
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.trace import Trace
+from thunder_fusion.compiled_regions import compiled_once
+from thunder_fusion.regions import find_regions
 
 
 class FusionExecutor(Executor):
@@ -91,7 +91,7 @@ class FusionExecutor(Executor):
         return Claimed(self.name) if answer is True else Declined(self.name, answer or "it is not fused here")
 
     def partition(self, trace: Trace, offers: Sequence[int]) -> list[list[int]]:
-        """The regions of `thunder_core.fusion.regions.find_regions`; lines with different contexts share none."""
+        """The regions of `thunder_fusion.regions.find_regions`; lines with different contexts share none."""
         known: dict[Context | None, int] = {}
         labels: list[int | None] = [None] * len(trace.symbols)
         for index in offers:

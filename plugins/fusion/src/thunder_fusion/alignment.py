@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Final
 
-from thunder_core.fusion.keys import ops_key
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_fusion.keys import ops_key
 
 Lines = list[int]
 
