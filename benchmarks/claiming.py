@@ -88,7 +88,7 @@ def _executors(kind: str) -> list[Executor]:
 
 
 def _fusion(tag: Any) -> Executor:
-    from thunder_core.executors import FusionExecutor
+    from thunder_fusion import FusionExecutor
 
     class Fusion(FusionExecutor):
         name = "fusion"

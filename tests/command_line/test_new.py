@@ -41,8 +41,8 @@ def test_writes_a_distribution_and_says_what_is_next(command, tmp_path):
 def test_the_package_that_the_tests_need_is_named_where_it_is_not_installed(command, monkeypatch):
     monkeypatch.setattr("thunder.command_line.new.find_spec", lambda name: None)
     lines = command("new", "fast_norms").out.splitlines()
-    folder = Path(__file__).resolve().parents[2] / "plugins" / "testing"
-    assert lines[lines.index("Next:") + 1] == f"  pip install {folder}"
+    plugins = Path(__file__).resolve().parents[2] / "plugins"
+    assert lines[lines.index("Next:") + 1] == f"  pip install {plugins / 'fusion'} {plugins / 'testing'}"
 
 
 def test_the_name_is_everywhere_and_nothing_is_left_of_the_templates(command, tmp_path):

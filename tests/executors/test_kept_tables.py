@@ -229,10 +229,10 @@ PROGRAM = """
 import sys
 import torch
 import thunder
-from tests.executors.saving import Saving
 from thunder_core.autodiff import derive
 from thunder_core.executors.kept_tables import kept_table
 from thunder_core.tracing import lowering
+from thunder_testing.pointwise import Pointwise
 
 traced = []
 trace = lowering._lowered
@@ -241,7 +241,7 @@ for way in ("derive_by_rule", "derive_by_autograd"):
     own = getattr(derive, way)
     setattr(derive, way, lambda query, own=own: traced.append("d" + query.bound.symbol.name) or own(query))
 softplus = torch.nn.functional.softplus
-program = thunder.jit(lambda x: softplus(x @ x) * softplus(x) * int(sys.argv[1]), executors=[Saving()])
+program = thunder.jit(lambda x: softplus(x @ x) * softplus(x) * int(sys.argv[1]), executors=[Pointwise()])
 x = torch.randn(3, 3, requires_grad=True)
 expected = softplus(x @ x) * softplus(x) * int(sys.argv[1])
 torch.testing.assert_close(program(x), expected)

@@ -297,15 +297,22 @@ def test_plugins_of_the_repository_are_known_by_name(site: Site, monkeypatch: py
     }
     plugins = [name for name, project in projects.items() if "thunder.plugins" in project.get("entry-points", {})]
     assert sorted(first_party_names()) == sorted(plugins)
+    folders = {project["name"]: folder / name for name, project in projects.items()}
+    needed = {
+        name: [folders[own] for line in project["dependencies"] if (own := line.partition(">")[0]) in folders]
+        for name, project in projects.items()
+    }
+    commands = {name: " ".join(["pip install", *map(str, [*needed[name], folder / name])]) for name in projects}
+    assert {name: first_party.install_command(name) for name in projects} == commands
     monkeypatch.setenv("THUNDER_PLUGINS", "")
     monkeypatch.setattr(Installed, "with_plugins", lambda self: [])
     for name in first_party_names():
         with pytest.raises(PluginError, match=f"the plugin '{name}' is not installed") as raised:
             host().load(name)
-        assert raised.value.advice[0].endswith(f"pip install {folder / name}")
+        assert raised.value.advice[0].endswith(commands[name])
         with pytest.raises(PluginError, match=f"there is no executor '{name}'") as raised:
             host().find(ExecutorSpec, name)
-        assert raised.value.advice[0].endswith(f"pip install {folder / name}")
+        assert raised.value.advice[0].endswith(commands[name])
     for plugin, name in [("matmul", "merge_matmuls"), ("layouts", "separate_bias")]:
         with pytest.raises(PluginError, match=f"there is no transform '{name}'") as raised:
             host().find(TransformSpec, name)
@@ -315,3 +322,4 @@ def test_plugins_of_the_repository_are_known_by_name(site: Site, monkeypatch: py
         host().find(ExecutorSpec, "inducter")
     monkeypatch.setattr(first_party, "_PACKAGES", folder / "nowhere")
     assert "pip install ./plugins/triton in a checkout" in first_party.how_to_get("triton")
+    assert "pip install ./plugins/fusion ./plugins/nvfuser in a checkout" in first_party.how_to_get("nvfuser")

@@ -45,7 +45,7 @@ def derive_by_executor(
     with only_kernels(None if query.bound.context is None else query.bound.context.attention):
         pair = executor.derivative(query.bound)
     if pair is None:
-        return Declined(executor.name, "it has no derivative of its own for this call", executor.fusion is None)
+        return Declined(executor.name, "it has no derivative of its own for this call", not executor.fuses)
     try:
         return replace(_derivative(query, executor.name, pair), answers=answers)
     except WrongGradients as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.decision import Claimed, Decision, Declined
-from thunder_core.executors.executor import Executor, FusionExecutor
+from thunder_core.executors.executor import Executor
 from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
@@ -25,8 +25,8 @@ def ask(executors: Iterable[Executor], bound: BoundSymbol) -> tuple[Decision, ..
 def _answers(executors: Iterable[Executor], bound: BoundSymbol) -> Iterator[Decision]:
     for executor in executors:
         answer = executor.claim(bound)
-        if executor.fusion is not None and isinstance(answer, Claimed):
-            reason = unfusible(bound, executor.fusion)
+        if executor.fuses and isinstance(answer, Claimed):
+            reason = unfusible(bound)
             answer = answer if reason is None else Declined(executor.name, reason)
         yield answer
         if isinstance(answer, Claimed):
@@ -35,14 +35,11 @@ def _answers(executors: Iterable[Executor], bound: BoundSymbol) -> Iterator[Deci
             executor.report(bound, answer)
 
 
-def unfusible(bound: BoundSymbol, fusion: FusionExecutor) -> str | None:
-    """Why no region of this executor may hold the line, whatever it claims; None if one may."""
+def unfusible(bound: BoundSymbol) -> str | None:
+    """Why no region may hold the line, whatever an executor claims; None if one may."""
     effects = bound.effects
     if effects.random or effects.external:
         return "it has effects"
-    written = fusion.can_write(bound) if effects.mutates else True
-    if written is not True:
-        return written or "it writes memory in place"
     for proxy in (*bound.inputs(), *bound.outputs()):
         if not isinstance(proxy, TensorProxy):
             return f"it works on {proxy.name}, which is no tensor"

@@ -8,11 +8,13 @@ from functools import lru_cache
 from typing import Literal
 
 from thunder_core.errors import ExecutorError, ExecutorWarning
+from thunder_core.executors.compiled_regions import CompiledRegions
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.derivative_pair import DerivativePair
-from thunder_core.executors.executor import Executor, FusionExecutor
+from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.trace import Trace
 from thunder_core.symbols.operation_names import matches, names_of
 from thunder_core.tracing.user_frames import warn_user
 
@@ -60,9 +62,9 @@ class ConfiguredExecutor(Executor):
         return self.executor.claimed_symbols
 
     @property
-    def fusion(self) -> FusionExecutor | None:
+    def fuses(self) -> bool:  # type: ignore[override]
         """As the executor."""
-        return self.executor.fusion
+        return self.executor.fuses
 
     def claim(self, bound: BoundSymbol) -> Decision:
         """The executor's answer; what the configuration excludes is declined."""
@@ -88,6 +90,14 @@ class ConfiguredExecutor(Executor):
     def rewritten(self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
         """The executor's answer, where the configuration lets the line's symbol through."""
         return self.executor.rewritten(bound, producers) if self._exclusion(bound.symbol) is None else None
+
+    def partition(self, trace: Trace, offers: Sequence[int]) -> Sequence[Sequence[int]]:
+        """The executor's answer."""
+        return self.executor.partition(trace, offers)
+
+    def compile_regions(self, regions: Sequence[Trace]) -> CompiledRegions:
+        """The executor's answer."""
+        return self.executor.compile_regions(regions)
 
     def report(self, bound: BoundSymbol, answer: Decision) -> None:
         """Warn or raise about a decline, if the configuration asks for it; not where its patterns exclude the line."""

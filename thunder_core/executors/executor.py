@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
 
-from thunder_core import progress
-from thunder_core.executors.decision import Claimed, Decision, Declined
-from thunder_core.executors.defects import declined_by_failing
+from thunder_core.executors.compiled_regions import CompiledRegions
+from thunder_core.executors.decision import Decision
 from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol
@@ -26,6 +24,7 @@ class Executor(ABC):
         composites: symbols of `thunder_core.symbols.composites`, or with that tag, that a claim of it is for. Programs
             are searched for these.
         claimed_symbols: the symbols that its claims are for; None where it has no list of them.
+        fuses: whether it runs ops together, as regions: `partition` and `compile_regions` are called.
     """
 
     name: str
@@ -33,6 +32,7 @@ class Executor(ABC):
     rewrites: bool = False
     composites: frozenset[Symbol] = frozenset()
     claimed_symbols: frozenset[Symbol] | None = None
+    fuses: bool = False
 
     @abstractmethod
     def claim(self, bound: BoundSymbol) -> Decision:
@@ -71,86 +71,42 @@ class Executor(ABC):
         """
         return []
 
-    @property
-    def fusion(self) -> FusionExecutor | None:
-        """The executor that compiles the lines claimed here as regions; None where each is run by itself."""
-        return None
+    def partition(self, trace: Trace, offers: Sequence[int]) -> Sequence[Sequence[int]]:
+        """The regions of an executor with ``fuses``: ops that it runs together, as one call.
 
-
-class FusionExecutor(Executor):
-    """Runs regions: sets of lines that become one call."""
-
-    takes_parts = True
-    smallest: ClassVar[int] = 1
-    """Regions of fewer lines are not compiled; their lines are offered to the executors after this one."""
-
-    @abstractmethod
-    def can_fuse(self, bound: BoundSymbol) -> bool | str:
-        """True, or why this line cannot be in a region. A pure query."""
-
-    def can_write(self, bound: BoundSymbol) -> bool | str:
-        """`can_fuse` for a line that writes an argument in place. Regions with such lines are not functional: they
-        write memory of their inputs, which no other line of the region reads or writes, though views of it are made.
-        """
-        return "it writes memory in place"
-
-    @abstractmethod
-    def fuse(self, region: Trace) -> Callable[..., Sequence[Any]] | str:
-        """Compile a region, or say why not.
+        A pure query, made when all executors have been asked about all ops; made again if a later executor hands ops
+        back by a rewrite. Ops that are in no region run by themselves, as their claims say.
 
         Args:
-            region: a trace, functional but for lines that `can_write` took. Its inputs are what the region reads; its
-                output is the tuple of what others read of it: tensors that share memory neither with its inputs nor
-                with each other. Its parts say of each line what it may be lowered to.
+            trace: the program. Regions of executors that were asked before are single ops of it.
+            offers: sorted positions in ``trace.symbols`` of what this executor claimed. These ops work on tensors, and
+                have no other effects than writes in place.
 
         Returns:
-            What is called with the inputs, in order, and returns those values in a tuple or a list, with the shapes,
-            strides, dtypes and devices that the region says. What it writes it writes as PyTorch does: version counters
-            grow. Or a reason; the lines are then offered to the executors after this one.
+            For each region its positions, sorted, all of them from ``offers`` and of ops with the same context, in no
+            other region. There must be an order in which the program can run with all ops of a region at once:
+            `thunder_core.passes.dependencies` says what waits for what. What breaks these rules is taken for a
+            decline of all that is offered, with a warning.
         """
+        return ()
 
-    def fuse_all(self, regions: Sequence[Trace]) -> Sequence[Callable[..., Sequence[Any]] | str]:
-        """`fuse` for regions that are all different, in their order. To be overridden where they compile faster
-        together than one by one; `thunder_core.progress.count` then says how far it is.
+    def compile_regions(self, regions: Sequence[Trace]) -> CompiledRegions:
+        """Compile what `partition` returned, for forward and backward together.
+
+        Args:
+            regions: a trace for each region. Its inputs are what the region reads; its output is the tuple of what
+                others read of it, tensors that share memory neither with its inputs nor with each other: views are made
+                outside. It is functional but for ops that write inputs in place. Parts say of each op what it may be
+                lowered to.
+
+        Returns:
+            For each region what is called in its place, with its inputs, in order. It returns the outputs with the
+            shapes, strides, dtypes and devices that the trace says, and writes as PyTorch does: version counters grow.
+            Or the reason for which the region is refused; its ops are then offered to the executors after this one.
         """
-        answers = []
-        for number, region in enumerate(regions):
-            progress.count(number, len(regions))
-            answers.append(self.fuse(region))
-        return answers
-
-    def artifact_key(self) -> str | None:
-        """What artifacts depend on besides the region, the machine, PyTorch and Thunder: versions, options, settings.
-
-        None: what this executor compiles is not kept on disk. Otherwise it has `save` and `load`.
-        """
-        return None
-
-    def save(self, compiled: Callable[..., Sequence[Any]]) -> bytes | None:
-        """What `fuse` returned as an artifact that other processes can load; None if it has none."""
-        return None
-
-    def load(self, artifact: bytes, region: Trace) -> Callable[..., Sequence[Any]]:
-        """What `save` was given, from what it returned, for an equal region. Whatever it raises, the region is
-        compiled again and the artifact replaced.
-        """
-        raise NotImplementedError(f"{self.name} saves no artifacts")
-
-    def claim(self, bound: BoundSymbol) -> Decision:
-        """`can_fuse` or `can_write` as a decision."""
-        step = "can_write" if bound.effects.mutates else "can_fuse"
-        try:
-            answer = self.can_write(bound) if bound.effects.mutates else self.can_fuse(bound)
-        except Exception as error:  # noqa: BLE001 - told as a reason
-            answer = declined_by_failing(self.name, bound.symbol.name, step, bound.location, error)
-        return Claimed(self.name) if answer is True else Declined(self.name, answer or "it is not fused here")
-
-    @property
-    def fusion(self) -> FusionExecutor | None:
-        """The executor itself."""
-        return self
+        raise NotImplementedError(f"{self.name} compiles no regions")
 
 
 def fusing(executors: Sequence[Executor]) -> frozenset[str]:
     """Names of the executors that fuse."""
-    return frozenset([executor.name for executor in executors if executor.fusion is not None])
+    return frozenset([executor.name for executor in executors if executor.fuses])

@@ -1,4 +1,4 @@
-"""Keys: hashable values that are equal for equal arguments, calls and programs.
+"""Keys: hashable values that are equal for equal arguments and calls.
 
 Every cache of results for calls, and every comparison of calls, uses `value_key`; what tells its values apart is the
 function that gives the key of a proxy: the name within one trace (`name_key`), or `CanonicalNames` across traces.
@@ -6,7 +6,7 @@ function that gives the key of a proxy: the name within one trace (`name_key`), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -122,27 +122,3 @@ def call_key(bound: BoundSymbol, context: Context) -> Hashable | None:
     names = CanonicalNames(gradients=True)
     settings = (torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), attention_kernels())
     return hashable(lambda: (names.call(bound), context, *settings))
-
-
-def trace_key(trace: Trace) -> Hashable | None:
-    """A key that is equal for programs that compute the same in the same way, whatever the names of their values.
-
-    Everything that compiled code may depend on is in it: symbols, how values flow, literals with their types, of each
-    tensor the shape, strides, offset, dtype and device, and which tensors share storage. None for a program with a call
-    that equals no other.
-    """
-    names = CanonicalNames()
-    return hashable(
-        lambda: (
-            trace.context,
-            value_key(trace.inputs, names),
-            tuple([names.op(bound) for bound in trace.symbols]),
-            value_key(trace.output, names),
-        )
-    )
-
-
-def ops_key(ops: Sequence[BoundSymbol]) -> Hashable | None:
-    """Like `trace_key`, of calls alone: whatever others read of them."""
-    names = CanonicalNames()
-    return hashable(lambda: tuple([names.op(bound) for bound in ops]))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from thunder_core.executors.compiled_regions import RegionCounts
 from thunder_core.executors.decision import Claimed
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.kept_tables import save_tables
@@ -16,11 +17,9 @@ from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult
 from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.checkpoint_bodies import in_checkpoints
-from thunder_core.passes.compiled_regions import RegionCounts
 from thunder_core.passes.dead_code import without_dead_code
-from thunder_core.passes.fuse_together import fuse_together
-from thunder_core.passes.fusion import Fusion
 from thunder_core.passes.offers import Offers
+from thunder_core.passes.region_calls import RegionCalls, take_regions
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class AssignExecutors(Pass[AssignmentResult]):
 
     A line that nobody but the reference executor claims is lowered to core ATen if an executor takes such operators,
     and taken apart if one of them claims a part. Lines whose symbol belongs to an executor are that executor's. Lines
-    that fusion executors claim become calls of regions.
+    that an executor runs together become calls of regions (`Executor.partition`).
 
     Attributes:
         states: of the lines that need one.
@@ -76,28 +75,26 @@ class AssignExecutors(Pass[AssignmentResult]):
         executors = context.executors  # the reference executor follows them all
         traces = (trace, *self.others)
         offers = [Offers(executors, Builder.of(single), single.context) for single in traces]
-        fusions = [Fusion(single, executors, own, self.unfused) for single, own in zip(traces, offers, strict=True)]
+        programs = [
+            RegionCalls(single, executors, own, self.unfused) for single, own in zip(traces, offers, strict=True)
+        ]
         asked = [
             tuple([own.offer(bound) for bound in single.symbols]) for single, own in zip(traces, offers, strict=True)
         ]
-        leaves = [[leaf for assignment in own for leaf in assignment.leaves()] for own in asked]
-        counts = RegionCounts()
-        fused = fuse_together(
-            [fusion.run(own, _implemented) for fusion, own in zip(fusions, leaves, strict=True)], counts
-        )
-        counts.notes += [note for note in save_tables() if note not in counts.notes]
-        first, *others = map(self._result, traces, fused, asked, fusions)
+        for program, own in zip(programs, asked, strict=True):
+            program.start([leaf for assignment in own for leaf in assignment.leaves()])
+        counts = take_regions(programs, executors) + RegionCounts(notes=tuple(save_tables()))
+        first, *others = map(self._result, asked, programs)
         return replace(first, others=tuple(others), regions=counts)
 
     def traces(self, result: AssignmentResult) -> tuple[Trace, ...]:
         return (result.trace, *[other.trace for other in result.others])
 
-    def _result(
-        self, trace: Trace, lines: list[BoundSymbol], asked: tuple[Assignment, ...], fusion: Fusion
-    ) -> AssignmentResult:
-        claimed = replace(trace.with_symbols(self.states.bind(tuple(lines)), self.name), stage=Stage.EXECUTABLE)
-        if fusion.replaced:
-            asked = tuple([assignment.with_leaves(fusion.replaced) for assignment in asked])
+    def _result(self, asked: tuple[Assignment, ...], program: RegionCalls) -> AssignmentResult:
+        lines = self.states.bind(tuple(program.lines(_implemented)))
+        claimed = replace(program.trace.with_symbols(lines, self.name), stage=Stage.EXECUTABLE)
+        if program.replaced:
+            asked = tuple([assignment.with_leaves(program.replaced) for assignment in asked])
         return AssignmentResult(claimed, asked)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from thunder_core.executors.compiled_regions import RegionCounts
 from thunder_core.executors.decision import Decision
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.compiled_regions import RegionCounts
 
 
 @dataclass(frozen=True, slots=True, eq=False)

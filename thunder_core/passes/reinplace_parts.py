@@ -17,8 +17,8 @@ class ReinplaceParts(Pass[Functionalized]):
     """`Reinplace` for writes of parts, such as one position of a cache, so that regions can have them.
 
     A compiled region makes new values, which for a part of some memory would mean to copy all of it. Put back, such a
-    write is a line that an executor can take as what it is (`FusionExecutor.can_write`): the kernel that computes the
-    key of a token stores it into the cache. Whoever reads what the call returned reads the argument that it wrote.
+    write is a line that an executor can take into a region as what it is: the kernel that computes the key of a token
+    stores it into the cache. Whoever reads what the call returned reads the argument that it wrote.
 
     Memory that other in-place calls write as a whole is left to `Reinplace`, after executors have fused these calls.
 

@@ -12,19 +12,28 @@ from typing import Final
 
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
 _NAMES: Final = _PACKAGES / "thunder" / "first_party_plugins.txt"
+_NEEDS: Final = " needs "
+
+
+def _lines() -> list[str]:
+    """Lines like ``plugin``, ``plugin: item item`` and ``project needs project``; none where there is no file."""
+    if not _NAMES.is_file():
+        return []
+    return [line for line in _NAMES.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
 
 
 @cache
 def _offers() -> Mapping[str, frozenset[str]]:
-    """By plugin of the repository, what it offers under other names; nothing where the file is not installed.
-
-    A line of the file is the name of a plugin, or ``plugin: item item``.
-    """
-    if not _NAMES.is_file():
-        return {}
-    lines = [line for line in _NAMES.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
-    pairs = [line.partition(":") for line in lines]
+    """By plugin of the repository, what it offers under other names."""
+    pairs = [line.partition(":") for line in _lines() if _NEEDS not in line]
     return {name: frozenset(items.split()) for name, _, items in pairs}
+
+
+@cache
+def _needs() -> Mapping[str, tuple[str, ...]]:
+    """By project of `plugins/`, the projects there that it requires, if there are any."""
+    pairs = [line.partition(_NEEDS) for line in _lines() if _NEEDS in line]
+    return {name: tuple(projects.split()) for name, _, projects in pairs}
 
 
 def first_party_names() -> tuple[str, ...]:
@@ -45,8 +54,11 @@ def how_to_get(name: str) -> str:
 
 
 def install_command(name: str) -> str:
-    """The command that installs a project of `plugins/`: from the checkout that the core runs from, if it does."""
-    folder = _PACKAGES / "plugins" / name
-    if (folder / "pyproject.toml").is_file():
-        return f"pip install {folder}"
-    return f"pip install ./plugins/{name} in a checkout"
+    """The command that installs a project of `plugins/`, with those there that it needs: from the checkout that the
+    core runs from, if it does.
+    """
+    names = [*_needs().get(name, ()), name]
+    folders = [_PACKAGES / "plugins" / name for name in names]
+    if all((folder / "pyproject.toml").is_file() for folder in folders):
+        return f"pip install {' '.join(map(str, folders))}"
+    return f"pip install {' '.join([f'./plugins/{name}' for name in names])} in a checkout"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from thunder_core.executors.compiled_regions import RegionCounts
 from thunder_core.guards.source import Source
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.base import Phase
-from thunder_core.passes.compiled_regions import RegionCounts
 from thunder_core.passes.functionalize import Functionalized
 from thunder_core.report.compile_report import StageReport
 from thunder_core.report.training_report import TrainingReport

@@ -15,11 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from thunder_core.executors import Claim, DerivativePair, FusionExecutor, OperatorExecutor
+from thunder_core.executors import Claim, DerivativePair, OperatorExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
+from thunder_fusion import FusionExecutor
 
 torch.set_num_threads(1)
 

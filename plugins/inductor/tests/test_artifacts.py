@@ -15,7 +15,7 @@ from torch import nn
 
 import thunder
 from thunder_core.executors.artifacts import ArtifactCache
-from thunder_core.passes import compiled_regions
+from thunder_fusion import compiled_regions
 from thunder_plugin_inductor import compilers
 from thunder_plugin_inductor.executor import InductorExecutor
 from thunder_plugin_inductor.options import InductorOptions

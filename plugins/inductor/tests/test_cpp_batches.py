@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import thunder
-from thunder_core.passes import compiled_regions
+from thunder_fusion import compiled_regions
 from thunder_plugin_inductor import cpp_batches
 from thunder_plugin_inductor.cpp_batches import Batches
 

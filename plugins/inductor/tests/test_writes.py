@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from thunder_core.passes import compiled_regions
+from thunder_fusion import compiled_regions
 from thunder_plugin_inductor import compilers
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

@@ -38,8 +38,7 @@ class CompositeOffers:
         """
         answers: list[Decision] = []
         for executor in self.executors:
-            fuses = executor.fusion is not None
-            answer = self._fused(executor, found) if fuses else ask((executor,), found.composite)[0]
+            answer = self._fused(executor, found) if executor.fuses else ask((executor,), found.composite)[0]
             answers.append(answer)
             if isinstance(answer, Claimed):
                 break
@@ -71,4 +70,4 @@ def takes_whole(executors: Sequence[Executor], answers: tuple[Decision, ...]) ->
     claim = answers[-1] if answers else None
     if not isinstance(claim, Claimed) or claim.executor == REFERENCE.name:
         return False
-    return next(one for one in executors if one.name == claim.executor).fusion is None
+    return not next(one for one in executors if one.name == claim.executor).fuses

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.executors import FusionExecutor
 from thunder_core.executors.hardware import source_hash
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.tensors import written_inputs
 from thunder_core.ir.trace import Trace
+from thunder_fusion import FusionExecutor
 from thunder_plugin_inductor.fusible import can_fuse
 from thunder_plugin_inductor.options import InductorOptions
 from thunder_plugin_inductor.templates import parsed_when_used

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from thunder_core.executors import FusionExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
+from thunder_fusion import FusionExecutor
 from thunder_plugin_nvfuser.compilation import compile_region
 from thunder_plugin_nvfuser.fusible import can_fuse
 from thunder_plugin_nvfuser.options import NvfuserOptions

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.executors import FusionExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
+from thunder_fusion import FusionExecutor
 
 
 @dataclass(frozen=True, eq=False)

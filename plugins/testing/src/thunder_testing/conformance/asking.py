@@ -9,10 +9,12 @@ from typing import Any
 import torch
 
 from thunder_core.executors import Claimed, Decision, Declined, Executor
+from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import FakeTensor, TorchDispatchMode
+from thunder_fusion import FusionExecutor
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.failure import Breach, NotApplicable
 from thunder_testing.conformance.recording import lines_of, record
@@ -75,8 +77,9 @@ def answer_of(executor: Executor, line: BoundSymbol) -> Decision:
     Raises Breach if asking fails, computes, or draws random numbers, or if a decline has no reason.
     """
     name = line.symbol.name
-    if executor.fusion is not None:
-        reason = watched(f"can_fuse for {name}", executor.fusion.can_fuse, line)
+    own = executor.executor if isinstance(executor, ConfiguredExecutor) else executor
+    if isinstance(own, FusionExecutor):
+        reason = watched(f"can_fuse for {name}", own.can_fuse, line)
         refuse_unreasoned(f"can_fuse for {name}", reason)
     answer = watched(f"asking about {name}", executor.claim, line)
     if not isinstance(answer, Claimed | Declined):

@@ -88,7 +88,7 @@ class Plan:
     def words(self, subject: Subject, device: str) -> dict[torch.dtype, tuple[str, ...]]:
         """The checks that are made, by dtype."""
         dtypes = self.dtypes or dtypes_of(subject, device)
-        if self.tested.executor.fusion is not None:
+        if self.tested.executor.fuses:
             found = {dtype: self._of_fusion(subject, index) for index, dtype in enumerate(dtypes)}
         elif self.dtypes is not None:
             found = dict.fromkeys(dtypes, _EVERYTHING)

@@ -79,7 +79,7 @@ def executor_cases(
     """The tests of `executor_suite`, one by one."""
     check_devices(devices)
     tested = _tested(executor, options, Tolerances(tolerances or {}))
-    sampler = Sampler(limit if tested.executor.fusion is None else 1)
+    sampler = Sampler(1 if tested.executor.fuses else limit)
     plan = Plan(tested, tuple(devices), None if dtypes is None else tuple(dtypes), sampler)
     plain = tested.plain
     if isinstance(plain, OperatorExecutor):
@@ -116,7 +116,7 @@ def _subjects(plan: Plan, samples: Mapping[Any, Samples], operations: Iterable[A
     given = {symbol_of(key): value for key, value in samples.items()}
     names = [*dict.fromkeys([*map(symbol_of, operations), *given, *map(symbol_of, OPERATIONS)])]
     subjects = [operation(symbol, given) for symbol in names]
-    if plan.tested.executor.fusion is not None:  # it may run parts of what it does not claim
+    if plan.tested.executor.fuses:  # it may run parts of what it does not claim
         return [*subjects, *program_subjects()]
     claimed = [
         subject for subject in subjects if any(plan.is_claimed(subject, *kind) for kind in _kinds(plan, subject))

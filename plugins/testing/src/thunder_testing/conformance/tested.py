@@ -78,7 +78,7 @@ class Tested:
         if not claimed or program.last is None or self.executor.name in program.last.report.executors:
             return
         reasons = [reason for line in program.last.report.decisions for _, reason in line.declined]
-        if self.executor.fusion is not None:
+        if self.executor.fuses:
             raise NotApplicable(f"not fused, because {'; '.join(dict.fromkeys(reasons))}")
         raise Breach(
             "claimed, then run",

@@ -8,20 +8,24 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from tests.passes.programs import acquire_program
+import thunder
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.regions import find_regions
+from thunder_core.passes.dependencies import dependencies, run_order
+from thunder_fusion.regions import find_regions
 
 SQUARES = ((4, 4),) * 4
 
 
 def regions_of(program: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Trace, dict[int, int]]:
     """The trace, and the region of each line; products of matrices stay alone."""
-    trace = acquire_program(program, *map(torch.ones, shapes)).trace
+    compiled = thunder.jit(program, executors=[])
+    compiled(*map(torch.ones, shapes))
+    trace = thunder.last_traces(compiled)[0]
     labels = [None if Tag.MATMUL in bound.symbol.tags else 0 for bound in trace.symbols]
-    regions = find_regions(trace.symbols, labels)
-    return trace, {index: number for number, region in enumerate(regions) for index in region.lines}
+    order = run_order(dependencies(trace.symbols), find_regions(trace.symbols, labels))
+    assert order is not None
+    return trace, {index: number for number, group in enumerate(order) for index in group}
 
 
 def lines(trace: Trace, name: str) -> list[int]:

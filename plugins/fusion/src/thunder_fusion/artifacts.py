@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from thunder_core.executors.artifacts import ArtifactCache, DamagedArtifact, artifact_cache
-from thunder_core.executors.executor import FusionExecutor
-from thunder_core.executors.hardware import hardware, software
+from thunder_core.executors.hardware import hardware, software, source_hash
 from thunder_core.ir.key_text import key_text
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+
+if TYPE_CHECKING:
+    from thunder_fusion.executor import FusionExecutor
 
 _FORMAT: Final = 1
 """To be raised whenever equal keys come to mean other regions, or regions are handed to executors in another way."""
@@ -45,7 +47,8 @@ class RegionArtifacts:
         settings = key_text((flags,))
         if cache is None or settings is None:
             return RegionArtifacts(executor, None, "", notes)
-        return RegionArtifacts(executor, cache, f"{_FORMAT}\n{software()}\n{executor.name} {own}\n{settings}", notes)
+        code = f"{software()}; thunder-fusion {source_hash('thunder_fusion')}"
+        return RegionArtifacts(executor, cache, f"{_FORMAT}\n{code}\n{executor.name} {own}\n{settings}", notes)
 
     def read(self, region: Trace, key: Hashable | None) -> Callable[..., Sequence[Any]] | None:
         """The compiled region; None where there is none that works."""

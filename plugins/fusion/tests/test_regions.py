@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import thunder
-from tests.passes.programs import acquire_program, functionalize
-from thunder_core.passes.regions import dependencies, find_regions
+from thunder_core.ir.trace import Stage
+from thunder_core.passes.dependencies import dependencies, run_order
+from thunder_fusion.regions import find_regions
 from thunder_testing.pointwise import Pointwise
 
 OPERATIONS: tuple[Any, ...] = (
@@ -41,18 +42,22 @@ def program_of(steps: list[tuple[int, int, int]], kept: int) -> Any:
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.integers(0, 30), st.lists(st.sampled_from([None, 0, 1]), min_size=200, max_size=200))
 def test_order_and_completeness(steps: Any, kept: int, drawn: list[int | None]) -> None:
-    trace = functionalize(
-        acquire_program(program_of(steps, kept), torch.ones(3, 3), torch.ones(3, 3)).trace
-    ).computation
+    compiled = thunder.jit(program_of(steps, kept), executors=[])
+    compiled(torch.ones(3, 3), torch.ones(3, 3))
+    trace = next(trace for trace in thunder.last_traces(compiled) if trace.stage is Stage.FUNCTIONAL)
     labels = [label if bound.effects.pure else None for bound, label in zip(trace.symbols, drawn)]
     regions = find_regions(trace.symbols, labels)
-    assert sorted(index for region in regions for index in region.lines) == list(range(len(trace.symbols)))
-    place = {index: number for number, region in enumerate(regions) for index in region.lines}
-    for index, earlier in enumerate(dependencies(trace.symbols)):
+    before = dependencies(trace.symbols)
+    order = run_order(before, regions)
+    assert order is not None
+    assert sorted(index for group in order for index in group) == list(range(len(trace.symbols)))
+    place = {index: number for number, group in enumerate(order) for index in group}
+    for index, earlier in enumerate(before):
         assert all(place[other] <= place[index] for other in earlier)
+    labelled = [index for index, label in enumerate(labels) if label is not None]
+    assert sorted(index for region in regions for index in region) == labelled
     for region in regions:
-        assert region.label is not None or len(region.lines) == 1
-        assert {labels[index] for index in region.lines} == {region.label}
+        assert len({labels[index] for index in region}) == 1
 
 
 @settings(max_examples=60, deadline=None)

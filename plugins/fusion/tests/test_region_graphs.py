@@ -10,15 +10,19 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from region_graphs import Machine, groupings, layers, random_labels, random_lines, tensor
 
-from tests.executors.region_graphs import Machine, groupings, layers, random_labels, random_lines, tensor
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.keys import ops_key
-from thunder_core.passes.regions import Region, dependencies, find_regions
+from thunder_core.passes.dependencies import dependencies, run_order
+from thunder_fusion.keys import ops_key
+from thunder_fusion.regions import find_regions
 
 
-def in_order(lines: list[BoundSymbol], regions: tuple[Region, ...]) -> list[BoundSymbol]:
-    return [lines[index] for region in regions for index in region.lines]
+def in_order(lines: list[BoundSymbol], regions: list[list[int]]) -> list[BoundSymbol]:
+    order = run_order(dependencies(lines), regions)
+    assert order is not None
+    assert sorted(index for group in order for index in group) == list(range(len(lines)))
+    return [lines[index] for group in order for index in group]
 
 
 @pytest.mark.parametrize("count", [5, 30, 120])
@@ -28,11 +32,11 @@ def test_the_machine_notices_nothing(count: int) -> None:
         lines = random_lines(seed, count)
         labels = random_labels(seed, lines)
         regions = find_regions(lines, labels)
-        assert sorted(index for region in regions for index in region.lines) == list(range(count))
+        labelled = [index for index, label in enumerate(labels) if label is not None]
+        assert sorted(index for region in regions for index in region) == labelled
         for region in regions:
-            assert {labels[index] for index in region.lines} == {region.label}
-            assert region.label is not None or len(region.lines) == 1
-            assert list(region.lines) == sorted(region.lines)
+            assert len({labels[index] for index in region}) == 1
+            assert region == sorted(region)
         assert Machine().run(in_order(lines, regions)) == Machine().run(lines), seed
 
 
@@ -105,7 +109,7 @@ def test_hardly_more_traffic_than_necessary() -> None:
         lines = random_lines(seed, 8, ("a", "b", "product"), near=4)
         labels: list[int | None] = [None if line.symbol.name == "product" else 0 for line in lines]
         before = dependencies(lines)
-        own = traffic(lines, [list(r.lines) for r in find_regions(lines, labels) if r.label is not None])
+        own = traffic(lines, find_regions(lines, labels))
         fusible = [index for index, label in enumerate(labels) if label is not None]
         best = min(traffic(lines, g) for g in groupings(fusible) if _runs(before, labels, g))
         found, least, worse = found + own, least + best, worse + (own > best)
@@ -114,8 +118,7 @@ def test_hardly_more_traffic_than_necessary() -> None:
 
 
 def kinds_of_regions(lines: list[BoundSymbol], labels: list[int | None]) -> Counter[Any]:
-    regions = [region for region in find_regions(lines, labels) if region.label is not None]
-    return Counter(ops_key([lines[index] for index in region.lines]) for region in regions)
+    return Counter(ops_key([lines[index] for index in region]) for region in find_regions(lines, labels))
 
 
 def test_stray_lines_do_not_make_layers_differ() -> None:
@@ -143,7 +146,7 @@ def test_work_grows_with_the_number_of_layers() -> None:
 
 
 def _steps(lines: list[BoundSymbol], labels: list[int | None] | None = None) -> int:
-    """Calls, lines and returns of Python functions while regions are found."""
+    """Calls, lines and returns of Python functions while regions are found and put in order."""
     labels = random_labels(0, lines) if labels is None else labels
     count = 0
 
@@ -155,7 +158,7 @@ def _steps(lines: list[BoundSymbol], labels: list[int | None] | None = None) -> 
     previous = sys.gettrace()
     sys.settrace(trace)
     try:
-        find_regions(lines, labels)
+        run_order(dependencies(lines), find_regions(lines, labels))
     finally:
         sys.settrace(previous)
     return count

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.keys import ops_key
+from thunder_fusion.keys import ops_key
 
 Lines = list[int]
 

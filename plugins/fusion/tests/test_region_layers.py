@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional
 
 import thunder
-from thunder_core.ir.keys import trace_key
 from thunder_core.ir.symbol import Tag
+from thunder_fusion.keys import trace_key
 from thunder_testing.pointwise import Pointwise
 
 litgpt = pytest.importorskip("litgpt")

@@ -1,4 +1,4 @@
-"""Levels of the lines of a trace, from which `thunder_core.passes.regions` makes regions.
+"""Levels of the lines of a trace, from which `thunder_fusion.regions` makes regions.
 
 A line's level is greater than those of all lines it depends on, or equal where both have the same label. It is as high
 as the lines that read its values allow: so a line is in the region of its readers, and is not computed long before.

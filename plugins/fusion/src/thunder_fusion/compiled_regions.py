@@ -1,0 +1,105 @@
+"""Compiled regions: equal ones are compiled once, whatever layer or program they are from, and kept on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from thunder_core.errors import ThunderError
+from thunder_core.executors.compiled_regions import CompiledRegions, RegionCall, RegionCounts
+from thunder_core.executors.defects import declined_by_failing
+from thunder_core.ir.bounded_cache import BoundedCache
+from thunder_core.ir.trace import Trace
+from thunder_fusion.artifacts import RegionArtifacts
+from thunder_fusion.keys import trace_key
+
+if TYPE_CHECKING:
+    from thunder_fusion.executor import FusionExecutor
+
+_cache: Final = BoundedCache[RegionCall | str](1024)
+
+
+def flags() -> tuple[Hashable, ...]:
+    """PyTorch's settings that compiled code may depend on."""
+    return (
+        torch.get_default_dtype(),
+        torch.get_float32_matmul_precision(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+
+
+def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> CompiledRegions:
+    """For each region what the executor gave for an equal one, or gives for this one.
+
+    Those that are neither known in this process nor on disk are handed to the executor together. Those that are too
+    small for it are refused, and not counted.
+    """
+    settings = flags()
+    calls: dict[int, RegionCall | str] = {}
+    keys: dict[int, Hashable] = {}
+    own: dict[int, Hashable | None] = {}
+    for index, region in enumerate(regions):
+        count = len(region.symbols)
+        if count < executor.smallest:
+            calls[index] = f"its region has {count} of {executor.smallest} lines"
+            continue
+        own[index] = trace_key(region)
+        keys[index] = (index,) if own[index] is None else (executor, own[index], settings)
+    different = {key: index for index, key in reversed(keys.items())}
+    answers = _cache.lookup(different)
+    known = len(answers)
+    wanted = {key: index for index, key in keys.items() if different[key] == index and key not in answers}
+    found, counts = _compiled(
+        executor, [regions[index] for index in wanted.values()], [own[i] for i in wanted.values()]
+    )
+    for (key, index), answer in zip(wanted.items(), found, strict=True):
+        answers[key] = answer
+        if own[index] is not None:
+            _cache.add(key, answer)
+    calls.update({index: answers[key] for index, key in keys.items()})
+    return CompiledRegions(
+        [calls[index] for index in range(len(regions))], RegionCounts(regions=len(keys), known=known) + counts
+    )
+
+
+def _compiled(
+    executor: FusionExecutor, regions: Sequence[Trace], keys: Sequence[Hashable | None]
+) -> tuple[list[RegionCall | str], RegionCounts]:
+    """Read from disk, or compiled."""
+    if not regions:
+        return [], RegionCounts()
+    notes: list[str] = []
+    artifacts = RegionArtifacts.of(executor, flags(), notes)
+    found: list[RegionCall | str | None] = [artifacts.read(*item) for item in zip(regions, keys, strict=True)]
+    missing = [index for index, answer in enumerate(found) if answer is None]
+    if missing:
+        for index, answer in zip(missing, _fused(executor, [regions[index] for index in missing]), strict=True):
+            found[index] = answer
+            if not isinstance(answer, str):
+                artifacts.write(answer, regions[index], keys[index])
+        artifacts.prune()
+    counts = RegionCounts(read=len(regions) - len(missing), compiled=len(missing), notes=tuple(notes))
+    return [answer for answer in found if answer is not None], counts
+
+
+def _fused(executor: FusionExecutor, regions: Sequence[Trace]) -> Sequence[RegionCall | str]:
+    """What the executor compiled, or why not; of several of which one makes it fail, all others."""
+    problem: Exception | str
+    try:
+        answers = executor.fuse_all(regions)
+        fits = isinstance(answers, Sequence) and len(answers) == len(regions)
+        if fits and all(callable(answer) or isinstance(answer, str) for answer in answers):
+            return answers
+        problem = "returned something else than a function, or a reason, for each region"
+    except ThunderError:
+        raise
+    except Exception as error:  # noqa: BLE001 - told as a reason
+        problem = error
+    if len(regions) > 1:
+        return [answer for region in regions for answer in _fused(executor, [region])]
+    first, count = regions[0].symbols[0], len(regions[0].symbols)
+    what = f"a region of {count} lines that begins with {first.symbol.name}"
+    return [declined_by_failing(executor.name, what, "fuse", first.location, problem)]

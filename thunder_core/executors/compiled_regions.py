@@ -1,0 +1,52 @@
+"""What an executor made of the regions that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+RegionCall = Callable[..., Sequence[Any]]
+"""Called with the inputs of a region, in order; returns its outputs, in a tuple or a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCounts:
+    """For the report: what became of the regions of a compilation.
+
+    Attributes:
+        regions: how many there are.
+        known: different ones that had been compiled in this process before.
+        read: different ones that were read from disk.
+        compiled: different ones that were compiled now, or refused.
+        notes: what went wrong with compiled regions on disk, each sentence once.
+    """
+
+    regions: int = 0
+    known: int = 0
+    read: int = 0
+    compiled: int = 0
+    notes: tuple[str, ...] = ()
+
+    def __add__(self, other: RegionCounts) -> RegionCounts:
+        return RegionCounts(
+            self.regions + other.regions,
+            self.known + other.known,
+            self.read + other.read,
+            self.compiled + other.compiled,
+            tuple(dict.fromkeys([*self.notes, *other.notes])),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRegions:
+    """What `Executor.compile_regions` returns.
+
+    Attributes:
+        calls: for each region, in order, what runs in its place; or the reason, as text, for which the executor refuses
+            it.
+        counts: for the report.
+    """
+
+    calls: Sequence[RegionCall | str]
+    counts: RegionCounts = RegionCounts()

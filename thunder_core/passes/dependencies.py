@@ -1,0 +1,98 @@
+"""Which bound symbols of a trace wait for which, and orders in which groups of them can run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+
+
+def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
+    """For each bound symbol the earlier ones that must run before it, by position.
+
+    Those that define what it reads; the one with effects before it, if it has effects; and for storage that is written,
+    the writer before it or the bound symbol that made it, and those that read the storage since.
+    """
+    definer: dict[str, int] = {}
+    writer: dict[int, int] = {}
+    readers: dict[int, list[int]] = {}
+    effectful: int | None = None
+    written = _written(symbols)
+    known: set[int] = set()
+    result: list[list[int]] = []
+    for index, bound in enumerate(symbols):
+        inputs = bound.inputs()
+        before = {definer[proxy.name] for proxy in inputs if proxy.name in definer}
+        if not bound.effects.pure:
+            if effectful is not None:
+                before.add(effectful)
+            effectful = index
+        for proxy in inputs if written else ():
+            if not isinstance(proxy, TensorProxy) or proxy.storage not in written:
+                continue
+            known.add(proxy.storage)
+            if proxy.storage in writer:
+                before.add(writer[proxy.storage])
+            if proxy.name in bound.effects.mutates:
+                before.update(readers.pop(proxy.storage, ()))
+                writer[proxy.storage] = index
+            else:
+                readers.setdefault(proxy.storage, []).append(index)
+        before.discard(index)
+        result.append(sorted(before))
+        for proxy in bound.outputs():
+            definer[proxy.name] = index
+            if isinstance(proxy, TensorProxy) and proxy.storage in written and proxy.storage not in known:
+                writer[proxy.storage] = index
+                known.add(proxy.storage)
+    return result
+
+
+def run_order(before: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) -> list[tuple[int, ...]] | None:
+    """All positions, those of a group together, so that each group follows what it depends on.
+
+    Otherwise in the order of their first positions. None if groups wait for each other in a circle.
+
+    Args:
+        before: as `dependencies` returns it.
+        groups: sorted positions, each in one group at most. A position that is in no group is one by itself.
+    """
+    grouped = {index for group in groups for index in group}
+    alone = [(index,) for index in range(len(before)) if index not in grouped]
+    members = sorted([*alone, *map(tuple, groups)])
+    group_of = {index: number for number, positions in enumerate(members) for index in positions}
+    waits_for: list[set[int]] = [set() for _ in members]
+    readers: list[set[int]] = [set() for _ in members]
+    for index, earlier in enumerate(before):
+        group = group_of[index]
+        for other in earlier:
+            if group_of[other] != group:
+                waits_for[group].add(group_of[other])
+                readers[group_of[other]].add(group)
+    left = [len(others) for others in waits_for]
+    ready = [
+        number for number in range(len(members)) if not left[number]
+    ]  # numbers are in the order of first positions
+    order = []
+    while ready:
+        group = heappop(ready)
+        order.append(members[group])
+        for reader in readers[group]:
+            left[reader] -= 1
+            if not left[reader]:
+                heappush(ready, reader)
+    return order if len(order) == len(members) else None
+
+
+def _written(symbols: Sequence[BoundSymbol]) -> frozenset[int]:
+    return frozenset(
+        [
+            proxy.storage
+            for bound in symbols
+            if bound.effects.mutates
+            for proxy in bound.inputs()
+            if isinstance(proxy, TensorProxy) and proxy.name in bound.effects.mutates
+        ]
+    )
