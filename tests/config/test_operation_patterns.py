@@ -18,8 +18,11 @@ from thunder_core.config import check_config
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.executor import Executor
+from thunder_core.ir.symbol import Tag
 from thunder_core.report.compile_report import CompileReport
-from thunder_core.symbols.registry import registry
+from thunder_core.symbols import operation_names
+from thunder_core.symbols.registry import Registry, registry
+from thunder_core.symbols.row import row
 
 
 def told(*patterns: str, option: str = "exclude") -> list[str]:
@@ -120,6 +123,16 @@ def test_every_name_in_the_tables_is_accepted() -> None:
 )
 def test_names_that_are_accepted(pattern: str) -> None:
     assert told(pattern) == []
+
+
+def test_a_module_with_composites_has_no_other_operations_than_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told("tests.plugins.operations.no_function") == []
+    fresh = Registry()
+    fresh.extend([row("tests.plugins.operations.plain(x)", tags=(Tag.COMPOSITE,))])
+    monkeypatch.setattr(operation_names, "registry", fresh)
+    assert told("tests.plugins.operations.plain", "tests.plugins.operations.swish", "tests.plugins.o*") == []
+    (problem,) = told("tests.plugins.operations.plan")
+    assert "did you mean 'tests.plugins.operations.plain'?" in problem
 
 
 def test_operators_of_a_library_once_it_is_imported() -> None:
