@@ -85,7 +85,7 @@ def test_executors_from_python_too() -> None:
         ("tourch.relu", "torch.relu"),
         ("torch.nn.Linear", "torch.nn.functional.linear"),
         ("torch.nn.functional.scaled_dot_product_atention", "torch.nn.functional.scaled_dot_product_attention"),
-        ("thunder_core.symbols.composites.swigglu", "thunder_core.symbols.composites.swiglu"),
+        ("thunder_plugin_composites.swigglu", "thunder_plugin_composites.swiglu"),
         ("torch.*.sofmax", "torch.*.softmax"),
         ("*.matmull", "*.matmul"),
         ("*rms_nrm*", "*rms_norm*"),

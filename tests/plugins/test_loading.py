@@ -300,12 +300,14 @@ def test_plugins_of_the_repository_are_known_by_name(site: Site, monkeypatch: py
     monkeypatch.setenv("THUNDER_PLUGINS", "")
     monkeypatch.setattr(Installed, "with_plugins", lambda self: [])
     for name in first_party_names():
+        needed = [one for one in plugins if f"thunder-plugin-{one}>=0.1" in projects[name]["dependencies"]]
+        command = " ".join(["pip install", *[str(folder / one) for one in (*needed, name)]])
         with pytest.raises(PluginError, match=f"the plugin '{name}' is not installed") as raised:
             host().load(name)
-        assert raised.value.advice[0].endswith(f"pip install {folder / name}")
+        assert raised.value.advice[0].endswith(f": {command}")
         with pytest.raises(PluginError, match=f"there is no executor '{name}'") as raised:
             host().find(ExecutorSpec, name)
-        assert raised.value.advice[0].endswith(f"pip install {folder / name}")
+        assert raised.value.advice[0].endswith(f": {command}")
     for plugin, name in [("matmul", "merge_matmuls"), ("layouts", "separate_bias")]:
         with pytest.raises(PluginError, match=f"there is no transform '{name}'") as raised:
             host().find(TransformSpec, name)
@@ -314,4 +316,4 @@ def test_plugins_of_the_repository_are_known_by_name(site: Site, monkeypatch: py
     with pytest.raises(PluginError, match="did you mean 'inductor'"):
         host().find(ExecutorSpec, "inducter")
     monkeypatch.setattr(first_party, "_PACKAGES", folder / "nowhere")
-    assert "pip install ./plugins/triton in a checkout" in first_party.how_to_get("triton")
+    assert "pip install ./plugins/composites ./plugins/triton in a checkout" in first_party.how_to_get("triton")

@@ -12,11 +12,13 @@ import thunder
 from tests.plugins import operations
 from tests.plugins.conftest import Site, record
 from thunder_core.autodiff.rules import all_rules
+from thunder_core.config import check_config
 from thunder_core.errors import PluginError
 from thunder_core.ir.symbol import Tag
 from thunder_core.passes.patterns import table
 from thunder_core.plugins.host import PluginState, host
 from thunder_core.plugins.specs import Check, ExecutorSpec
+from thunder_core.symbols import operation_names
 from thunder_core.symbols import registry as registry_module
 from thunder_core.symbols.registry import Registry
 from thunder_core.symbols.row import row
@@ -182,6 +184,17 @@ def test_the_patterns_of_a_plugin_are_found(site: Site, registry: Registry, monk
     for _ in range(2):
         host().import_object(host().find(ExecutorSpec, "alpha"))
     assert [pattern.composite for pattern in table.all_patterns()].count(operations.swish) == 1
+
+
+def test_patterns_of_operations_may_be_about_those_of_executors_that_come_later(
+    site: Site, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operation_names, "registry", registry)
+    symbols = site.module(ROWS)
+    own = "from thunder_core.executors import OperatorExecutor\n    return OperatorExecutor('alpha', ())"
+    site.plugin("alpha", PLUGIN.replace("SYMBOLS", symbols).replace('return "the executor"', own))
+    assert check_config({"executors": [{"reference": {"exclude": ["*.operations.swish"]}}, "alpha"]}) == []
+    assert len(check_config({"executors": [{"reference": {"exclude": ["*.operations.swash"]}}, "alpha"]})) == 1
 
 
 RULES = """
