@@ -137,10 +137,10 @@ def may_be_named_later(pattern: str) -> bool:
         if start.startswith(operators):
             namespace, dot, _ = start.removeprefix(operators).partition(".")
             return not dot or not any(name.startswith(f"{namespace}::") for name in _operators())
-    package, dot, _ = start.partition(".")
-    if not dot or package == "torch" or not _exists(package):
+    namespace, dot, _ = start.rpartition(".")
+    if not dot or namespace.partition(".")[0] == "torch" or not _exists(namespace):
         return False
-    module = sys.modules.get(start.rpartition(".")[0])
+    module = sys.modules.get(namespace)
     return module is None or not _has_composites(module) or matches(pattern, _functions(module))
 
 
@@ -149,8 +149,19 @@ def _has_composites(module: ModuleType) -> bool:
     return any(row.name.rpartition(".")[0] == module.__name__ for row in rows if Tag.COMPOSITE in row.tags)
 
 
-def _exists(package: str) -> bool:
-    return package in sys.modules or (package.isidentifier() and importlib.util.find_spec(package) is not None)
+def _exists(namespace: str) -> bool:
+    """Whether there may be such a module, or a class in one, as far as that can be told without importing anything."""
+    package, *parts = namespace.split(".")
+    value: object = sys.modules.get(package)
+    if value is None:
+        return package.isidentifier() and importlib.util.find_spec(package) is not None
+    path = package
+    for part in parts:
+        path, owner = f"{path}.{part}", value
+        value = getattr(owner, part, None)
+        if value is None:
+            return hasattr(owner, "__path__") and importlib.util.find_spec(path) is not None
+    return True
 
 
 def is_function_of_pytorch(pattern: str) -> bool:
