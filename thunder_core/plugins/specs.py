@@ -68,6 +68,11 @@ class SymbolsSpec:
     patterns: str = ""
     rules: str = ""
 
+    @property
+    def name(self) -> str:
+        """For lists: where the table is. It has no other name."""
+        return self.load
+
 
 @dataclass(frozen=True, slots=True)
 class InterceptionsSpec:
@@ -80,6 +85,11 @@ class InterceptionsSpec:
     """
 
     load: str
+
+    @property
+    def name(self) -> str:
+        """For lists: where the table is. It has no other name."""
+        return self.load
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +157,7 @@ class CheckResult:
 
 
 TABLES: Final = (SymbolsSpec, InterceptionsSpec)
-"""Specifications without a name: what they lead to is added when the plugin is used for the first time."""
+"""Specifications without a name of their own: what they lead to is added when the plugin is used for the first time."""
 
 
 def private_names_result(names: PrivateNames, *, except_below: str = "") -> CheckResult:
