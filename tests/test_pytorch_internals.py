@@ -798,11 +798,6 @@ def native_attention(operator: Any) -> None:
     _equal(" ".join(names), expected)
 
 
-def log_softmax(function: Any) -> None:
-    x = torch.randn(2, 3)
-    assert torch.equal(function(x, 1, False), torch.log_softmax(x, 1))
-
-
 def _softmax_backward(forward: Callable[..., torch.Tensor]) -> Callable[[Any], None]:
     def check(function: Any) -> None:
         x, g = torch.randn(2, 3, requires_grad=True), torch.randn(2, 3)
@@ -1038,7 +1033,6 @@ CHECKS: dict[str, Callable[..., object]] = {
     "aten_log_softmax": _packet("_log_softmax"),
     "aten_safe_softmax": _packet("_safe_softmax"),
     "aten_softmax": _packet("_softmax"),
-    "native_log_softmax": log_softmax,
     "log_softmax_backward_data": _softmax_backward(torch.log_softmax),
     "softmax_backward_data": _softmax_backward(torch.softmax),
     "tree_flatten": flattens,

@@ -197,7 +197,6 @@ ROWS: Final = (
     *[Row(f"torch.ops.aten.{name}", "how much work an operator is, for what backward computes again",
           name=f"aten{name}", kind=Kind.SPELLED)
       for name in ("_fused_rms_norm", "_log_softmax", "_safe_softmax", "_softmax")],
-    Row("torch._log_softmax", name="native_log_softmax", feature="recognizing cross entropy under autocast"),
     Row("torch._log_softmax_backward_data", "the derivative of log_softmax"),
     Row("torch._softmax_backward_data", "the derivative of softmax"),
     *[Row(f"torch.utils._pytree.{name}", "nested arguments of thunder.grad and of tests")

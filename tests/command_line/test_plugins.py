@@ -87,6 +87,28 @@ def test_plugins_as_json(command, plugins):
     assert "pip" in found["stale"]["advice"]
 
 
+TABLES = """
+from thunder_core.plugins import InterceptionsSpec, SymbolsSpec, hookimpl
+
+
+@hookimpl
+def thunder_symbols():
+    return [SymbolsSpec("tables.symbols:ROWS")]
+
+
+@hookimpl
+def thunder_interceptions():
+    return [InterceptionsSpec("tables.interceptions:TABLE")]
+"""
+
+
+def test_tables_are_listed_by_where_they_are(command, install, monkeypatch):
+    install("tables", TABLES)
+    monkeypatch.setenv("THUNDER_PLUGINS", "tables")
+    row = next(line for line in command("plugins").out.splitlines() if line.startswith("tables "))
+    assert "tables of symbols: tables.symbols:ROWS; tables of interceptions: tables.interceptions:TABLE" in row
+
+
 def test_blocked_plugin_is_no_defect(command, install, monkeypatch):
     install("kernels", KERNELS)
     monkeypatch.setenv("THUNDER_PLUGINS", "-kernels")

@@ -13,13 +13,19 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import thunder
+import thunder_plugin_composites as composites
 from thunder.command_line.main import main
 from thunder_core.config import check_config
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.executor import Executor
+from thunder_core.ir.symbol import Tag
 from thunder_core.report.compile_report import CompileReport
-from thunder_core.symbols.registry import registry
+from thunder_core.symbols import operation_names
+from thunder_core.symbols.registry import Registry, registry
+from thunder_core.symbols.row import row
+
+SWIGLU = registry.symbol_of(composites.swiglu).name
 
 
 def told(*patterns: str, option: str = "exclude") -> list[str]:
@@ -82,7 +88,8 @@ def test_executors_from_python_too() -> None:
         ("tourch.relu", "torch.relu"),
         ("torch.nn.Linear", "torch.nn.functional.linear"),
         ("torch.nn.functional.scaled_dot_product_atention", "torch.nn.functional.scaled_dot_product_attention"),
-        ("thunder_core.symbols.composites.swigglu", "thunder_core.symbols.composites.swiglu"),
+        ("thunder_plugin_composites.swigglu", SWIGLU),
+        ("thunder_core.symbols.composites.swiglu", SWIGLU),
         ("torch.*.sofmax", "torch.*.softmax"),
         ("*.matmull", "*.matmul"),
         ("*rms_nrm*", "*rms_norm*"),
@@ -114,12 +121,23 @@ def test_every_name_in_the_tables_is_accepted() -> None:
         *("*", "*norm*", "torch.special.*", "relu_", "torch.relu_", "__add__", "T", "getitem", "*[ab]dd"),
         *("torch.functional.einsum", "torch.cond", "torch.Tensor.erfinv_", "torch.linalg.lu_solve", "*swiglu"),
         *("torch.ops.aten.add", "torch.ops.aten.add.Tensor", "torch.ops.aten.relu.default", "ops.aten.*_backward"),
-        *("torch.ops.a_library_that_is_not_imported.*", "torch.ops.*kernel*", "json.a_function"),
+        *("torch.ops.a_library_that_is_not_imported.*", "torch.ops.*kernel*", "json.a_function", "json.tool.main"),
+        *("json.JSONDecoder.decode", "wsgiref.nowhere.f", "thunder_core.symbols.checks.check_true"),
         *("torch.distributed.all_reduce", "torch.utils.checkpoint.checkpoint"),
     ],
 )
 def test_names_that_are_accepted(pattern: str) -> None:
     assert told(pattern) == []
+
+
+def test_a_module_with_composites_has_no_other_operations_than_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told("tests.plugins.operations.no_function") == []
+    fresh = Registry()
+    fresh.extend([row("tests.plugins.operations.plain(x)", tags=(Tag.COMPOSITE,))])
+    monkeypatch.setattr(operation_names, "registry", fresh)
+    assert told("tests.plugins.operations.plain", "tests.plugins.operations.swish", "tests.plugins.o*") == []
+    (problem,) = told("tests.plugins.operations.plan")
+    assert "did you mean 'tests.plugins.operations.plain'?" in problem
 
 
 def test_operators_of_a_library_once_it_is_imported() -> None:

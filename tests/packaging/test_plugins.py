@@ -83,7 +83,7 @@ def test_requirements_of_plugins_are_distributions_of_this_repository_and_extras
         if found["Name"] in plugins:
             required = [line for line in found.get_all("Requires-Dist", []) if "extra ==" not in line]
             names = {line.partition(">")[0] for line in required}
-            assert {"thunder-core"} <= names <= {"thunder-core", *libraries}, found["Name"]
+            assert {"thunder-core"} <= names <= {"thunder-core", *libraries, *plugins}, found["Name"]
 
 
 def test_tests_of_plugins_depend_on_the_package_for_tests() -> None:

@@ -9,13 +9,15 @@ import pytest
 import torch
 
 import thunder
+import thunder_plugin_composites as composites
 from tests.models import hugging_face, lit_gpt
 from tests.models.inputs import VOCABULARY
-from tests.passes.composite_executor import executor, found
+from thunder_testing.by_definition import by_definition, run_by
 
 pytest.importorskip("litgpt")
 pytest.importorskip("transformers")
 
+COMPOSITES = [getattr(composites, name) for name in composites.__all__]
 LLAMA = {"rms_norm": 5, "rotary_embedding": 4, "swiglu": 2, "linear_cross_entropy": 1}
 GEMMA = {"rms_norm": 5, "rotary_embedding": 4, "geglu": 2, "linear_cross_entropy": 1}
 # Under autocast, keys are repeated for their heads before attention rounds them, and not right after they are rotated.
@@ -37,7 +39,7 @@ def hugging_face_loss(model: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor
 def check(model: torch.nn.Module, loss: Any, expected: dict[str, int], dtype: torch.dtype | None) -> Any:
     """The composites, the loss and all gradients; autocast without a dtype of the parameters."""
     ids = torch.randint(5, VOCABULARY, (2, 8))
-    compiled = thunder.jit(loss, executors=[executor()])
+    compiled = thunder.jit(loss, executors=[by_definition(*COMPOSITES)])
     gradients = []
     for function in (compiled, loss):
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype is None), warnings.catch_warnings():
@@ -46,7 +48,7 @@ def check(model: torch.nn.Module, loss: Any, expected: dict[str, int], dtype: to
         value.backward()
         gradients.append([value.detach(), *[one.grad for one in model.parameters()]])
         model.zero_grad()
-    assert found(compiled) == expected
+    assert run_by(compiled) == expected
     for own, eager in zip(*gradients, strict=True):
         limit = 1e-4 if dtype is torch.float32 else 2e-2
         assert (own - eager).float().norm() <= limit * eager.float().norm() + 1e-7
@@ -90,7 +92,7 @@ def test_logits_that_are_returned_are_made() -> None:
         return model(input_ids=ids, labels=ids, use_cache=False).to_tuple()
 
     model, ids = hugging_face.ROWS["llama"].build(), torch.randint(5, VOCABULARY, (2, 8))
-    compiled = thunder.jit(program, executors=[executor("linear_cross_entropy")])
+    compiled = thunder.jit(program, executors=[by_definition(composites.linear_cross_entropy)])
     torch.testing.assert_close(compiled(model, ids), program(model, ids))
     (line,) = [one for one in thunder.explain(compiled).decisions if one.phase == "pattern"]
     assert "read by others" in line.declined[0][1]

@@ -321,5 +321,5 @@ def test_plugins_of_the_repository_are_known_by_name(site: Site, monkeypatch: py
     with pytest.raises(PluginError, match="did you mean 'inductor'"):
         host().find(ExecutorSpec, "inducter")
     monkeypatch.setattr(first_party, "_PACKAGES", folder / "nowhere")
-    assert "pip install ./plugins/triton in a checkout" in first_party.how_to_get("triton")
+    assert "pip install ./plugins/composites ./plugins/triton in a checkout" in first_party.how_to_get("triton")
     assert "pip install ./plugins/fusion ./plugins/nvfuser in a checkout" in first_party.how_to_get("nvfuser")

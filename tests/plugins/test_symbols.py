@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import pytest
 import torch
 
+import thunder
 from tests.plugins import operations
 from tests.plugins.conftest import Site, record
+from thunder_core.autodiff.rules import all_rules
+from thunder_core.config import check_config
 from thunder_core.errors import PluginError
 from thunder_core.ir.symbol import Tag
 from thunder_core.passes.patterns import table
 from thunder_core.plugins.host import PluginState, host
 from thunder_core.plugins.specs import Check, ExecutorSpec
+from thunder_core.symbols import operation_names
 from thunder_core.symbols import registry as registry_module
 from thunder_core.symbols.registry import Registry
 from thunder_core.symbols.row import row
@@ -61,6 +66,18 @@ def test_a_module_that_nobody_imported_yet_is_imported(registry: Registry, site:
     module = site.module("def operation(x):\n    return x")
     registry.extend([row(f"{module}.operation(x)")])
     assert registry.symbol_of(sys.modules[module].operation).name == f"{module}.operation"
+
+
+def test_a_module_that_adds_its_own_rows_when_a_name_of_it_is_read(registry: Registry, site: Site) -> None:
+    module = site.module(
+        "from thunder_core.symbols.registry import registry\n"
+        "from thunder_core.symbols.row import row\n"
+        "def operation(x):\n    return x\n"
+        "registry.extend([row(f'{__name__}.operation(x)')])"
+    )
+    symbol = registry.symbol_named(f"{module}.operation")
+    assert symbol.tags == frozenset()
+    assert symbol is registry.symbol_of(sys.modules[module].operation)
 
 
 @pytest.mark.parametrize("name", ["relu", "sin", "Size"])
@@ -167,6 +184,63 @@ def test_the_patterns_of_a_plugin_are_found(site: Site, registry: Registry, monk
     for _ in range(2):
         host().import_object(host().find(ExecutorSpec, "alpha"))
     assert [pattern.composite for pattern in table.all_patterns()].count(operations.swish) == 1
+
+
+def test_patterns_of_operations_may_be_about_those_of_executors_that_come_later(
+    site: Site, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operation_names, "registry", registry)
+    symbols = site.module(ROWS)
+    own = "from thunder_core.executors import OperatorExecutor\n    return OperatorExecutor('alpha', ())"
+    site.plugin("alpha", PLUGIN.replace("SYMBOLS", symbols).replace('return "the executor"', own))
+    assert check_config({"executors": [{"reference": {"exclude": ["*.operations.swish"]}}, "alpha"]}) == []
+    assert len(check_config({"executors": [{"reference": {"exclude": ["*.operations.swash"]}}, "alpha"]})) == 1
+
+
+RULES = """
+import torch
+
+def swish(x):
+    return x * torch.sigmoid(x), lambda g: g * 2
+
+RULES = {"tests.plugins.operations.swish": swish}
+"""
+
+
+@pytest.fixture
+def no_rules_stay() -> Iterator[None]:
+    known = dict(all_rules())
+    yield
+    for name in all_rules().keys() - known:
+        del all_rules()[name]
+
+
+@pytest.mark.usefixtures("no_rules_stay")
+def test_the_rules_of_a_plugin_give_derivatives(site: Site, registry: Registry) -> None:
+    symbols = site.module(f"ROWS = []\n{RULES}")
+    site.plugin("alpha", PLUGIN.replace('SYMBOLS:ROWS"', f'{symbols}:ROWS", rules="{symbols}:RULES"'))
+    for _ in range(2):
+        host().import_object(host().find(ExecutorSpec, "alpha"))
+    x = torch.ones(3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(thunder.jit(operations.swish)(x).sum(), x)
+    assert torch.equal(gradient, torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ("RULES = [len]", "is no mapping from names of operations to functions"),
+        ("RULES = {'a.b': 3}", "is no mapping from names of operations to functions"),
+        ("RULES = {'a.b': len, 'torch.mul': len}", "torch.mul has a rule already: thunder_core.autodiff.rules"),
+    ],
+)
+def test_rules_that_cannot_be_added(site: Site, registry: Registry, rules: str, message: str) -> None:
+    symbols = site.module(f"ROWS = []\n{rules}")
+    site.plugin("alpha", PLUGIN.replace('SYMBOLS:ROWS"', f'{symbols}:ROWS", rules="{symbols}:RULES"'))
+    known = set(all_rules())
+    with pytest.raises(PluginError, match=message):
+        host().import_object(host().find(ExecutorSpec, "alpha"))
+    assert set(all_rules()) == known
 
 
 @pytest.mark.parametrize(

@@ -59,10 +59,9 @@ def plugin_table(plugins: Host) -> tuple[list[Column], list[list[str]]]:
 
 def described(plugins: Host) -> list[dict[str, Any]]:
     """The plugins and what they provide, as data."""
-    from thunder_core.plugins.loaded import WORDS
-    from thunder_core.plugins.specs import TABLES
+    from thunder_core.plugins.loaded import WORDS, plural
 
-    kinds = {f"{word}s": plugins.offered(kind) for kind, word in WORDS.items() if kind not in TABLES}
+    kinds = {plural(kind): plugins.offered(kind) for kind in WORDS}
     found = []
     for record in plugins.records:
         provided = {

@@ -54,8 +54,10 @@ def problems_of(resolved: Resolved) -> list[Problem]:
             found.append(resolved.problem(trail, error.problem, error.advice))
             return None
 
-    for part in resolved.executors:
-        tried(part.trail, lambda part=part: found.extend(_without_effect(resolved, part)))  # type: ignore[misc]
+    executors = [(part, tried(part.trail, lambda part=part: _executor(part, []))) for part in resolved.executors]  # type: ignore[misc]
+    for part, executor in executors:  # all of them are there: what they import may have operations of its own
+        if executor is not None:
+            found.extend(pattern_problems(resolved, part, executor))
     enabled = [part for part in resolved.transforms if part.enabled]
     transforms = [tried(part.trail, lambda part=part: _object(part, [])) for part in enabled]  # type: ignore[misc]
     tried(("transforms",), lambda: ordered([transform for transform in transforms if transform is not None]))

@@ -21,8 +21,7 @@ class Executor(ABC):
         takes_parts: whether it runs core-ATen operators. Then lines that no executor claims are lowered to these and
             offered again.
         rewrites: whether a claim of it can be a rewrite, or it rewrites patterns of several lines.
-        composites: symbols of `thunder_core.symbols.composites`, or with that tag, that a claim of it is for. Programs
-            are searched for these.
+        composites: symbols with `Tag.COMPOSITE` that a claim of it is for. Programs are searched for these.
         claimed_symbols: the symbols that its claims are for; None where it has no list of them.
         fuses: whether it runs ops together, as regions: `partition` and `compile_regions` are called.
     """

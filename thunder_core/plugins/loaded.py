@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from thunder_core.plugins.specs import (
-    TABLES,
     Check,
     ExecutorSpec,
     FrontEndSpec,
@@ -28,7 +27,13 @@ WORDS: Final[dict[type[Any], str]] = {
     Preset: "preset",
     Check: "check",
 }
-"""What each kind of specification is called in messages. An s makes the plural of those that are looked up by name."""
+"""What each kind of specification is called in messages."""
+
+
+def plural(kind: type[Any]) -> str:
+    """``executors``, ``tables of symbols``."""
+    noun, of, rest = WORDS[kind].partition(" of ")
+    return f"{noun}s{of}{rest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +67,5 @@ class Loaded:
 
     def summary(self) -> str:
         """What it offers, for messages: ``executors: a, b; transforms: c``."""
-        kinds = [(word, [spec.name for spec in self.of(kind)]) for kind, word in WORDS.items() if kind not in TABLES]
-        return "; ".join(f"{word}s: {', '.join(names)}" for word, names in kinds if names) or "nothing"
+        kinds = [(plural(kind), [spec.name for spec in self.of(kind)]) for kind in WORDS]
+        return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds if names) or "nothing"

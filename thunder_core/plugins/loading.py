@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import pluggy
@@ -86,11 +86,11 @@ Kind = TypeVar("Kind")
 
 
 def add_symbols(loaded: Loaded) -> None:
-    """Add the rows and patterns that the plugin offers. Those that are there already, the same objects, stay.
+    """Add the rows, patterns and rules that the plugin offers. Those that are there already, the same objects, stay.
 
     Raises:
-        InvalidPlugin: what it offers are no rows, or no patterns.
-        ValueError: a row contradicts another, or names a function that there is not.
+        InvalidPlugin: what it offers are no rows, no patterns, or no rules.
+        ValueError: a row contradicts another, or names a function that there is not; or an operation has two rules.
         BaseException: whatever importing them raises.
     """
     for spec in loaded.of(SymbolsSpec):
@@ -103,6 +103,10 @@ def add_symbols(loaded: Loaded) -> None:
             from thunder_core.passes.patterns import Pattern, add_patterns
 
             add_patterns(_all(spec.patterns, Pattern))
+        if spec.rules:
+            from thunder_core.autodiff.rules import add_rules
+
+            add_rules(_rules(spec.rules))
 
 
 def add_interceptions(loaded: Loaded) -> None:
@@ -118,6 +122,14 @@ def add_interceptions(loaded: Loaded) -> None:
         from thunder_core.acquire.interception import Interception
 
         interceptions.add_interceptions(_all(spec.load, Interception))
+
+
+def _rules(load: str) -> Mapping[str, Callable[..., Any]]:
+    """What a specification leads to, if that is a mapping from names to functions."""
+    found = imported(load)
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) and callable(found[name]) for name in found):
+        raise InvalidPlugin(f"{load} is no mapping from names of operations to functions")
+    return found
 
 
 def _all(load: str, kind: type[Kind]) -> tuple[Kind, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from thunder_core.errors import PluginError
 from thunder_core.plugins.first_party import first_party_items, how_to_get
-from thunder_core.plugins.loaded import WORDS, Loaded, Offered, Spec
+from thunder_core.plugins.loaded import WORDS, Loaded, Offered, Spec, plural
 from thunder_core.plugins.nearest import suggestion
 from thunder_core.plugins.selection import CORE_PLUGIN
 from thunder_core.plugins.states import PluginState
@@ -58,7 +58,7 @@ def _own_item(loaded: Loaded, kind: type[Spec]) -> Offered[Spec]:
         if len(specs) == 1 or _name(spec) == name:
             return Offered(loaded.plugin, spec)
     raise PluginError(
-        f"the {loaded.plugin.title} offers {len(specs)} {WORDS[kind]}s, none of which is called {name!r}",
+        f"the {loaded.plugin.title} offers {len(specs)} {plural(kind)}, none of which is called {name!r}",
         advice=("name one of them: " + ", ".join(f"{name}.{_name(spec)}" for spec in specs),),
     )
 
@@ -90,7 +90,7 @@ def _unknown(host: Host, kind: type[Any], name: str, known: list[str]) -> Plugin
     if not advice and name in first_party_items():
         advice.append(how_to_get(name))
     near = "" if advice else suggestion(name, dict.fromkeys([*known, *plugins, *first_party_items()]))
-    advice.append(f"{WORDS[kind]}s of installed plugins: {', '.join(sorted(set(known))) or 'none'}")
+    advice.append(f"{plural(kind)} of installed plugins: {', '.join(sorted(set(known))) or 'none'}")
     silent = {record.name: record.state.value for record in host.records if record.state is not PluginState.LOADED}
     if silent:
         states = ", ".join(f"{plugin} ({state})" for plugin, state in silent.items())
@@ -103,11 +103,7 @@ def _other_meanings(host: Host, kind: type[Any], name: str, plugins: list[str]) 
     if name in plugins:
         loaded = host.load(name)
         return [f"the {loaded.plugin.title} offers {loaded.summary()}"]
-    words = [
-        word
-        for other, word in WORDS.items()
-        if any(getattr(item.spec, "name", None) == name for item in host.offered(other))
-    ]
+    words = [word for other, word in WORDS.items() if any(_name(item.spec) == name for item in host.offered(other))]
     return [f"{name!r} is the name of another kind of thing: {', '.join(words)}"] if words else []
 
 

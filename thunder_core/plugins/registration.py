@@ -132,7 +132,7 @@ def checked(hook: str, returned: Any, *, of_core: bool) -> tuple[Any, ...]:
 
 
 def _check(hook: str, spec: Any, of_core: bool) -> None:
-    name = spec.load if isinstance(spec, TABLES) else spec.name
+    name = spec.name
     what = f"{hook} returned a {type(spec).__name__} {name!r}"
     if isinstance(spec, Check):
         if not (isinstance(name, str) and name.strip()):

@@ -59,11 +59,19 @@ class SymbolsSpec:
             used for the first time, and must not be about functions that have a row already. A row about an operator of
             `torch.library` names its overload as well: ``row("torch.ops.mine.f(x)", "torch.ops.mine.f.default")``.
         patterns: of an iterable of `thunder_core.passes.patterns.Pattern`, to be added with them: how models spell
-            composites out, those of the core or the plugin's own, whose rows have ``Tag.COMPOSITE``. Empty: none.
+            composites out, the plugin's own or another's, whose rows have ``Tag.COMPOSITE``. Empty: none.
+        rules: of a mapping from dotted names of these operations to their derivatives, functions as
+            `thunder_core.autodiff.rules` describes them. Empty: autograd differentiates what they call.
     """
 
     load: str
     patterns: str = ""
+    rules: str = ""
+
+    @property
+    def name(self) -> str:
+        """For lists: where the table is. It has no other name."""
+        return self.load
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,11 @@ class InterceptionsSpec:
     """
 
     load: str
+
+    @property
+    def name(self) -> str:
+        """For lists: where the table is. It has no other name."""
+        return self.load
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +157,7 @@ class CheckResult:
 
 
 TABLES: Final = (SymbolsSpec, InterceptionsSpec)
-"""Specifications without a name: what they lead to is added when the plugin is used for the first time."""
+"""Specifications without a name of their own: what they lead to is added when the plugin is used for the first time."""
 
 
 def private_names_result(names: PrivateNames, *, except_below: str = "") -> CheckResult:

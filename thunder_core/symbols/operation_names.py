@@ -19,10 +19,9 @@ from typing import Final
 
 import torch
 
-from thunder_core.ir.symbol import CallStyle, Symbol
+from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import dispatch_get_all_op_names
-from thunder_core.symbols import composites
 from thunder_core.symbols.control_flow import COND
 from thunder_core.symbols.naming import existing_function, printed_name, public_callables
 from thunder_core.symbols.registry import registry
@@ -30,7 +29,6 @@ from thunder_core.symbols.row import Row
 
 _METHOD: Final = "torch.Tensor."
 _OPERATOR: Final = "torch.ops."
-_COMPOSITE: Final = f"{composites.__name__}."
 _CALLED_AS: Final = {COND.name: "torch.cond"}
 """What programs call, where the symbol has another name and no row."""
 
@@ -131,19 +129,39 @@ def _operators() -> list[str]:
 
 def may_be_named_later(pattern: str) -> bool:
     """Whether a pattern is for a namespace of which not all operations are known: an operator library that is not
-    imported, or functions of a package other than PyTorch.
+    imported, or functions of a package other than PyTorch. Modules that have composites are known: these have rows, and
+    the module itself says what else it has.
     """
     start = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
     for operators in (_OPERATOR, "ops."):
         if start.startswith(operators):
             namespace, dot, _ = start.removeprefix(operators).partition(".")
             return not dot or not any(name.startswith(f"{namespace}::") for name in _operators())
-    package, dot, _ = start.partition(".")
-    return bool(dot) and package != "torch" and not start.startswith(_COMPOSITE) and _exists(package)
+    namespace, dot, _ = start.rpartition(".")
+    if not dot or namespace.partition(".")[0] == "torch" or not _exists(namespace):
+        return False
+    module = sys.modules.get(namespace)
+    return module is None or not _has_composites(module) or matches(pattern, _functions(module))
 
 
-def _exists(package: str) -> bool:
-    return package in sys.modules or (package.isidentifier() and importlib.util.find_spec(package) is not None)
+def _has_composites(module: ModuleType) -> bool:
+    rows = registry.catalogue.rows.values()
+    return any(row.name.rpartition(".")[0] == module.__name__ for row in rows if Tag.COMPOSITE in row.tags)
+
+
+def _exists(namespace: str) -> bool:
+    """Whether there may be such a module, or a class in one, as far as that can be told without importing anything."""
+    package, *parts = namespace.split(".")
+    value: object = sys.modules.get(package)
+    if value is None:
+        return package.isidentifier() and importlib.util.find_spec(package) is not None
+    path = package
+    for part in parts:
+        path, owner = f"{path}.{part}", value
+        value = getattr(owner, part, None)
+        if value is None:
+            return hasattr(owner, "__path__") and importlib.util.find_spec(path) is not None
+    return True
 
 
 def is_function_of_pytorch(pattern: str) -> bool:

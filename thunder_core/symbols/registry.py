@@ -48,12 +48,18 @@ class Registry:
 
     def symbol_named(self, name: str, style: CallStyle = CallStyle.FUNCTION) -> Symbol:
         """The symbol that is printed as ``name``. Raises LookupError when there is no such function."""
-        symbol = self._symbols.get((name, style))
+        key = (name, style)
+        symbol = self._symbols.get(key)
         if symbol is not None and not _may_be_redefined(symbol):
             return symbol
         with self._lock:
-            row = self.catalogue.rows.get((name, style))
-            return self._row_symbol(row) if row else self._opaque(function_printed_as(name, style))
+            row = self.catalogue.rows.get(key)
+            if row is not None:
+                return self._row_symbol(row)
+        function = function_printed_as(name, style)  # not under the lock: this may import a package, which may add rows
+        with self._lock:
+            row = self.catalogue.rows.get(key)
+            return self._opaque(function) if row is None else self._row_symbol(row)
 
     def symbol_of(self, func: Function) -> Symbol:
         """The symbol that calls of ``func`` become: that of its row, or an opaque one."""

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import thunder
+import thunder_plugin_composites as composites
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.symbols import composites
 from thunder_plugin_apex import composite
 from thunder_plugin_apex.conditions import LARGEST
 from thunder_plugin_apex.executor import ApexExecutor

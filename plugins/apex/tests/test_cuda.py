@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import thunder
+import thunder_plugin_composites as composites
 from thunder_core.plugins.host import host
 from thunder_core.plugins.states import PluginState
-from thunder_core.symbols import composites
 
 
 def reason_to_skip() -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from thunder_core.symbols import composites
+import thunder_plugin_composites as composites
 
 OPERATIONS = ("sdpa", "layer_norm", "rms_norm")
 """All that the option knows."""

@@ -19,6 +19,6 @@ with installed():
         dtypes=(torch.float32, torch.bfloat16),
         samples=SAMPLES,
         tolerances={("torch.nn.functional.scaled_dot_product_attention", torch.bfloat16): ROUNDED},
-        skip={"*.composites.rms_norm-claims": "programs record its parts, and a pass finds it"},
+        skip={"*composites.rms_norm-claims": "programs record its parts, and a pass finds it"},
         limit=4,
     )

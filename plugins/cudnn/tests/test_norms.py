@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import thunder
-from thunder_core.symbols import composites
+import thunder_plugin_composites as composites
 from thunder_plugin_cudnn.executor import CudnnExecutor
 from thunder_plugin_cudnn.options import CudnnOptions
 

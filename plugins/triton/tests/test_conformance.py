@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from thunder_core.symbols import composites
+import thunder_plugin_composites as composites
 from thunder_testing.conformance.case import as_test
 from thunder_testing.conformance.suite import executor_cases
 

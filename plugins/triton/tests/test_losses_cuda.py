@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from against_eager import assert_as_accurate_as_eager
 
 import thunder
-from thunder_core.symbols import composites
+import thunder_plugin_composites as composites
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

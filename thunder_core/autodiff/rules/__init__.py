@@ -23,12 +23,14 @@ shapes and dtypes, but not for values. To add one, write it into the module of i
   stays as the user wrote it, unless backward uses a value from inside.
 * Formulas are those of PyTorch's ``tools/autograd/derivatives.yaml`` in the same order, so that values are the same to
   the bit, or the docstring says why not. Fused kernels (``torch.ops.aten.*_backward``) are lines like others.
+* Rules of a plugin, for operations of its own, come with its symbols (`thunder_core.plugins.specs.SymbolsSpec`).
 * A rule returns NotImplemented for arguments that it is not for; PyTorch's autograd then gives the derivative. Complex
   numbers, autocast, sparse tensors and arguments that fit no parameter (``out=``) do not reach it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from typing import Final
@@ -46,7 +48,7 @@ AREAS: Final = (
     "normalization",
     "random",
 )
-"""Modules of this package that hold rules."""
+"""Modules of this package that hold rules: those of PyTorch's operations."""
 
 
 def find_rule(symbol: Symbol) -> Rule | None:
@@ -61,3 +63,16 @@ def all_rules() -> dict[str, Rule]:
     for area in AREAS:
         import_module(f"{__name__}.{area}")
     return RULES
+
+
+def add_rules(rules: Mapping[str, Rule]) -> None:
+    """Add rules, by the full dotted names of what they differentiate. Those that are there already stay.
+
+    Raises:
+        ValueError: an operation has another rule. Nothing is added then.
+    """
+    known = all_rules()
+    twice = [name for name, own in rules.items() if known.get(name, own) is not own]
+    if twice:
+        raise ValueError(f"{', '.join(twice)} has a rule already: {known[twice[0]].__module__}")
+    known.update(rules)

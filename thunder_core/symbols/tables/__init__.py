@@ -1,4 +1,4 @@
-"""The tables: rows by area, one file each."""
+"""The tables of PyTorch's operations: rows by area, one file each. Plugins add those of other operations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ AREAS: Final = (
     "random",
     "fft",
     "linear_algebra",
-    "composites",
 )
 """Modules of this package, each with a list ``ROWS``."""
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch.nn.functional as F
 
+import thunder_plugin_composites as composites
 from thunder_core.errors import ExecutorError
 from thunder_core.executors import Claim, OperatorExecutor
-from thunder_core.symbols import composites
 from thunder_plugin_apex import composite, cross_entropy, layer_norm, library, rms_norm
 from thunder_plugin_apex.options import ApexOptions
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import thunder_plugin_composites as composites
 from thunder_core.executors import Claim, OperatorExecutor
-from thunder_core.symbols import composites
 from thunder_testing.conformance.case import as_test
 from thunder_testing.conformance.failure import ConformanceFailure
 from thunder_testing.conformance.suite import executor_cases
@@ -33,5 +33,5 @@ def test_wrong() -> None:
     (case,) = [case for case in cases(lambda gate, up: F.silu(up) * gate) if "swiglu-forward" in case.id]
     with pytest.raises(ConformanceFailure, match="the rule of values is broken") as raised:
         case.run()
-    whole = "thunder_testing.conformance.call.recorded_whole(thunder_core.symbols.composites.gating.swiglu)(x0, x1)"
+    whole = "thunder_testing.conformance.call.recorded_whole(thunder_plugin_composites.symbols.gating.swiglu)(x0, x1)"
     assert f"    return {whole}" in str(raised.value)

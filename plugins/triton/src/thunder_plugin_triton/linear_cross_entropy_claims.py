@@ -7,9 +7,9 @@ from typing import Any, Final
 import torch.nn.functional as F
 from torch import Tensor
 
+import thunder_plugin_composites as composites
 from thunder_core.executors import Claim, DerivativePair
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.symbols import composites
 from thunder_plugin_triton import conditions as need
 from thunder_plugin_triton import cross_entropy_conditions as loss_needs
 from thunder_plugin_triton.linear_cross_entropy import OF_ALL, OF_INPUT, OF_WEIGHT, backward, fake, forward, run

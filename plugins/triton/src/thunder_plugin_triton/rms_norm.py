@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import thunder_plugin_composites as composites
 from thunder_core.executors import Claim, DerivativePair
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.symbols import composites
 from thunder_plugin_triton import conditions as need
 from thunder_plugin_triton.options import TritonOptions
 from thunder_plugin_triton.rms_norm_calls import gradients, normalize

@@ -7,9 +7,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+import thunder_plugin_composites as composites
 from thunder_core.executors import Claim, DerivativePair
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.symbols import composites
 from thunder_plugin_triton import conditions as need
 from thunder_plugin_triton.options import TritonOptions
 from thunder_plugin_triton.rotary_kernels import rotate

@@ -131,8 +131,8 @@ class Item:
 
     @property
     def name(self) -> str:
-        """What it is called; tables have no name but where they are."""
-        name: str = getattr(self.spec, "name", "") or self.spec.load
+        """What it is called; of tables, where they are."""
+        name: str = self.spec.name
         return name
 
     @property

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from pattern_programs import B, K, T, check, loss, normal, rms_norm, rotary, swiglu
 
 import thunder
-from tests.passes.pattern_programs import B, K, T, check, loss, normal, rms_norm, rotary, swiglu
 from thunder_core.ir.symbol import Tag
 from thunder_core.passes.patterns.matching import ends
 from thunder_core.passes.patterns.recording import sampled
-from thunder_core.passes.patterns.table import all_patterns
 from thunder_core.symbols.registry import registry
+from thunder_plugin_composites.symbols import PATTERNS
 
 
 def test_each_row_is_about_a_composite() -> None:
-    for pattern in all_patterns():
+    for pattern in PATTERNS:
         assert Tag.COMPOSITE in registry.symbol_of(pattern.composite).tags
         assert list(ends(sampled(pattern)))
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from thunder_core.passes.patterns.pattern import Pattern
-from thunder_core.symbols.composites import linear_cross_entropy, upcast_cross_entropy
+from thunder_plugin_composites.symbols.loss import linear_cross_entropy, upcast_cross_entropy
 
 Tensor = torch.Tensor
 Step = Callable[[Tensor], Tensor]

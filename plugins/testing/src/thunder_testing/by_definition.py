@@ -1,4 +1,7 @@
-"""An executor that runs each composite, forward and backward, by the function that defines it."""
+"""An executor for tests: it runs functions as they are, forward and backward, each as one operation.
+
+For composites, and other operations that executors have one kernel for: it shows which of them a program has.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,9 @@ import torch
 import thunder
 from thunder_core.executors import Claim, DerivativePair, OperatorExecutor
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.symbols import composites
-
-NAMES = tuple(composites.__all__)
 
 
-def pair(function: Callable[..., torch.Tensor]) -> DerivativePair:
+def _pair(function: Callable[..., torch.Tensor]) -> DerivativePair:
     """A derivative that computes the function again for backward."""
 
     def forward(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
@@ -38,18 +38,20 @@ def pair(function: Callable[..., torch.Tensor]) -> DerivativePair:
     return DerivativePair(forward, backward)
 
 
-def claims(*names: str, check: Callable[..., bool | str] | None = None) -> tuple[Claim, ...]:
-    """Claims of composites; of all of them without names."""
-    functions = [getattr(composites, name) for name in names or NAMES]
-    return tuple([Claim(one, run=one, check=check, derivative=pair(one)) for one in functions])
+def by_definition(
+    *functions: Callable[..., torch.Tensor], check: Callable[..., bool | str] | None = None, name: str = "whole"
+) -> OperatorExecutor:
+    """An executor of these functions, which take tensors and other values and return one tensor.
+
+    Args:
+        check: says of a call whether it is claimed, or why not. None: each is.
+        name: of the executor.
+    """
+    claims = [Claim(one, run=one, check=check, derivative=_pair(one)) for one in functions]
+    return OperatorExecutor(name, tuple(claims))
 
 
-def executor(*names: str, check: Callable[..., bool | str] | None = None, name: str = "whole") -> OperatorExecutor:
-    """An executor of these composites."""
-    return OperatorExecutor(name, claims(*names, check=check))
-
-
-def found(compiled: Any, name: str = "whole") -> dict[str, int]:
-    """How many composites the executor runs, of each."""
+def run_by(compiled: Any, name: str = "whole") -> dict[str, int]:
+    """How many calls of each function the executor of that name runs in a compiled program, by the functions' names."""
     lines = [line for line in thunder.explain(compiled).decisions if line.phase in ("inference", "forward")]
     return dict(Counter([line.symbol.rpartition(".")[2] for line in lines if line.executor == name]))

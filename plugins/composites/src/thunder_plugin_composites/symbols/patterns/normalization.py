@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from thunder_core.passes.patterns.pattern import Pattern
-from thunder_core.symbols.composites import rms_norm
-from thunder_core.symbols.composites.normalization import computed_in
+from thunder_plugin_composites.symbols.normalization import computed_in, rms_norm
 
 Tensor = torch.Tensor
 

@@ -7,16 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-
-from tests.passes.on_cuda import on_cuda
-from tests.passes.pattern_programs import B, K, T, check, normal
-from tests.passes.programs import acquire_program
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import Context
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.trace import Trace
-from thunder_core.passes.autocast_forms import explicit_form
-from thunder_core.passes.patterns.table.autocast_losses import REDUCTIONS
+from pattern_programs import B, K, T, check, normal
 
 POSITIONS: dict[str, Any] = {
     "reshape": lambda logits: logits[:, :-1].reshape(-1, 7),
@@ -113,28 +104,3 @@ def test_taken_apart_by_autocast(shape: Any, reduction: int, class_weight: Any, 
     args = normal(*rows, K, dtype=dtype), normal(7, K, dtype=dtype)
     check(of_linear, args, {"linear_cross_entropy": 1} if half else {}, **rounded)
     check(of_logits, (normal(*rows, 7, dtype=dtype),), {"upcast_cross_entropy": 1} if half else {}, **rounded)
-
-
-@CLASS_WEIGHTS
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_autocast_on_a_gpu_takes_it_apart_so(reduction: str, class_weight: Any) -> None:
-    """As fake tensors of CUDA are told; no GPU is needed."""
-    logits, target = torch.randn(6, 7).bfloat16(), torch.randint(7, (6,))
-    context = Context(True, False, (("cuda", torch.bfloat16),))
-
-    def program() -> torch.Tensor:
-        return F.cross_entropy(logits, target, class_weight, reduction=reduction)
-
-    (line,) = acquire_program(program).trace.symbols
-    line = on_cuda(line, context)
-    assert line is not None
-    form = explicit_form(line, context)
-    assert isinstance(form, Trace)
-    spelled = acquire_program(lambda: taken_apart(logits, target, class_weight, REDUCTIONS[reduction], -100)).trace
-    assert [written(part) for part in form.symbols] == [written(part) for part in spelled.symbols]
-
-
-def written(line: BoundSymbol) -> tuple[Any, ...]:
-    """A line without the names of tensors."""
-    plain = line.map_arguments(lambda leaf: leaf.dtype if isinstance(leaf, TensorProxy) else leaf)
-    return plain.symbol, plain.args, plain.kwargs

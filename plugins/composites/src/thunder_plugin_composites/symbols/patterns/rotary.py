@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from thunder_core.passes.patterns.pattern import Pattern
-from thunder_core.symbols.composites import rotary_embedding
+from thunder_plugin_composites.symbols.attention import rotary_embedding
 
 Tensor = torch.Tensor
 

@@ -1,10 +1,10 @@
-"""Composites: operations of several torch functions that executors have one kernel for."""
+"""The rows of the composites."""
 
-import thunder_core.symbols.composites
+import thunder_plugin_composites
 from thunder_core.ir.symbol import Tag
 from thunder_core.symbols.row import Row, row
 
-_AT = thunder_core.symbols.composites.__name__
+_AT = thunder_plugin_composites.__name__
 
 
 def _composite(call: str, *tags: Tag) -> Row:

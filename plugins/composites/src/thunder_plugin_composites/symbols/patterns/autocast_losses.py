@@ -11,9 +11,9 @@ from functools import partial
 import torch
 
 from thunder_core.passes.patterns.pattern import Pattern
-from thunder_core.passes.patterns.table.losses import FLATTENINGS, Step, linear_loss, loss_after, narrow_upcast
-from thunder_core.pytorch_internals import native_log_softmax
-from thunder_core.symbols.composites import linear_cross_entropy, upcast_cross_entropy
+from thunder_plugin_composites.pytorch_internals import native_log_softmax
+from thunder_plugin_composites.symbols.loss import linear_cross_entropy, upcast_cross_entropy
+from thunder_plugin_composites.symbols.patterns.losses import FLATTENINGS, Step, linear_loss, loss_after, narrow_upcast
 
 Tensor = torch.Tensor
 

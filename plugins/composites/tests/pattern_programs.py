@@ -9,9 +9,16 @@ import torch
 import torch.nn.functional as F
 
 import thunder
-from tests.passes.composite_executor import executor, found
+import thunder_plugin_composites as composites
+from thunder_core.executors import OperatorExecutor
+from thunder_testing.by_definition import by_definition, run_by
 
 B, T, K = 2, 4, 8
+
+
+def executor(*names: str, **options: Any) -> OperatorExecutor:
+    """An executor of these composites; of all of them without names."""
+    return by_definition(*[getattr(composites, name) for name in names or composites.__all__], **options)
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -41,7 +48,7 @@ def check(program: Callable[..., Any], args: tuple[Any, ...], expected: dict[str
     compiled = thunder.jit(program, executors=[executor()])
     result, eager = compiled(*args), program(*args)
     torch.testing.assert_close(result, eager, **tolerance)
-    assert found(compiled) == expected
+    assert run_by(compiled) == expected
     wanted = [one for one in args if isinstance(one, torch.Tensor) and one.requires_grad]
     given = torch.randn_like(eager)
     torch.testing.assert_close(

@@ -1,0 +1,45 @@
+"""Operations that models spell out in several torch functions, and that executors have one kernel for.
+
+Each is a plain function, and a symbol that executors claim as they claim any torch function::
+
+    import thunder_plugin_composites as composites
+
+    Claim(composites.rms_norm, check=..., run=..., derivative=...)
+
+Programs that spell it out are then found. A function that calls one records its parts, and these are found like any
+others. What is here is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thunder_plugin_composites.symbols import (
+        geglu,
+        linear_cross_entropy,
+        rms_norm,
+        rotary_embedding,
+        scaled_softmax,
+        swiglu,
+        upcast_cross_entropy,
+    )
+
+__all__ = [
+    "geglu",
+    "linear_cross_entropy",
+    "rms_norm",
+    "rotary_embedding",
+    "scaled_softmax",
+    "swiglu",
+    "upcast_cross_entropy",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """A composite; the module has it as an attribute from then on."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.symbols"), name)
+    return value

@@ -1,0 +1,29 @@
+"""The composites, their rows, and the patterns that models spell them out in.
+
+Importing this adds the rows and the patterns, so whoever has one of the functions, to claim it or to read a trace that
+calls it, has its symbol.
+"""
+
+from thunder_core.passes.patterns import add_patterns
+from thunder_core.symbols.registry import registry
+from thunder_plugin_composites.symbols.attention import rotary_embedding, scaled_softmax
+from thunder_plugin_composites.symbols.gating import geglu, swiglu
+from thunder_plugin_composites.symbols.loss import linear_cross_entropy, upcast_cross_entropy
+from thunder_plugin_composites.symbols.normalization import rms_norm
+from thunder_plugin_composites.symbols.patterns import PATTERNS
+from thunder_plugin_composites.symbols.rows import ROWS
+
+__all__ = [
+    "PATTERNS",
+    "ROWS",
+    "geglu",
+    "linear_cross_entropy",
+    "rms_norm",
+    "rotary_embedding",
+    "scaled_softmax",
+    "swiglu",
+    "upcast_cross_entropy",
+]
+
+registry.extend(ROWS)
+add_patterns(PATTERNS)
