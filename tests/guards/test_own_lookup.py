@@ -12,7 +12,7 @@ import torch
 
 import thunder
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.lookups import only_looks_up
+from thunder_core.guards.lookups import may_answer
 
 
 class Mapped:
@@ -231,6 +231,44 @@ def test_reads_of_everything_that_do_more_are_refused() -> None:
         thunder.jit(lambda x: x * thing.scale)(torch.ones(2))
 
 
+class Checking:
+    """Calls functions that are not known; nothing shows that they change something."""
+
+    def __init__(self) -> None:
+        self.scale, self.shift = 2.0, 1.0
+
+    def __getattribute__(self, name: str) -> Any:
+        if object.__getattribute__(self, "__dict__").get("_forbidden") == name:
+            warn_about(name)
+            raise Forbidden(name)
+        return super().__getattribute__(name)
+
+    def __getattr__(self, name: str) -> Any:
+        warn_about(name)
+        raise AttributeError(name)
+
+
+class Forbidden(Exception):
+    pass
+
+
+def warn_about(name: str) -> None:
+    raise AssertionError(name)
+
+
+def test_checks_of_each_read() -> None:
+    """As configurations of Hugging Face do since transformers 5.20."""
+    thing = Checking()
+    compiled = thunder.jit(lambda x: x * thing.scale + thing.shift)
+    for _ in range(2):
+        assert compiled(torch.ones(())) == 3
+    thing.unread = 4
+    assert compiled(torch.ones(())) == 3
+    assert thunder.cache_misses(compiled) == 1
+    thing.scale = 3.0
+    assert compiled(torch.ones(())) == 4
+
+
 class Answering:
     def __getattr__(self, name: str) -> Any:
         try:
@@ -251,7 +289,9 @@ class Answering:
         (Rising.__getattr__, False),
         (Caching.__getattr__, False),
         (LoggingAccess.__getattribute__, False),
+        (Checking.__getattribute__, True),
+        (Checking.__getattr__, False),
     ],
 )
-def test_only_looks_up(lookup: FunctionType, harmless: bool) -> None:
-    assert only_looks_up(lookup.__code__) is harmless
+def test_which_lookups_guards_may_run(lookup: FunctionType, harmless: bool) -> None:
+    assert may_answer(lookup.__code__) is harmless

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-import thunder_core.symbols
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
+from thunder_core.symbols.naming import evaluate
 from thunder_core.symbols.registry import registry
 
 
@@ -50,7 +50,7 @@ def check_canonical(symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any
 def printed_function(symbol: Symbol) -> Callable[..., Any]:
     """What the printed call calls, with the tensor first for methods and attributes."""
     if symbol.style is CallStyle.FUNCTION:
-        return eval(symbol.name, {"torch": torch, "thunder_core": thunder_core})
+        return evaluate(symbol.name)
     if symbol.style is CallStyle.METHOD:
         return getattr(torch.Tensor, symbol.name)
     if symbol.style is CallStyle.ATTRIBUTE:

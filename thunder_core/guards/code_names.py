@@ -14,7 +14,7 @@ from types import CodeType
 from thunder_core.guards.bytecode import Gathered, gather
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.instructions import UNKNOWN
-from thunder_core.guards.lookups import only_looks_up
+from thunder_core.guards.lookups import may_answer
 
 _VARIADIC = 0x04
 _KEYWORDS = 0x08
@@ -155,5 +155,5 @@ def _build(code: CodeType, gathered: Gathered) -> CodeNames:
         shallow=kind_of(code) is CodeKind.MODULE,
         of_lookup=None,
     )
-    is_lookup = code.co_name in _LOOKUPS and only_looks_up(code)
-    return replace(names, of_lookup=replace(names, whole=frozenset())) if is_lookup else names
+    answers = code.co_name in _LOOKUPS and may_answer(code)
+    return replace(names, of_lookup=replace(names, whole=frozenset())) if answers else names

@@ -444,14 +444,14 @@ class ComputedReads:
         """An attribute that the object or its class holds, of a class with ``__getattribute__``.
 
         Raises:
-            UnsupportedError: that method does more than looking something up.
+            UnsupportedError: that method changes something.
         """
         if not may_be_asked(node.object, name):
             kind = type(node.object).__qualname__
             code = inspect.getattr_static(type(node.object), "__getattribute__").__code__
             raise UnsupportedError(
-                f"{kind}.{name} is read through {kind}.__getattribute__, which does more than looking attributes up: "
-                "no guard can ask for it without changing something",
+                f"{kind}.{name} is read through {kind}.__getattribute__, which changes something: no guard can ask "
+                "for it without doing so, too",
                 location=SourceLocation(code.co_filename, code.co_firstlineno, code.co_qualname),
                 advice=(
                     "define __getattr__ or a property instead of __getattribute__",

@@ -3,6 +3,9 @@
 A guard about an attribute that such a lookup answers asks the object for it again, at each call. That is right for
 lookups that only look something up. Others (they count, log, cache, or compute from tensors) would do so once more for
 each guard, so nothing asks them: their frames are observed like those of methods, and what they read is guarded.
+
+Every read of an object passes through ``__getattribute__``, a guard's too: objects with one are asked unless its code
+shows that it changes something; then a program that reads them is refused.
 """
 
 from __future__ import annotations
@@ -55,6 +58,18 @@ _METHODS = frozenset(
 """Methods of objects, strings and dictionaries that change nothing."""
 
 
+_STORES = frozenset(
+    {"DELETE_ATTR", "DELETE_DEREF", "DELETE_GLOBAL", "DELETE_SUBSCR", "STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL"}
+    | {"STORE_SLICE", "STORE_SUBSCR"}
+)
+_CHANGING = frozenset(
+    {"__delattr__", "__delitem__", "__setattr__", "__setitem__", "add", "append", "appendleft", "clear", "delattr"}
+    | {"discard", "exec", "extend", "insert", "pop", "popitem", "popleft", "print", "remove", "reverse", "setattr"}
+    | {"setdefault", "sort", "update", "write"}
+)
+"""Functions, and methods of containers, that change something."""
+
+
 @functools.lru_cache(maxsize=4096)
 def only_looks_up(code: CodeType) -> bool:
     """Whether code changes nothing but its local variables, and calls nothing but functions that change nothing.
@@ -76,6 +91,22 @@ def only_looks_up(code: CodeType) -> bool:
             if name_of(code, operation, argument) not in known:
                 return False
     return True
+
+
+def may_answer(code: CodeType) -> bool:
+    """Whether guards may run the code of a lookup."""
+    return not _changes(code) if code.co_name == "__getattribute__" else only_looks_up(code)
+
+
+@functools.lru_cache(maxsize=4096)
+def _changes(code: CodeType) -> bool:
+    """Whether an instruction of the code stores something, or calls a function that is known to."""
+    for _, operation, argument in instructions(code):
+        if operation in _STORES or (operation == "BINARY_OP" and argument >= _BINARY_OPERATORS):
+            return True
+        if operation in ATTRIBUTE_LOADS | GLOBAL_LOADS and name_of(code, operation, argument) in _CHANGING:
+            return True
+    return False
 
 
 def _is_called(operation: str, argument: int) -> bool:
@@ -132,24 +163,36 @@ def may_be_asked(value: Any, name: str, depth: int = 0) -> bool:
     functions = _own_lookups(kind)
     if functions is None:
         return depth == 0 or _computes_nothing(kind, name)
+    if _holds(value, name):  # nothing but `__getattribute__` runs
+        functions = tuple([function for function in functions if function.__name__ == "__getattribute__"])
     if not all(map(_is_harmless, functions)) or not _computes_nothing(kind, name):
         return False
     return depth == _DEEPEST or all(may_be_asked(part, name, depth + 1) for part in _held(value))
 
 
+def _attributes(value: Any) -> dict[str, Any]:
+    """What an object holds as attributes, slots apart."""
+    try:
+        own: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    except AttributeError:  # it has slots only
+        return {}
+    return own
+
+
+def _holds(value: Any, name: str) -> bool:
+    return name in _attributes(value) or any(name in base.__dict__ for base in type(value).__mro__)
+
+
 def _held(value: Any) -> list[Any]:
     """The objects that an object holds as attributes, and the children of a module."""
-    try:
-        own = object.__getattribute__(value, "__dict__")
-    except AttributeError:  # it has slots
-        return []
+    own = _attributes(value)
     children = own.get("_modules") if isinstance(value, torch.nn.Module) else None
     return [*own.values(), *(children or {}).values()]
 
 
 def _is_harmless(function: FunctionType) -> bool:
     code = function.__code__
-    return kind_of(code) is CodeKind.IGNORED or only_looks_up(code)
+    return kind_of(code) is CodeKind.IGNORED or may_answer(code)
 
 
 def _computes_nothing(kind: type, name: str) -> bool:

@@ -40,12 +40,12 @@ _FLOAT32_CUDA: Final = """
     renorm F.cosine_similarity F.pdist
 """
 
-# Not in PyTorch 2.11.
-_FLOAT32_CUDA_LATER: Final = {"aten::rms_norm": "F.rms_norm"}
+# Operator, name and device type of classes that not all versions of PyTorch have: not 2.11, and not 2.15.
+_FLOAT32_OF_SOME: Final = (("aten::rms_norm", "F.rms_norm", "cuda"), ("aten::cholesky", "cholesky", "cpu"))
 
 _FLOAT32_CPU: Final = """
     polar quantile nanquantile trace view_as_complex stft F.avg_pool3d F.max_pool3d F.adaptive_avg_pool3d
-    F.adaptive_max_pool3d F.max_unpool2d F.max_unpool3d F.binary_cross_entropy F.ctc_loss cholesky cholesky_inverse
+    F.adaptive_max_pool3d F.max_unpool2d F.max_unpool3d F.binary_cross_entropy F.ctc_loss cholesky_inverse
     cholesky_solve inverse fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2
     fft.irfft2 fft.fftn fft.ifftn fft.rfftn fft.irfftn linalg.cond linalg.cholesky linalg.cholesky_ex linalg.qr
     linalg.svd linalg.svdvals linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.solve linalg.inv_ex
@@ -88,14 +88,21 @@ def has_result_dtype(printed: str, device_type: str) -> bool:
 def autocast_classes() -> dict[str, dict[str, Autocast]]:
     """All of them, by printed name."""
     classes: dict[str, dict[str, Autocast]] = {}
-    later = [
-        name
-        for operator, name in _FLOAT32_CUDA_LATER.items()
-        if dispatch_has_kernel_for_dispatch_key(operator, "AutocastCUDA")
+    present = [
+        (name, (device_type,), Autocast.FLOAT32)
+        for operator, name, device_type in _FLOAT32_OF_SOME
+        if _has_kernel(operator, f"Autocast{device_type.upper()}")
     ]
-    for names, device_types, autocast in (*_TABLES, (" ".join(later), ("cuda",), Autocast.FLOAT32)):
+    for names, device_types, autocast in (*_TABLES, *present):
         for short in names.split():
             name = expand(short)
             name = name if name.startswith("torch.") else f"torch.{name}"
             classes.setdefault(name, {}).update(dict.fromkeys(device_types, autocast))
     return classes
+
+
+def _has_kernel(operator: str, key: str) -> bool:
+    try:
+        return bool(dispatch_has_kernel_for_dispatch_key(operator, key))
+    except RuntimeError:  # there is no such operator
+        return False
