@@ -153,6 +153,16 @@ class Forwarding:
         return getattr(self.__dict__["inner"], name)
 
 
+class ByList:
+    """Finds the object that it stands for in a list."""
+
+    def __init__(self, inner: Any) -> None:
+        self.parts = [inner]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["parts"][0], name)
+
+
 class LoggingAccess:
     """Remembers what is read of it."""
 
@@ -188,8 +198,10 @@ class WithProperty:
         lambda: Forwarding(Forwarding(Logging())),
         lambda: Forwarding(WithProperty()),
         lambda: Forwarding(SimpleNamespace(scale=2.0, shift=1.0)),
+        lambda: ByList(Counting()),
+        lambda: Forwarding(Forwarding(Forwarding(Forwarding(Forwarding(Counting()))))),
     ],
-    ids=["counts", "logs", "rises", "caches", "forwards", "forwards twice", "forwards to a property", "looks up"],
+    ids=["counts", "logs", "rises", "caches", "forwards", "twice", "to a property", "looks up", "by a list", "deep"],
 )
 def test_a_lookup_that_does_more_runs_as_often_as_in_eager(make: Callable[[], Any]) -> None:
     """No guard asks for its attributes, whose values and changes are those of eager at each call."""
@@ -200,7 +212,8 @@ def test_a_lookup_that_does_more_runs_as_often_as_in_eager(make: Callable[[], An
 
     def state(thing: Any) -> Any:
         held = dict(object.__getattribute__(thing, "__dict__"))
-        return held | {"inner": state(held["inner"])} if "inner" in held else held
+        held |= {"inner": state(held["inner"])} if "inner" in held else {}
+        return held | {"parts": [state(part) for part in held["parts"]]} if "parts" in held else held
 
     expected, thing = make(), make()
     compiled = thunder.jit(program)

@@ -10,6 +10,7 @@ from benchmarks import plugin_discovery
 from benchmarks.process import in_fresh_process
 from tests.plugins.conftest import Site, record
 from thunder_core.errors import PluginError
+from thunder_core.plugins.distributions import Installed
 from thunder_core.plugins.hookspecs import API
 from thunder_core.plugins.host import PluginState, host, reset_host
 
@@ -261,3 +262,16 @@ def test_the_benchmark_finds_its_plugins(tmp_path: Path) -> None:
     plugin_discovery.install(tmp_path)
     found = in_fresh_process(plugin_discovery.seconds_to_discover, threads=1, folder=str(tmp_path))
     assert found["plugins"] == plugin_discovery.PLUGINS
+
+
+def test_a_project_of_the_repository_that_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = Installed.version
+    monkeypatch.setattr(
+        Installed, "version", lambda self, name: None if name == "thunder-fusion" else version(self, name)
+    )
+    found = record("inductor")
+    assert found.state is PluginState.LIBRARY_MISSING
+    assert found.why == "it needs thunder-fusion>=0.1, which is not installed"
+    assert found.advice.startswith("pip install ")
+    assert found.advice.endswith("inductor")
+    assert "plugins/fusion" in found.advice

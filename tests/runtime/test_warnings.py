@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -282,3 +284,72 @@ def test_a_program_that_tells_is_kept() -> None:
         for _ in range(2):
             compiled(torch.ones(2))
     assert thunder.cache_hits(compiled) == 1
+
+
+def test_a_warning_that_is_an_error_may_be_handled() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        try:
+            warnings.warn("handled", stacklevel=1)
+        except UserWarning:
+            return x + 10
+        return x + 1
+
+    with told("error"):
+        assert torch.equal(thunder.jit(program)(torch.zeros(2)), torch.full((2,), 10.0))
+
+
+def test_what_is_no_warning_is_an_error() -> None:
+    with pytest.raises(TypeError, match="category must be a Warning subclass"):
+        thunder.jit(lambda x: (warnings.warn("text", 5, stacklevel=1), x)[1])(torch.ones(2))
+
+
+def test_functions_of_logging(caplog: pytest.LogCaptureFixture) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        logging.warning("of the root")
+        return x + 1
+
+    compiled = thunder.jit(program)
+    for _ in range(3):
+        compiled(torch.ones(2))
+    assert [(record.getMessage(), record.funcName) for record in caplog.records] == [("of the root", "program")] * 3
+
+
+def test_a_cache_that_an_object_holds() -> None:
+    class Cached:
+        def __init__(self) -> None:
+            self.get = functools.lru_cache(self._get)
+
+        def _get(self, factor: float) -> float:
+            logger.info("computed")
+            return factor
+
+    cached = Cached()
+    compiled = thunder.jit(lambda x: x * cached.get(2.0))
+    with told() as lines:
+        for _ in range(3):
+            compiled(torch.ones(2))
+    assert len(lines) == 1
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+def test_a_program_that_sets_a_level() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        result = x + 1 if logger.isEnabledFor(logging.DEBUG) else x
+        logger.setLevel(logging.DEBUG)
+        return result
+
+    compiled = thunder.jit(program)
+    for expected in (0, 1, 1):
+        assert torch.equal(compiled(torch.zeros(2)), torch.full((2,), float(expected)))
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+def test_output_that_the_program_redirects() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            print("four")
+        return x + len(text.getvalue())
+
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        assert torch.equal(compiled(torch.zeros(2)), torch.full((2,), 5.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import replace
 from typing import Any, Final
@@ -29,7 +30,7 @@ class OpenTrace:
         outer_lines: those of the regions around it and of the program, the outermost first.
         ambient: the modes that the whole program runs under.
         kernels: of attention, that the caller of the program allows.
-        warning_filters: what `warnings.filters` was before the program ran.
+        stdout, stderr: the standard streams before the program ran.
         used_autocast: whether a line was recorded under autocast since a region of autocast ended last.
         left_autocast: whether a region of autocast ended after such lines, and none was recorded since.
         is_region_cut: whether an exception left a region or a function of the user's that is one line: no line tells
@@ -43,7 +44,8 @@ class OpenTrace:
         self.outer_lines: list[list[BoundSymbol]] = []
         self.ambient = current_context()
         self.kernels = attention_kernels()
-        self.warning_filters = warnings.filters
+        self._warning_filters = warnings.filters, tuple(warnings.filters)
+        self.stdout, self.stderr = sys.stdout, sys.stderr
         self.used_autocast = False
         self.left_autocast = False
         self.is_region_cut = False
@@ -58,6 +60,11 @@ class OpenTrace:
         if symbol.tags & _MAY_ATTEND and (kernels := attention_kernels()) != self.kernels:
             return replace(context, attention=kernels)
         return context
+
+    def has_own_warning_filters(self) -> bool:
+        """Whether the program has changed `warnings.filters`, or put others in their place."""
+        filters, content = self._warning_filters
+        return warnings.filters is not filters or tuple(filters) != content
 
     def end_autocast_region(self) -> None:
         """The program has left a region of autocast: PyTorch forgets what it converted."""

@@ -23,9 +23,10 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import is_computed, refuse_classes
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
+from thunder_core.guards.lookups import attributes_of
 from thunder_core.guards.observer import Observer
 from thunder_core.ir.effects import Effects
-from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import peek_interpreter_stack
 from thunder_core.symbols.printing import LOG_VALUES, PRINT_VALUES, WARN
@@ -40,7 +41,7 @@ LEVELS: Final = {
 }
 """Methods of loggers, with the level that they log at."""
 
-_SET_PRINTOPTIONS: Final = Symbol("torch.set_printoptions", torch.set_printoptions)
+_SET_PRINTOPTIONS: Final = Symbol("torch.set_printoptions", torch.set_printoptions, tags=frozenset({Tag.REPORT}))
 _CALLER: Final = 3  # the frame of who calls a method of a logger, seen from its handler
 _CALLER_OF_BUILTIN: Final = 2  # of who calls a function of C
 _LITERAL: Final = (type(None), bool, int, float, complex, str)
@@ -59,7 +60,10 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
             original(*values, **options)
         return
     file = options.pop("file", None)
-    standard = file is None or file is sys.stdout or file is sys.stderr
+    trace = recorder.trace
+    if file is None and sys.stdout is not trace.stdout:  # the program has redirected it
+        file = sys.stdout
+    standard = file is None or file is trace.stdout or file is trace.stderr
     tensors = _has_tensors(values)
     if tensors and peek_interpreter_stack() is not None:
         original(*values, file=file, **options)  # to show one inside of a transformation of torch.func is refused
@@ -73,9 +77,25 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
             location=user_location(),
             advice=("print it to sys.stdout or sys.stderr", "return the tensor and write it outside"),
         )
-    if file is sys.stderr and file is not None:
+    if file is trace.stderr and file is not None:
         options["to_stderr"] = True
     _record(recorder, PRINT_VALUES, tuple(map(_printable, values)), options)
+
+
+def log(
+    recorder: Recorder | None,
+    original: Callable[..., None],
+    logger: logging.Logger,
+    /,
+    level: int,
+    msg: Any,
+    *args: Any,
+    **options: Any,
+) -> None:
+    """The interception of the method of loggers that takes the level."""
+    if recorder is None or not _log(recorder, logger, level, msg, args, options):
+        options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
+        original(logger, level, msg, *args, **options)
 
 
 def log_at(
@@ -89,31 +109,23 @@ def log_at(
     **options: Any,
 ) -> None:
     """The interception of a method of loggers that logs at a level."""
-    if recorder is not None and _is_logged_by_line(sys._getframe(_CALLER), logger, level, (msg, args), options):
-        if not recorder.suspension.active:
-            _log_values(recorder, logger, level, msg, args, options)
-    else:
+    if recorder is None or not _log(recorder, logger, level, msg, args, options):
         options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
         original(logger, msg, *args, **options)
 
 
-def log(
-    recorder: Recorder | None,
-    original: Callable[..., None],
-    logger: logging.Logger,
-    /,
-    level: int,
-    msg: Any,
-    *args: Any,
-    **options: Any,
-) -> None:
-    """The interception of the method that takes the level, likewise."""
-    if recorder is not None and _is_logged_by_line(sys._getframe(_CALLER), logger, level, (msg, args), options):
-        if not recorder.suspension.active:
-            _log_values(recorder, logger, level, msg, args, options)
-    else:
-        options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
-        original(logger, level, msg, *args, **options)
+def _log(
+    recorder: Recorder, logger: logging.Logger, level: int, message: Any, args: tuple[Any, ...], options: Any
+) -> bool:
+    """Record a call of a logger's method, if it is one that lines make."""
+    caller: FrameType | None = sys._getframe(1)
+    while caller is not None and (caller.f_globals is vars(logging) or is_of_thunder(caller.f_code)):
+        caller = caller.f_back
+    if caller is None or not _is_logged_by_line(caller, logger, level, (message, args), options):
+        return False
+    if not recorder.suspension.active:
+        _log_values(recorder, caller, logger, level, message, args, options)
+    return True
 
 
 def _is_logged_by_line(
@@ -135,7 +147,13 @@ def _is_known(logger: logging.Logger) -> bool:
 
 
 def _log_values(
-    recorder: Recorder, logger: logging.Logger, level: int, message: Any, args: tuple[Any, ...], options: Any
+    recorder: Recorder,
+    caller: FrameType,
+    logger: logging.Logger,
+    level: int,
+    message: Any,
+    args: tuple[Any, ...],
+    options: Any,
 ) -> None:
     """Record a call of a logger's method: it logs at each call of the compiled program.
 
@@ -152,10 +170,7 @@ def _log_values(
     if not (_has_tensors((message, args)) or _is_literal((message, args))):  # objects are their texts of now
         record = logger.makeRecord(logger.name, level, "", 0, message, args, None)
         message, args = record.getMessage(), ()
-    location = user_location()
-    place = (
-        ("", 0, "") if location is None else (location.filename, location.line, location.function.rpartition(".")[2])
-    )
+    place = (caller.f_code.co_filename, caller.f_lineno, caller.f_code.co_name)
     _record(recorder, LOG_VALUES, (logger.name, level, place, message, *args), {})
 
 
@@ -176,7 +191,8 @@ def warn(
         or kind_of(caller.f_code) is not CodeKind.USER
         or options
         or source is not None
-        or warnings.filters is not recorder.trace.warning_filters
+        or recorder.trace.has_own_warning_filters()
+        or not (category is None or (isinstance(category, type) and issubclass(category, Warning)))
         or _runs_once(caller)
     ):
         original(message, category, stacklevel + _CALLER_OF_BUILTIN, source, **options)
@@ -185,8 +201,24 @@ def warn(
         return
     kind = type(message) if isinstance(message, Warning) else category or UserWarning
     place = _above(caller, stacklevel)
+    if _is_error(str(message), kind, str(place.f_globals.get("__name__", "")), place.f_lineno):
+        original(message, category, stacklevel + _CALLER_OF_BUILTIN)  # the program may handle it
+        return
     name = str(place.f_globals.get("__name__", "<string>"))
     _record(recorder, WARN, (message, kind, place.f_code.co_filename, place.f_lineno, name), {})
+
+
+def _is_error(text: str, category: type[Warning], module: str, line: int) -> bool:
+    """Whether the filters of now make an exception of a warning."""
+    for action, message, kind, place, at in warnings.filters:
+        if (
+            (message is None or message.match(text))
+            and issubclass(category, kind)
+            and (place is None or place.match(module))
+            and at in (0, line)
+        ):
+            return action == "error"
+    return False
 
 
 def _above(frame: FrameType, stacklevel: int) -> FrameType:
@@ -223,6 +255,7 @@ def _held_by_name(frame: FrameType) -> Iterator[Any]:
     if code.co_argcount:
         receiver = frame.f_locals.get(code.co_varnames[0])
         yield getattr_static(receiver if isinstance(receiver, type) else type(receiver), code.co_name, None)
+        yield from attributes_of(receiver).values()
     if caller is not None:
         yield from caller.f_locals.values()
 
@@ -230,7 +263,10 @@ def _held_by_name(frame: FrameType) -> Iterator[Any]:
 def _is_cached(value: Any, code: CodeType) -> bool:
     while isinstance(value, staticmethod | classmethod):
         value = value.__func__
-    return isinstance(value, functools._lru_cache_wrapper) and getattr(value.__wrapped__, "__code__", None) is code
+    if not isinstance(value, functools._lru_cache_wrapper):
+        return False
+    wrapped = value.__wrapped__
+    return getattr(getattr(wrapped, "__func__", wrapped), "__code__", None) is code
 
 
 def set_printoptions(recorder: Recorder, original: Callable[..., None], /, *args: Any, **options: Any) -> None:

@@ -308,7 +308,7 @@ class LoggerLevels:
     """Which levels of which loggers the program asked for, itself or by logging something."""
 
     def __init__(self) -> None:
-        self._asked: dict[tuple[str, int], logging.Logger] = {}
+        self._asked: dict[tuple[int, int], tuple[logging.Logger, bool]] = {}
 
     def entered(self, frame: FrameType) -> None:
         """A frame of the standard library is entered, which may be that of `logging.Logger.isEnabledFor`."""
@@ -318,12 +318,13 @@ class LoggerLevels:
         while caller is not None and (caller.f_globals is vars(logging) or is_of_thunder(caller.f_code)):
             caller = caller.f_back
         if caller is not None and kind_of(caller.f_code) is CodeKind.USER:
-            logger = frame.f_locals["self"]
-            self._asked[logger.name, frame.f_locals["level"]] = logger
+            logger, level = frame.f_locals["self"], frame.f_locals["level"]
+            if (id(logger), level) not in self._asked:
+                self._asked[id(logger), level] = logger, logger.isEnabledFor(level)
 
     def guards(self) -> Iterator[Guard]:
-        """Each logger takes a level as it did."""
-        for (name, level), logger in self._asked.items():
+        """Each logger takes a level as it did when it was first asked."""
+        for (_, level), (logger, answer) in self._asked.items():
             takes = functools.partial(logger.isEnabledFor, level)
-            source = ReferentSource(ConstantSource(takes, f"{name}_takes_{logging.getLevelName(level)}"))
-            yield Check(source, VALUE, takes())
+            source = ReferentSource(ConstantSource(takes, f"{logger.name}_takes_{logging.getLevelName(level)}"))
+            yield Check(source, VALUE, answer)

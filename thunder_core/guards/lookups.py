@@ -13,7 +13,9 @@ from __future__ import annotations
 import builtins
 import functools
 import sys
-from types import CodeType, FunctionType
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -23,11 +25,17 @@ from torch.overrides import TorchFunctionMode
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.instructions import ATTRIBUTE_LOADS, GLOBAL_LOADS, instructions, name_of
 from thunder_core.guards.node import MISSING
+from thunder_core.guards.plain import ATOM_TYPES
 
 COMPUTED = object()
-"""An attribute that is computed from tensors, is one that is computed, or is answered by code that changes things."""
+"""Instead of an attribute: only code that takes tensors, or changes something, can tell it."""
 _BASES = frozenset({object, torch.nn.Module})
-_DEEPEST = 3
+_DEEPEST = 4
+_MOST_PARTS = 64
+_LOOKUPS = frozenset({"__getattr__", "__getattribute__"})
+_SPECIAL = frozenset({"__contains__", "__getitem__", "__missing__", "__next__"})  # methods that instructions call
+_CACHES = (functools.cached_property, functools._lru_cache_wrapper)
+_NO_HOLDERS = (torch.Tensor, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 
 _HARMLESS = frozenset(
     {"BINARY_SLICE", "BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "BUILD_LIST", "BUILD_MAP", "BUILD_SET"}
@@ -118,14 +126,24 @@ def _is_called(operation: str, argument: int) -> bool:
     return operation == "LOAD_GLOBAL" and bool(argument & 1)
 
 
-_lookups: WeakKeyDictionary[type, tuple[FunctionType, ...] | None] = WeakKeyDictionary()
+@dataclass(frozen=True, slots=True)
+class _Lookups:
+    """The methods in Python by which a class answers for attributes.
 
-
-def _own_lookups(kind: type) -> tuple[FunctionType, ...] | None:
-    """The functions in Python by which a class answers for attributes; None if it has none of its own.
-
-    Those of nn.Module do not count.
+    Attributes:
+        of_all: those that every read of an attribute passes through.
+        of_absent: those that are called for what an object does not hold.
     """
+
+    of_all: tuple[FunctionType, ...]
+    of_absent: tuple[FunctionType, ...]
+
+
+_lookups: WeakKeyDictionary[type, _Lookups | None] = WeakKeyDictionary()
+
+
+def _own_lookups(kind: type) -> _Lookups | None:
+    """The lookups of a class; None if it has none of its own. Those of nn.Module do not count."""
     try:
         return _lookups[kind]
     except KeyError:
@@ -133,18 +151,21 @@ def _own_lookups(kind: type) -> tuple[FunctionType, ...] | None:
         return answer
 
 
-def _defined_lookups(kind: type) -> tuple[FunctionType, ...] | None:
-    functions, own = [], False
-    for base in kind.__mro__:
-        if base in _BASES:
-            continue
-        for name in ("__getattr__", "__getattribute__"):
-            method = base.__dict__.get(name)
-            if method is not None and (name == "__getattr__" or base.__module__ != "builtins"):
-                own = True
-                if isinstance(method, FunctionType):
-                    functions.append(method)
-    return tuple(functions) if own else None
+def _defined_lookups(kind: type) -> _Lookups | None:
+    held = [base.__dict__ for base in kind.__mro__ if base not in _BASES]
+    own = [namespace for namespace in held if "__getattr__" in namespace] + [
+        base.__dict__
+        for base in kind.__mro__
+        if base not in _BASES and base.__module__ != "builtins" and "__getattribute__" in base.__dict__
+    ]
+    if not own:
+        return None
+
+    def functions(*names: str) -> tuple[FunctionType, ...]:
+        methods = [namespace.get(name) for name in names for namespace in held]
+        return tuple([method for method in methods if isinstance(method, FunctionType)])
+
+    return _Lookups(functions("__getattribute__"), functions("__getattr__"))
 
 
 def has_own_lookup(kind: type) -> bool:
@@ -154,23 +175,48 @@ def has_own_lookup(kind: type) -> bool:
 
 def replaces_lookup(kind: type) -> bool:
     """True when the class defines ``__getattribute__`` in Python: what the object holds may not be what is read."""
-    return any(function.__name__ == "__getattribute__" for function in _own_lookups(kind) or ())
+    lookups = _own_lookups(kind)
+    return lookups is not None and bool(lookups.of_all)
 
 
-def may_be_asked(value: Any, name: str, depth: int = 0) -> bool:
-    """Whether an object, and those that it holds and may ask in turn, answer for an attribute without any change."""
+def may_be_asked(value: Any, name: str) -> bool:
+    """Whether an object, and those that its lookup may ask in turn, answer for an attribute without any change."""
+    if not has_own_lookup(type(value)):
+        return True
+    return _changes_nothing(value, name, frozenset(), 0)
+
+
+def _changes_nothing(value: Any, name: str, names: frozenset[str], depth: int) -> bool:
+    """Whether `value`, which a lookup reached by the names in its code, answers for an attribute without any change."""
     kind = type(value)
-    functions = _own_lookups(kind)
-    if functions is None:
-        return depth == 0 or _computes_nothing(kind, name)
-    if _holds(value, name):  # nothing but `__getattribute__` runs
-        functions = tuple([function for function in functions if function.__name__ == "__getattribute__"])
-    if not all(map(_is_harmless, functions)) or not _computes_nothing(kind, name):
+    if kind in ATOM_TYPES or isinstance(value, _NO_HOLDERS):
+        return True
+    if depth > _DEEPEST:
         return False
-    return depth == _DEEPEST or all(may_be_asked(part, name, depth + 1) for part in _held(value))
+    if kind in (list, tuple, set, frozenset, dict):
+        parts = tuple(value.values() if kind is dict else value)
+        return len(parts) <= _MOST_PARTS and all(_changes_nothing(part, name, names, depth + 1) for part in parts)
+    lookups = _own_lookups(kind)
+    run: tuple[FunctionType, ...] = ()
+    if lookups is not None:
+        run = lookups.of_all if _holds(value, name) else lookups.of_all + lookups.of_absent
+        if not all(_is_harmless(function, of_all=function in lookups.of_all) for function in run):
+            return False
+    names |= {part for function in run for part in _names_in(function.__code__)}
+    if not all(_answers_itself(kind, part) for part in names | {name} | _SPECIAL):
+        return False
+    reached = [_held(value, part) for part in names]
+    reached += [function.__globals__.get(part, MISSING) for function in run for part in function.__code__.co_names]
+    return all(part is MISSING or _changes_nothing(part, name, names, depth + 1) for part in reached)
 
 
-def _attributes(value: Any) -> dict[str, Any]:
+def _names_in(code: CodeType) -> Iterator[str]:
+    """The names that code asks for, as attributes or as keys."""
+    yield from code.co_names
+    yield from (constant for constant in code.co_consts if isinstance(constant, str) and constant.isidentifier())
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
     """What an object holds as attributes, slots apart."""
     try:
         own: dict[str, Any] = object.__getattribute__(value, "__dict__")
@@ -180,27 +226,38 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _holds(value: Any, name: str) -> bool:
-    return name in _attributes(value) or any(name in base.__dict__ for base in type(value).__mro__)
+    return name in attributes_of(value) or any(name in base.__dict__ for base in type(value).__mro__)
 
 
-def _held(value: Any) -> list[Any]:
-    """The objects that an object holds as attributes, and the children of a module."""
-    own = _attributes(value)
-    children = own.get("_modules") if isinstance(value, torch.nn.Module) else None
-    return [*own.values(), *(children or {}).values()]
+def _held(value: Any, name: str) -> Any:
+    """What an object holds under a name, as an attribute, in a slot or as a child of a module; else a marker."""
+    own = attributes_of(value)
+    if name in own:
+        return own[name]
+    if isinstance(value, torch.nn.Module) and name in (own.get("_modules") or {}):
+        return own["_modules"][name]
+    slot = next((base.__dict__[name] for base in type(value).__mro__ if name in base.__dict__), None)
+    try:
+        return slot.__get__(value) if isinstance(slot, MemberDescriptorType) else MISSING
+    except AttributeError:  # nothing is in the slot
+        return MISSING
 
 
-def _is_harmless(function: FunctionType) -> bool:
+def _is_harmless(function: FunctionType, *, of_all: bool = False) -> bool:
     code = function.__code__
-    return kind_of(code) is CodeKind.IGNORED or may_answer(code)
+    return kind_of(code) is CodeKind.IGNORED or (not _changes(code) if of_all else only_looks_up(code))
 
 
-def _computes_nothing(kind: type, name: str) -> bool:
-    """Whether a class has no property of this name by code that changes something."""
+def _answers_itself(kind: type, name: str) -> bool:
+    """Whether what a class has under a name, if anything, changes nothing when lookups use it."""
     attribute = next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None)
     if isinstance(attribute, property):
-        return not isinstance(attribute.fget, FunctionType) or _is_harmless(attribute.fget)
-    return not isinstance(attribute, functools.cached_property)
+        attribute = attribute.fget
+    if isinstance(attribute, FunctionType):
+        return name in _LOOKUPS or _is_harmless(attribute)
+    if name in ("__missing__", "__next__"):  # of a `collections.defaultdict`, of an iterator
+        return attribute is None
+    return not isinstance(attribute, _CACHES)
 
 
 def ask(value: Any, name: str) -> Any:

@@ -53,11 +53,16 @@ def how_to_get(name: str) -> str:
     return f"the plugin {plugin!r} of Thunder's repository {what} not installed: {install_command(plugin)}"
 
 
+def projects_needed_by(name: str) -> tuple[str, ...]:
+    """The projects of `plugins/` that one of them requires."""
+    return _needs().get(name, ())
+
+
 def install_command(name: str) -> str:
     """The command that installs a project of `plugins/`, with those there that it needs: from the checkout that the
     core runs from, if it does.
     """
-    names = [*_needs().get(name, ()), name]
+    names = [*projects_needed_by(name), name]
     folders = [_PACKAGES / "plugins" / name for name in names]
     if all((folder / "pyproject.toml").is_file() for folder in folders):
         return f"pip install {' '.join(map(str, folders))}"

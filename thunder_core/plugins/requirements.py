@@ -14,11 +14,13 @@ from packaging.version import InvalidVersion, Version
 
 from thunder_core._version import __version__
 from thunder_core.plugins.distributions import CORE, Installed, PluginDistribution, normalized
+from thunder_core.plugins.first_party import install_command, projects_needed_by
 from thunder_core.plugins.states import PluginState
 
 LIBRARY_EXTRA: Final = "lib"
 """The extra that a plugin declares the vendor's library in. Of extras that begin with it and a dash, one is enough:
 for a library that is a distribution for each version of CUDA, say."""
+_FIRST_PARTY: Final = "thunder-plugin-"
 _EXTRA: Final = re.compile(r"""extra\s*==\s*["']([^"']*)["']""")
 
 
@@ -34,8 +36,10 @@ class Finding:
 def unmet_requirement(distribution: PluginDistribution, installed: Installed) -> Finding | None:
     """What the distribution needs of Thunder or in its extra ``lib`` and does not find; None if there is nothing."""
     try:
-        return _core_conflict(distribution, installed.version(CORE) or __version__) or _library_problem(
-            distribution, installed
+        return (
+            _core_conflict(distribution, installed.version(CORE) or __version__)
+            or _missing(distribution, installed)
+            or _library_problem(distribution, installed)
         )
     except InvalidRequirement as error:
         why = f"its metadata has a requirement that cannot be read: {' '.join(str(error).split())}"
@@ -62,6 +66,19 @@ def _core_conflict(distribution: PluginDistribution, version: str) -> Finding | 
             newer = _asks_for_newer(requirement.specifier, Version(version))
             advice = f"pip install '{CORE}{requirement.specifier}'" if newer else upgrade(distribution.name)
             return Finding(PluginState.VERSION_CONFLICT, _conflict(requirement, version), advice)
+    return None
+
+
+def _missing(distribution: PluginDistribution, installed: Installed) -> Finding | None:
+    """Whether a project of Thunder's repository that one of its plugins requires is absent: pip does not find these in
+    a registry, and an editable plugin may be newer than what was installed with it.
+    """
+    own = normalized(distribution.name).removeprefix(_FIRST_PARTY)
+    for line in distribution.requirements if projects_needed_by(own) else ():
+        requirement = _parsed(line)
+        if _applies(requirement, "") and installed.version(requirement.name) is None:
+            why = f"it needs {requirement}, which is not installed"
+            return Finding(PluginState.LIBRARY_MISSING, why, install_command(own))
     return None
 
 

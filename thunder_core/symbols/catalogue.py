@@ -47,11 +47,6 @@ class Catalogue:
         """
         present = {id(row) for row in self.rows.values()}
         new = [row for row in rows if id(row) not in present]
-        for name in (name for row in new for name in (row.name, row.target)):
-            try:
-                evaluate(name)  # imports the module that it is in
-            except LookupError as error:
-                raise ValueError(f"the row of {name} is about a function that does not exist: {error}") from error
         added = Catalogue(tuple(new))
         problems = added.problems + [
             f"{entry.row.name}: {entry.spelling.name} belongs to the row of {self.entries[function].row.name}"
@@ -89,6 +84,19 @@ class Catalogue:
         known = self.entries.setdefault(func, entry)
         if known.row is not row:
             self.problems.append(f"{row.name}: {spelling.name} belongs to {known.row.name}")
+
+
+def import_modules(rows: Iterable[Row]) -> None:
+    """Import the modules of the functions that rows are about.
+
+    Raises:
+        ValueError: a row is about a function that does not exist.
+    """
+    for name in (name for row in rows for name in (row.name, row.target)):
+        try:
+            evaluate(name)
+        except LookupError as error:
+            raise ValueError(f"the row of {name} is about a function that does not exist: {error}") from error
 
 
 def load_catalogue() -> Catalogue:

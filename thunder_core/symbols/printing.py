@@ -37,6 +37,8 @@ def warn(message: str | Warning, category: type[Warning], file: str, line: int, 
     Args:
         module: the name of the Python module of the place, which remembers what was shown.
     """
+    if isinstance(message, Warning):
+        message = message.with_traceback(None)  # of an earlier call, where it is an error
     held = sys.modules.get(module)
     registry = None if held is None else vars(held).setdefault("__warningregistry__", {})
     _warn_explicit(message, category, file, line, module, registry)

@@ -10,7 +10,7 @@ from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.symbols import functions, opaque
 from thunder_core.symbols.autocast import autocast_of
 from thunder_core.symbols.binding import Binder, Call, Rule, adapt, keep
-from thunder_core.symbols.catalogue import Catalogue, Entry, Key, load_catalogue
+from thunder_core.symbols.catalogue import Catalogue, Entry, Key, import_modules, load_catalogue
 from thunder_core.symbols.inplace import functional_twin
 from thunder_core.symbols.layout import parse_layout
 from thunder_core.symbols.metadata import metadata_functions
@@ -97,6 +97,8 @@ class Registry:
         Raises:
             ValueError: a row is about a function that has one, or about none. Nothing is added then.
         """
+        rows = tuple(rows)
+        import_modules(rows)  # they may extend the tables, in this thread or another, which waits for the lock
         with self._lock:
             added = self.catalogue.extend(rows)
             for func in added.entries:
