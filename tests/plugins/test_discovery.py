@@ -13,6 +13,7 @@ from thunder_core.errors import PluginError
 from thunder_core.plugins.distributions import Installed
 from thunder_core.plugins.hookspecs import API
 from thunder_core.plugins.host import PluginState, host, reset_host
+from thunder_core.plugins.requirements import unmet_requirement
 
 
 def test_the_core_is_a_plugin_and_comes_first(site: Site) -> None:
@@ -264,14 +265,17 @@ def test_the_benchmark_finds_its_plugins(tmp_path: Path) -> None:
     assert found["plugins"] == plugin_discovery.PLUGINS
 
 
-def test_a_project_of_the_repository_that_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    version = Installed.version
-    monkeypatch.setattr(
-        Installed, "version", lambda self, name: None if name == "thunder-fusion" else version(self, name)
-    )
-    found = record("inductor")
-    assert found.state is PluginState.LIBRARY_MISSING
-    assert found.why == "it needs thunder-fusion>=0.1, which is not installed"
-    assert found.advice.startswith("pip install ")
-    assert found.advice.endswith("inductor")
-    assert "plugins/fusion" in found.advice
+def test_a_project_of_the_repository_that_is_absent() -> None:
+    class WithoutFusion(Installed):
+        def version(self, name: str) -> str | None:
+            return None if name == "thunder-fusion" else super().version(name)
+
+    installed = WithoutFusion()
+    inductor = next(found for found in installed.with_plugins() if found.name == "thunder-plugin-inductor")
+    finding = unmet_requirement(inductor, installed)
+    assert finding is not None
+    assert finding.state is PluginState.LIBRARY_MISSING
+    assert finding.why == "it needs thunder-fusion>=0.1, which is not installed"
+    assert finding.advice.startswith("pip install ")
+    assert finding.advice.endswith("inductor")
+    assert "plugins/fusion" in finding.advice
