@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable
 from types import FunctionType, SimpleNamespace
@@ -308,3 +309,28 @@ class Answering:
 )
 def test_which_lookups_guards_may_run(lookup: FunctionType, harmless: bool) -> None:
     assert may_answer(lookup.__code__) is harmless
+
+
+def test_a_lookup_that_tells_a_logger() -> None:
+    """The class of configurations of transformers 5.23: a global that holds caches is named in it."""
+
+    class Telling:
+        def __init__(self) -> None:
+            self.scale = 2.0
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "forbidden":
+                LOGGER.once(name)
+            return super().__getattribute__(name)
+
+    thing = Telling()
+    assert thunder.jit(lambda x: x * thing.scale)(torch.ones(())) == 2
+
+
+class _Logger:
+    @functools.cache  # noqa: B019
+    def once(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+LOGGER = _Logger()

@@ -199,8 +199,12 @@ def _changes_nothing(value: Any, name: str, names: frozenset[str], depth: int) -
     lookups = _own_lookups(kind)
     run: tuple[FunctionType, ...] = ()
     if lookups is not None:
-        run = lookups.of_all if _holds(value, name) else lookups.of_all + lookups.of_absent
-        if not all(_is_harmless(function, of_all=function in lookups.of_all) for function in run):
+        if not all(_is_harmless(function, of_all=True) for function in lookups.of_all):
+            return False
+        if depth == 0 and _holds(value, name):  # nothing else runs, and every guard has to read through it
+            return True
+        run = () if _holds(value, name) else lookups.of_absent
+        if not all(map(_is_harmless, run)):
             return False
     names |= {part for function in run for part in _names_in(function.__code__)}
     if not all(_answers_itself(kind, part) for part in names | {name} | _SPECIAL):
