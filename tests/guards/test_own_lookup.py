@@ -164,6 +164,26 @@ class ByList:
         return getattr(self.__dict__["parts"][0], name)
 
 
+class InSlot:
+    """Has no ``__dict__``: that of the object that it stands for is none of its own."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def test_an_object_without_dictionary_that_forwards() -> None:
+    expected, counting = Counting(), Counting()
+    compiled = thunder.jit(lambda thing, x: x * thing.scale)
+    for calls in range(1, 4):
+        assert compiled(InSlot(counting), torch.ones(())) == InSlot(expected).scale
+        assert counting.asked == expected.asked == calls
+
+
 class LoggingAccess:
     """Remembers what is read of it."""
 

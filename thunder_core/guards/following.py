@@ -29,7 +29,7 @@ from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import NO_ATTRIBUTE, OWN_NAMES, attributes_check, not_its_own, own_names
 from thunder_core.guards.heap import MODULE_SOURCES, UNREAD_PACKAGES, Heap, is_wrapper
 from thunder_core.guards.lookups import COMPUTED, ask, has_own_lookup, may_be_asked, replaces_lookup
-from thunder_core.guards.node import MISSING, MODULE_DICTIONARIES, PARTS, Node, NodeKind, node_kind
+from thunder_core.guards.node import MISSING, MODULE_DICTIONARIES, PARTS, Node, NodeKind, namespace_of, node_kind
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ConstantSource, GlobalSource, Source
 from thunder_core.guards.steps import (
@@ -226,7 +226,7 @@ class Following:
 
     def attributes_of(self, node: Node, read: Iterable[str], names: CodeNames, *, labelled: bool = True) -> None:
         """Attributes that the object holds itself; not labelled when they may be asked for otherwise than by name."""
-        own = getattr(node.object, "__dict__", None)
+        own = namespace_of(node.object)
         asks = replaces_lookup(type(node.object))
         for name in read:
             if asks:
@@ -312,7 +312,7 @@ class ClassReads:
         if name != "forward" and type(node.object).__module__.partition(".")[0] == "torch":
             return
         node.edges.add(name)
-        if hasattr(node.object, "__dict__"):
+        if namespace_of(node.object) is not None:
             self._heap.guards.append(not_its_own(node.source, name))
 
     def _value(self, node: Node, name: str, attribute: Any, names: CodeNames) -> None:
@@ -551,7 +551,7 @@ def _parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> Iterable
     elif kind is functools.partial:
         items = (value.func, *value.args, *value.keywords.values())
     elif node_kind(value) in (NodeKind.OBJECT, NodeKind.MODULE):
-        own = getattr(value, "__dict__", None) or {}
+        own = namespace_of(value) or {}
         read = own.keys() if names.reads_whole(label) else sorted(own.keys() & names.attributes)
         return [(name, own[name]) for name in tuple(read)]
     else:

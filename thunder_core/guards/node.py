@@ -152,9 +152,14 @@ _followable: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 _slots: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 
 
+def namespace_of(value: Any) -> dict[str, Any] | None:
+    """The ``__dict__`` of an object; None if it has none, without asking ``__getattr__`` for one."""
+    return getattr(value, "__dict__", None) if type(value).__dictoffset__ else None
+
+
 def own_attributes(value: Any) -> dict[str, Any]:
     """A copy of the attributes that ``value`` keeps itself, in ``__dict__`` and ``__slots__``."""
-    attributes = dict(getattr(value, "__dict__", ()))
+    attributes = dict(namespace_of(value) or ())
     for name in slot_names(type(value)):
         held = getattr(value, name, MISSING)
         if held is not MISSING:
@@ -178,5 +183,5 @@ def make_node(value: Any, source: Source, kind: NodeKind) -> Node:
     elif kind is NodeKind.OBJECT:
         node.attributes = own_attributes(value)
     elif kind is not NodeKind.METHOD and kind is not NodeKind.PARTIAL:
-        node.attributes = dict(getattr(value, "__dict__", ()))
+        node.attributes = dict(namespace_of(value) or ())
     return node

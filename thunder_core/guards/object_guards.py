@@ -34,7 +34,7 @@ from thunder_core.guards.conditions import (
     identity_check,
     keys_check,
 )
-from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, make_node, node_kind
+from thunder_core.guards.node import MODULE_DICTIONARIES, Node, NodeKind, make_node, namespace_of, node_kind
 from thunder_core.guards.plain import copy_content, is_plain, is_plain_content
 from thunder_core.guards.records import Records
 from thunder_core.guards.source import ConstantSource, Source
@@ -238,7 +238,7 @@ class ObjectGuards:
 
     def guard_attribute_names(self, node: Node, *, ordered: bool) -> None:
         """Which attributes an object keeps itself, and in which order if that counts."""
-        own = getattr(node.object, "__dict__", None)
+        own = namespace_of(node.object)
         if own is None or not own.keys() >= node.attributes.keys() or _IN_ORDER in node.edges:
             return
         if ordered:

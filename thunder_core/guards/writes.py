@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.node import MISSING, MODULE_DICTIONARIES, Node, NodeKind, own_attributes, slot_names
+from thunder_core.guards.node import (
+    MISSING,
+    MODULE_DICTIONARIES,
+    Node,
+    NodeKind,
+    namespace_of,
+    own_attributes,
+    slot_names,
+)
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import ConstantSource, Names, Source, is_argument
 from thunder_core.guards.steps import (
@@ -251,7 +259,7 @@ def _restore_slot(value: Any, name: str, before: Any) -> None:
 
 def _restore_attributes(node: Node) -> None:
     value = node.object
-    own = getattr(value, "__dict__", None)
+    own = namespace_of(value)
     for name, now in own_attributes(value).items():
         if name not in node.attributes:
             if own is not None and name in own:
