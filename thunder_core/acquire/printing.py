@@ -23,7 +23,8 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import is_computed, refuse_classes
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
-from thunder_core.guards.lookups import attributes_of
+from thunder_core.guards.hidden_state import caller_of_logging
+from thunder_core.guards.node import namespace_of
 from thunder_core.guards.observer import Observer
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol, Tag
@@ -118,9 +119,7 @@ def _log(
     recorder: Recorder, logger: logging.Logger, level: int, message: Any, args: tuple[Any, ...], options: Any
 ) -> bool:
     """Record a call of a logger's method, if it is one that lines make."""
-    caller: FrameType | None = sys._getframe(1)
-    while caller is not None and (caller.f_globals is vars(logging) or is_of_thunder(caller.f_code)):
-        caller = caller.f_back
+    caller = caller_of_logging(sys._getframe(1))
     if caller is None or not _is_logged_by_line(caller, logger, level, (message, args), options):
         return False
     if not recorder.suspension.active:
@@ -255,7 +254,7 @@ def _held_by_name(frame: FrameType) -> Iterator[Any]:
     if code.co_argcount:
         receiver = frame.f_locals.get(code.co_varnames[0])
         yield getattr_static(receiver if isinstance(receiver, type) else type(receiver), code.co_name, None)
-        yield from attributes_of(receiver).values()
+        yield from (namespace_of(receiver) or {}).values()
     if caller is not None:
         yield from caller.f_locals.values()
 

@@ -14,7 +14,7 @@ from types import CodeType
 from thunder_core.guards.bytecode import Gathered, gather
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.instructions import UNKNOWN
-from thunder_core.guards.lookups import may_answer
+from thunder_core.guards.lookups import LOOKUPS, may_answer
 
 _VARIADIC = 0x04
 _KEYWORDS = 0x08
@@ -26,7 +26,6 @@ _MEMBERSHIP = frozenset(
 )
 _ERRORS = frozenset({"AttributeError", "Exception", "BaseException"})
 _STATE = frozenset({"__getattribute__", "__getstate__", "__reduce__", "__reduce_ex__"})
-_LOOKUPS = frozenset({"__getattr__", "__getattribute__"})
 _CHANGES = frozenset({"__setattr__", "__delattr__"})
 
 
@@ -155,5 +154,5 @@ def _build(code: CodeType, gathered: Gathered) -> CodeNames:
         shallow=kind_of(code) is CodeKind.MODULE,
         of_lookup=None,
     )
-    answers = code.co_name in _LOOKUPS and may_answer(code)
+    answers = code.co_name in LOOKUPS and may_answer(code)
     return replace(names, of_lookup=replace(names, whole=frozenset())) if answers else names

@@ -446,7 +446,7 @@ class ComputedReads:
         Raises:
             UnsupportedError: that method changes something.
         """
-        if not may_be_asked(node.object, name):
+        if self.ask_for(node, name, names) is COMPUTED and not may_be_asked(node.object, name):
             kind = type(node.object).__qualname__
             code = inspect.getattr_static(type(node.object), "__getattribute__").__code__
             raise UnsupportedError(
@@ -458,24 +458,24 @@ class ComputedReads:
                     "read the attribute outside of the compiled function, and pass its value",
                 ),
             )
-        self.ask_for(node, name, names)
 
-    def ask_for(self, node: Node, name: str, names: CodeNames) -> None:
-        """An attribute as the class's own lookup answers it."""
+    def ask_for(self, node: Node, name: str, names: CodeNames) -> Any:
+        """An attribute as the class's own lookup answers it, or a marker (`thunder_core.guards.lookups.ask`)."""
         value = ask(node.object, name)
         if value is MISSING or value is COMPUTED:
-            return
+            return value
         if name in node.edges:
             known = self._heap.nodes.get(id(value))
             if known is not None:
                 self._following.follow(known, names, name)
-            return
+            return value
         node.edges.add(name)
         self._heap.keep(value)
         child = self._heap.meet(value, AttributeSource(node.source, name), by_key=True)
         if child is not None:
             child.depth = max(child.depth, node.depth + 1)
             self._following.follow(child, names, name)
+        return value
 
 
 class DynamicReads:

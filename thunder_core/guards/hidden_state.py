@@ -304,6 +304,13 @@ class Environment:
 _IS_ENABLED_FOR = logging.Logger.isEnabledFor.__code__
 
 
+def caller_of_logging(frame: FrameType | None) -> FrameType | None:
+    """The first frame outwards from `frame` that is neither of the module `logging` nor Thunder's."""
+    while frame is not None and (frame.f_globals is vars(logging) or is_of_thunder(frame.f_code)):
+        frame = frame.f_back
+    return frame
+
+
 class LoggerLevels:
     """Which levels of which loggers the program asked for, itself or by logging something."""
 
@@ -314,9 +321,7 @@ class LoggerLevels:
         """A frame of the standard library is entered, which may be that of `logging.Logger.isEnabledFor`."""
         if frame.f_code is not _IS_ENABLED_FOR:
             return
-        caller = frame.f_back
-        while caller is not None and (caller.f_globals is vars(logging) or is_of_thunder(caller.f_code)):
-            caller = caller.f_back
+        caller = caller_of_logging(frame)
         if caller is not None and kind_of(caller.f_code) is CodeKind.USER:
             logger, level = frame.f_locals["self"], frame.f_locals["level"]
             if (id(logger), level) not in self._asked:

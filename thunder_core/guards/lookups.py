@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.instructions import ATTRIBUTE_LOADS, GLOBAL_LOADS, instructions, name_of
-from thunder_core.guards.node import MISSING
+from thunder_core.guards.node import MISSING, namespace_of
 from thunder_core.guards.plain import ATOM_TYPES
 
 COMPUTED = object()
@@ -32,7 +32,7 @@ COMPUTED = object()
 _BASES = frozenset({object, torch.nn.Module})
 _DEEPEST = 4
 _MOST_PARTS = 64
-_LOOKUPS = frozenset({"__getattr__", "__getattribute__"})
+LOOKUPS = frozenset({"__getattr__", "__getattribute__"})
 _SPECIAL = frozenset({"__contains__", "__getitem__", "__missing__", "__next__"})  # methods that instructions call
 _CACHES = (functools.cached_property, functools._lru_cache_wrapper)
 _NO_HOLDERS = (torch.Tensor, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
@@ -103,7 +103,11 @@ def only_looks_up(code: CodeType) -> bool:
 
 def may_answer(code: CodeType) -> bool:
     """Whether guards may run the code of a lookup."""
-    return not _changes(code) if code.co_name == "__getattribute__" else only_looks_up(code)
+    return _may_run(code, code.co_name == "__getattribute__")
+
+
+def _may_run(code: CodeType, of_all: bool) -> bool:
+    return not _changes(code) if of_all else only_looks_up(code)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -152,17 +156,12 @@ def _own_lookups(kind: type) -> _Lookups | None:
 
 
 def _defined_lookups(kind: type) -> _Lookups | None:
-    held = [base.__dict__ for base in kind.__mro__ if base not in _BASES]
-    own = [namespace for namespace in held if "__getattr__" in namespace] + [
-        base.__dict__
-        for base in kind.__mro__
-        if base not in _BASES and base.__module__ != "builtins" and "__getattribute__" in base.__dict__
-    ]
-    if not own:
+    held = [base.__dict__ for base in kind.__mro__ if base not in _BASES and base.__module__ != "builtins"]
+    if not any(name in namespace for namespace in held for name in LOOKUPS):
         return None
 
-    def functions(*names: str) -> tuple[FunctionType, ...]:
-        methods = [namespace.get(name) for name in names for namespace in held]
+    def functions(name: str) -> tuple[FunctionType, ...]:
+        methods = [namespace.get(name) for namespace in held]
         return tuple([method for method in methods if isinstance(method, FunctionType)])
 
     return _Lookups(functions("__getattribute__"), functions("__getattr__"))
@@ -220,27 +219,23 @@ def _names_in(code: CodeType) -> Iterator[str]:
     yield from (constant for constant in code.co_consts if isinstance(constant, str) and constant.isidentifier())
 
 
-def attributes_of(value: Any) -> dict[str, Any]:
-    """What an object holds as attributes, slots apart."""
-    try:
-        own: dict[str, Any] = object.__getattribute__(value, "__dict__")
-    except AttributeError:  # it has slots only
-        return {}
-    return own
+def _on_class(kind: type, name: str) -> Any:
+    """What a class or one of its bases has under a name, not bound; a marker for nothing."""
+    return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), MISSING)
 
 
 def _holds(value: Any, name: str) -> bool:
-    return name in attributes_of(value) or any(name in base.__dict__ for base in type(value).__mro__)
+    return name in (namespace_of(value) or ()) or _on_class(type(value), name) is not MISSING
 
 
 def _held(value: Any, name: str) -> Any:
     """What an object holds under a name, as an attribute, in a slot or as a child of a module; else a marker."""
-    own = attributes_of(value)
+    own = namespace_of(value) or {}
     if name in own:
         return own[name]
     if isinstance(value, torch.nn.Module) and name in (own.get("_modules") or {}):
         return own["_modules"][name]
-    slot = next((base.__dict__[name] for base in type(value).__mro__ if name in base.__dict__), None)
+    slot = _on_class(type(value), name)
     try:
         return slot.__get__(value) if isinstance(slot, MemberDescriptorType) else MISSING
     except AttributeError:  # nothing is in the slot
@@ -249,18 +244,18 @@ def _held(value: Any, name: str) -> Any:
 
 def _is_harmless(function: FunctionType, *, of_all: bool = False) -> bool:
     code = function.__code__
-    return kind_of(code) is CodeKind.IGNORED or (not _changes(code) if of_all else only_looks_up(code))
+    return kind_of(code) is CodeKind.IGNORED or _may_run(code, of_all)
 
 
 def _answers_itself(kind: type, name: str) -> bool:
     """Whether what a class has under a name, if anything, changes nothing when lookups use it."""
-    attribute = next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None)
+    attribute = _on_class(kind, name)
     if isinstance(attribute, property):
         attribute = attribute.fget
     if isinstance(attribute, FunctionType):
-        return name in _LOOKUPS or _is_harmless(attribute)
+        return name in LOOKUPS or _is_harmless(attribute)
     if name in ("__missing__", "__next__"):  # of a `collections.defaultdict`, of an iterator
-        return attribute is None
+        return attribute is MISSING or attribute is None
     return not isinstance(attribute, _CACHES)
 
 

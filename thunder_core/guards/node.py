@@ -153,8 +153,8 @@ _slots: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 
 
 def namespace_of(value: Any) -> dict[str, Any] | None:
-    """The ``__dict__`` of an object; None if it has none, without asking ``__getattr__`` for one."""
-    return getattr(value, "__dict__", None) if type(value).__dictoffset__ else None
+    """The ``__dict__`` of an object, or None, without a call of its class's ``__getattr__`` or ``__getattribute__``."""
+    return object.__getattribute__(value, "__dict__") if type(value).__dictoffset__ else None
 
 
 def own_attributes(value: Any) -> dict[str, Any]:
