@@ -10,6 +10,17 @@ RegionCall = Callable[..., Sequence[Any]]
 """Called with the inputs of a region, in order; returns its outputs, in a tuple or a list."""
 
 
+def problem_of_calls(calls: Any, count: int) -> str:
+    """What is wrong with what an executor returned for ``count`` regions.
+
+    Empty where it is a sequence with a function, or a reason as text, for each of them.
+    """
+    fits = isinstance(calls, Sequence) and len(calls) == count
+    if fits and all(callable(call) or isinstance(call, str) for call in calls):
+        return ""
+    return "returned something else than a function, or a reason, for each region"
+
+
 @dataclass(frozen=True, slots=True)
 class RegionCounts:
     """For the report: what became of the regions of a compilation.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thunder_core.errors import ThunderError
-from thunder_core.executors.compiled_regions import CompiledRegions, RegionCall, RegionCounts
+from thunder_core.executors.compiled_regions import CompiledRegions, RegionCall, RegionCounts, problem_of_calls
 from thunder_core.executors.decision import Declined
 from thunder_core.executors.defects import declined_by_failing
 from thunder_core.executors.executor import Executor
@@ -234,10 +234,9 @@ def _compiled(executor: Executor, regions: Sequence[Trace]) -> CompiledRegions:
         return CompiledRegions(())
     try:
         compiled = executor.compile_regions(regions)
-        calls = compiled.calls
-        if len(calls) == len(regions) and all(callable(call) or isinstance(call, str) for call in calls):
+        problem = problem_of_calls(compiled.calls, len(regions))
+        if not problem:
             return compiled
-        problem = "returned something else than a function, or a reason, for each region"
     except ThunderError:
         raise
     except Exception as error:  # noqa: BLE001 - told as a reason

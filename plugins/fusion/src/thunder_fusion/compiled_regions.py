@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from thunder_core.errors import ThunderError
-from thunder_core.executors.compiled_regions import CompiledRegions, RegionCall, RegionCounts
+from thunder_core.executors.compiled_regions import CompiledRegions, RegionCall, RegionCounts, problem_of_calls
 from thunder_core.executors.defects import declined_by_failing
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.trace import Trace
@@ -90,10 +90,9 @@ def _fused(executor: FusionExecutor, regions: Sequence[Trace]) -> Sequence[Regio
     problem: Exception | str
     try:
         answers = executor.fuse_all(regions)
-        fits = isinstance(answers, Sequence) and len(answers) == len(regions)
-        if fits and all(callable(answer) or isinstance(answer, str) for answer in answers):
+        problem = problem_of_calls(answers, len(regions))
+        if not problem:
             return answers
-        problem = "returned something else than a function, or a reason, for each region"
     except ThunderError:
         raise
     except Exception as error:  # noqa: BLE001 - told as a reason

@@ -1,7 +1,7 @@
 """The composites, their rows, and the patterns that models spell them out in.
 
-Importing this adds the rows and the patterns, so whoever has one of the functions, to claim it or to read a trace that
-calls it, has its symbol.
+Importing this module adds the rows to the registry of symbols and the patterns to the pattern table. An executor that
+claims a composite, and a saved trace that calls one, import it, so that its symbol exists.
 """
 
 from thunder_core.passes.patterns import add_patterns
