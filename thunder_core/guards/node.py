@@ -154,7 +154,11 @@ _slots: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 
 def namespace_of(value: Any) -> dict[str, Any] | None:
     """The ``__dict__`` of an object, or None, without a call of its class's ``__getattr__`` or ``__getattribute__``."""
-    return object.__getattribute__(value, "__dict__") if type(value).__dictoffset__ else None
+    try:
+        own: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    except AttributeError:  # it has slots only, or is of C
+        return None
+    return own
 
 
 def own_attributes(value: Any) -> dict[str, Any]:
