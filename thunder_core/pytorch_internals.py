@@ -76,7 +76,9 @@ ROWS: Final = (
     Row("torch._C._get_nnpack_enabled", _GUARD),
     Row("torch._C._is_any_autocast_enabled", _GUARD),
     Row("torch._C._get_cublas_allow_tf32", _GUARD),
-    Row("torch._C._get_cudnn_allow_tf32", _GUARD),
+    *[Row(f"torch._C._get_{name}", _GUARD)
+      for name in ("cudnn_allow_tf32", "cudnn_enabled", "cudnn_benchmark", "cudnn_deterministic", "mkldnn_enabled",
+                   "deterministic_fill_uninitialized_memory")],
     Row("torch._C._get_deterministic_algorithms", _GUARD, otherwise=("torch.are_deterministic_algorithms_enabled",)),
     Row("torch._C._get_deterministic_algorithms_warn_only", _GUARD,
         otherwise=("torch.is_deterministic_algorithms_warn_only_enabled",)),

@@ -8,21 +8,22 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.pytorch_internals import peek_interpreter_stack
 
 
-class _Active(threading.local):
+class _ThisThread(threading.local):
     recorder: Recorder | None = None
 
 
-_active = _Active()
+this_thread = _ThisThread()
+"""What `active_recorder` reads; for code that is observed, where a call would be another frame to look at."""
 
 
 def active_recorder() -> Recorder | None:
     """The recorder of the program that this thread is acquiring, or None."""
-    return _active.recorder
+    return this_thread.recorder
 
 
 def program_recorder() -> Recorder | None:
     """`active_recorder` for a call of the program: None while the recorder runs code of its own."""
-    recorder = _active.recorder
+    recorder = this_thread.recorder
     return None if recorder is None or recorder.suspension.active else recorder
 
 
@@ -36,5 +37,5 @@ def tensor_recorder() -> Recorder | None:
 
 def set_active_recorder(recorder: Recorder | None) -> Recorder | None:
     """Make ``recorder`` the active one of this thread; returns the previous one."""
-    previous, _active.recorder = _active.recorder, recorder
+    previous, this_thread.recorder = this_thread.recorder, recorder
     return previous

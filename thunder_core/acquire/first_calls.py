@@ -7,7 +7,7 @@ Graph modules of `torch.compile` generate their ``forward`` when it is called.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -17,6 +17,7 @@ from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import EndsRecording
 from thunder_core.pytorch_internals import LazyGraphModule, tree_map
 
+_CHANGING: Final[Any] = (LazyGraphModule, LazyModuleMixin)
 REASON = "lazy modules of the program are initialized by its first call"
 
 
@@ -52,14 +53,17 @@ class _Placeholder:
         return torch.empty(self.shape, dtype=self.dtype, device="meta")
 
 
-def before_call(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def before_call(recorder: Recorder, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Called before each call of a module of the program.
 
     Raises:
         Uninitialized: it is a lazy module that is to be initialized first.
     """
+    if not isinstance(module, _CHANGING):
+        return
     generate_code(module)
-    if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+    lazy: Any = module
+    if isinstance(module, LazyModuleMixin) and lazy.has_uninitialized_params():
         lines = [line for part in recorder.trace.outwards() for line in part]
         in_order = not any(line.effects.random or line.effects.external for line in lines)
         given = tree_map(_without_program, (args, kwargs))

@@ -110,7 +110,7 @@ def replacement_of(row: Interception) -> Callable[..., Any]:
 
     def replacement(*args: Any, **kwargs: Any) -> Any:
         recorder = row.when()
-        original = _original_of(row)
+        original = _originals.get(row) or _original_of(row)
         if recorder is None and not row.always:
             return original(*args, **kwargs)
         return row.handler(recorder, original, *args, **kwargs)
@@ -148,9 +148,8 @@ def _install(row: Interception | Setting, owner: Any, undo: ExitStack) -> None:
 
 
 def _original_of(row: Interception) -> Callable[..., Any]:
-    """What a call of the row's function does otherwise, also when the row is not installed any more."""
-    known = _originals.get(row)
-    return unbound(held_by(owner_of(row), row.name)) if known is None else known
+    """What a call of the function of a row does that is not installed any more."""
+    return unbound(held_by(owner_of(row), row.name))
 
 
 def unbound(held: Any) -> Callable[..., Any]:

@@ -87,7 +87,8 @@ class LineWriter:
         self._trace.storages.written |= written
         if not constant:
             self._trace.storages.constant -= written
-        self._check_writes(symbol, call, outcome, location)
+        if outcome.written:
+            self._check_writes(symbol, call, outcome, location)
         effects = _effects(symbol, outcome, call)
         output = map_leaves(lambda leaf: proxies[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
         if not outcome.results:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import MethodWrapperType
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from thunder_core.acquire import copies, subclasses, values
-from thunder_core.acquire.active import active_recorder
+from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.recorder import Recorder
@@ -94,14 +94,13 @@ class AcquisitionMode(RecordingMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if active_recorder() is None:  # in an import
+        if this_thread.recorder is None:  # in an import
             return func(*args, **(kwargs or {}))
-        if args and type(args[0]) is Tensor and (variable := variable_of(args[0])) is not None:
-            fast = _FAST.get(func)
-            if fast is not None:
-                return fast(variable)
-            if func is _SIZE and not kwargs:
-                return variable.proxy.shape[args[1]] if len(args) > 1 else _size(variable)
+        fast = _FAST.get(func)
+        if fast is not None and args and type(args[0]) is Tensor and (variable := variable_of(args[0])) is not None:
+            return fast(variable)
+        if func is _SIZE and not kwargs and type(args[0]) is Tensor and (variable := variable_of(args[0])) is not None:
+            return variable.proxy.shape[args[1]] if len(args) > 1 else _size(variable)
         if types and is_torch_function_enabled():  # some methods name the class though it is disabled
             kinds = tuple([kind for kind in types if subclasses.is_handed_calls(kind)])
             if kinds:
@@ -114,14 +113,27 @@ class AcquisitionMode(RecordingMode):
             self._observer.resume()
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
+        transformed = peek_interpreter_stack() is not None or _any_wrapped((*args, *first, *kwargs.values()))
+        if transformed or func in _SPECIAL or type(func) is MethodWrapperType or registry.is_metadata(func):
+            return self._special(func, args, kwargs, transformed=transformed)
+        if str(getattr(func, "__module__", "")).startswith(_COMMUNICATION):
+            return self._special(func, args, kwargs, transformed=transformed)
+        return self.recorder.call(func, args, kwargs)
+
+    def _special(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, transformed: bool) -> Any:
+        """A call that is not, or not only, a line.
+
+        Args:
+            transformed: under a transformation of `torch.func`, or of a tensor of one.
+        """
         metadata = (registry.is_metadata(func) and func not in _MEMORY) or (
             func is Tensor.type and len(args) == 1 and not kwargs
         )
         if metadata or func in _READS_OBJECT:
             given = (*args, *kwargs.values())
             self._observer.asked(func, [arg for arg in given if not is_traced(arg) and not _wrapped(arg)])
-        first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
-        if peek_interpreter_stack() is not None or any(map(_wrapped, (*args, *first, *kwargs.values()))):
+        if transformed:
             if func in _TEXT:
                 raise UnsupportedError(
                     "a function under a transformation of torch.func shows the values of a tensor",
@@ -222,6 +234,13 @@ def _wrapped(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value)
 
 
+def _any_wrapped(values: tuple[Any, ...]) -> bool:
+    for value in values:  # noqa: SIM110 - a generator takes twice as long, and this is called for each line
+        if isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value):
+            return True
+    return False
+
+
 def _set_grad_enabled(recorder: Recorder, enabled: bool) -> None:
     set_grad_enabled(enabled)  # each line remembers the modes that it ran under
 
@@ -234,3 +253,8 @@ _INTERCEPTS: dict[Any, Callable[..., Any]] = {
     Tensor.register_post_accumulate_grad_hook: register_hook(Tensor.register_post_accumulate_grad_hook),
     set_grad_enabled: _set_grad_enabled,
 }
+# What `_special` looks at, besides properties, what the tables call metadata, and communication.
+_SPECIAL: Final = frozenset(
+    {*_READS_OBJECT, *_TEXT, *_FROM_DATA, *_ON_ELEMENTS, *_DEFERRED, *_value_reads, *_INTERCEPTS}
+    | {Tensor.type, Tensor.retain_grad}
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, NoReturn
 
 import torch
@@ -38,31 +39,37 @@ def call_module(
         module_backward_hook()  # raises
     if recorder.suspension.active:
         return original(module, *args, **kwargs)
-    _refuse_distributed(module)
+    kind: Any = type(module)
+    prepared = _distributed_kind(kind)
+    if prepared:
+        _refuse(prepared)
     first_calls.before_call(recorder, module, args, kwargs)
-    if key_of(module) not in recorder.attempt.eager_modules:
-        return original(module, *args, **kwargs)
-    return eager_modules.call_eagerly(recorder, module, args, kwargs)
+    eager = recorder.attempt.eager_modules
+    if eager and key_of(module) in eager:
+        return eager_modules.call_eagerly(recorder, module, args, kwargs)
+    return original(module, *args, **kwargs)
 
 
-def _refuse_distributed(module: torch.nn.Module) -> None:
-    """Refuse a module that `torch.distributed` prepared for several processes.
+@lru_cache(maxsize=1024)  # a hit runs no frame, which would be observed
+def _distributed_kind(kind: Any) -> str | None:
+    """The name of the class of `torch.distributed` that modules of the class ``kind`` were prepared with, or None.
 
-    Its hooks communicate, replace parameters and give memory back, in eager. None of that is recorded. There are no
-    instances of classes that are not imported.
-
-    Raises:
-        UnsupportedError: it is such a module.
+    A class that is not imported yet is no base of one that exists.
     """
     for path, names in _CLASSES.items():
         imported = sys.modules.get(path)
         for name in names:
-            kind = getattr(imported, name, None)
-            if isinstance(kind, type) and isinstance(module, kind):
-                _refuse(name)
+            base = getattr(imported, name, None)
+            if isinstance(base, type) and issubclass(kind, base):
+                return name
+    return None
 
 
 def _refuse(name: str) -> NoReturn:
+    """Refuse a module that `torch.distributed` prepared for several processes.
+
+    Its hooks communicate, replace parameters and give memory back, in eager. None of that is recorded.
+    """
     raise UnsupportedError(
         f"{_NAMES[name]} cannot run inside a compiled program: its hooks, which gather parameters and reduce "
         "gradients, would run once, at compile time",

@@ -132,7 +132,8 @@ class Recorder:
             lasting = symbol.target not in CHANGES_AUTOGRAD and symbol.target not in READS_AUTOGRAD
             if outcome.cacheable and call.hashable and lasting:
                 self._outcomes[key] = outcome
-        if any(reshaping.is_reshaped(result, call) for result in outcome.results):
+        arguments = [result for result in outcome.results if result.same_as >= 0]
+        if arguments and any(reshaping.is_reshaped(result, call) for result in arguments):
             value = reshaping.reshape(self.tensors, self.call_symbol, symbol, args, kwargs, call, outcome)
             if value is not NotImplemented:
                 return value

@@ -18,9 +18,7 @@ from thunder_core.tracing.user_frames import user_location
 
 
 def is_reshaped(result: Result, call: Call) -> bool:
-    """Whether a result is an argument that shows something else than before the call."""
-    if result.same_as < 0:
-        return False
+    """Whether a result, which is an argument of the call, shows something else than before."""
     return (result.shape, result.stride, result.offset) != call.proxies[result.same_as].geometry
 
 

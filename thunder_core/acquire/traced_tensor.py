@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import types
 import weakref
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import torch
@@ -53,13 +53,14 @@ def make_traced(variable: Variable, kind: type[torch.Tensor] = torch.Tensor) -> 
     """A new traced tensor that stands for a tensor of the class ``kind``."""
     proxy = variable.proxy
     # a wrapper cannot have a sparse layout; the mode answers questions about it from the proxy and the fake
-    strides = {"strides": proxy.stride} if proxy.layout is torch.strided else {}
+    strides = proxy.stride if proxy.layout is torch.strided else None
     tensor: torch.Tensor = make_wrapper_subclass(
-        _wrapper(kind), proxy.shape, dtype=proxy.dtype, device=proxy.device, **strides
+        _wrapper(kind), proxy.shape, strides, dtype=proxy.dtype, device=proxy.device
     )
     tensor.__class__ = kind
     key = id(tensor)
-    _known[key] = weakref.ref(tensor, lambda _: _known.pop(key, None)), variable
+    # removed by a callback in C: a function's frame would be observed as one of the program
+    _known[key] = weakref.ref(tensor, partial(_known.pop, key)), variable
     return tensor
 
 

@@ -82,15 +82,19 @@ class Condition:
 
     def actual(self, value: str, constant: Constant) -> str:
         """Python for what is read of the object ``value``."""
-        return self.expression.format(
-            value=value, **{each.__name__: constant(each, each.__name__) for each in self.uses}
-        )
+        if not self.uses:
+            return self.expression.format(value=value)
+        return self.expression.format(value=value, **_constants(self.uses, constant))
 
     def failure(self, value: str, expected: str, kind: str, constant: Constant) -> str:
         """Python that is true when the check fails, of expressions of the object, what is expected, and its class."""
-        used = {each.__name__: constant(each, each.__name__) for each in self.comparison.uses}
         actual = self.actual(value, constant)
+        used = _constants(self.comparison.uses, constant)
         return self.comparison.failure.format(actual=actual, expected=expected, type=kind, **used)
+
+
+def _constants(functions: Functions, constant: Constant) -> dict[str, str]:
+    return {each.__name__: constant(each, each.__name__) for each in functions}
 
 
 @functools.cache

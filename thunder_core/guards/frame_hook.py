@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from functools import partial
 from types import BuiltinFunctionType, CodeType, FrameType, MethodDescriptorType
 from typing import Any, Protocol
 
@@ -33,20 +34,21 @@ class FrameHook(Protocol):
 class ProfileHook:
     """Through ``sys.setprofile``. A profiler that is already installed keeps being called, pauses excepted."""
 
-    def __init__(self, on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin) -> None:
+    def __init__(self, on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin, ignored: Container[int]) -> None:
         self._previous: Any = None
-        self._started = False
 
         def hook(frame: FrameType, event: str, value: Any, /) -> None:
             if event == "call":
-                on_call(frame)
+                if id(frame.f_code) not in ignored:
+                    on_call(frame)
             elif event == "return":
-                on_return(frame, value)
+                if id(frame.f_code) not in ignored:
+                    on_return(frame, value)
             elif event == "c_call" and value.__name__ in NAMES:
                 on_builtin(frame, value)
 
         self._own_hook: Hook = hook
-        self._hook: Hook = hook
+        self.pause = self.resume = _do_nothing
 
     def start(self) -> None:
         previous: Any = sys.getprofile()
@@ -57,12 +59,13 @@ class ProfileHook:
             own_hook(frame, event, value)
 
         self._previous = previous
-        self._hook = chained if callable(previous) else own_hook
-        self._started = True
-        sys.setprofile(self._hook)
+        hook = chained if callable(previous) else own_hook
+        # no methods, whose frames the hook would see
+        self.pause, self.resume = partial(sys.setprofile, None), partial(sys.setprofile, hook)
+        sys.setprofile(hook)
 
     def stop(self) -> None:
-        self._started = False
+        self.pause = self.resume = _do_nothing  # the program's last calls may come after the end of observation
         previous = self._previous
         if callable(previous) or previous is None:
             sys.setprofile(previous)
@@ -70,13 +73,9 @@ class ProfileHook:
             sys.setprofile(None)
             previous.enable()
 
-    def pause(self) -> None:
-        if self._started:
-            sys.setprofile(None)
 
-    def resume(self) -> None:
-        if self._started:  # the program's last calls may come after the end of observation
-            sys.setprofile(self._hook)
+def _do_nothing() -> None:
+    """A pause of a hook that is not started."""
 
 
 class MonitoringHook:
@@ -154,8 +153,12 @@ class MonitoringHook:
         return None
 
 
-def frame_hook(on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin) -> FrameHook:
-    """The hook that this Python offers."""
+def frame_hook(on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin, ignored: Container[int]) -> FrameHook:
+    """The hook that this Python offers.
+
+    Args:
+        ignored: the ids of code objects, grown as they are met, whose frames need not be called back for.
+    """
     if sys.version_info >= (3, 12):
         return MonitoringHook(on_call, on_return, on_builtin)
-    return ProfileHook(on_call, on_return, on_builtin)
+    return ProfileHook(on_call, on_return, on_builtin, ignored)

@@ -1,4 +1,7 @@
-"""PyTorch's switches that a program may leave changed: how each is read and set."""
+"""PyTorch's switches that a program may leave changed: how each is read and set.
+
+They are read before each call that is recorded, so that most are read by a function of C.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,18 @@ import torch
 from thunder_core.pytorch_internals import (
     get_cublas_allow_tf32,
     get_cudnn_allow_tf32,
+    get_cudnn_benchmark,
+    get_cudnn_deterministic,
+    get_cudnn_enabled,
     get_cudnn_sdp_enabled,
     get_deterministic_algorithms,
     get_deterministic_algorithms_warn_only,
+    get_deterministic_fill_uninitialized_memory,
     get_flash_sdp_enabled,
     get_float32_matmul_precision,
     get_math_sdp_enabled,
     get_mem_efficient_sdp_enabled,
+    get_mkldnn_enabled,
     set_grad_enabled,
 )
 
@@ -74,11 +82,10 @@ def _set_autocast_nesting(level: int) -> None:
         torch.autocast_decrement_nesting()
 
 
-def _cudnn(option: str) -> Switch:
+def _cudnn(option: str, get: Callable[[], bool], guard: str = "") -> Switch:
     """One of the options of `torch.backends.cudnn.set_flags`, which sets them also where they are frozen."""
-    cudnn = torch.backends.cudnn
     return Switch(
-        f"cuDNN {option}", lambda: getattr(cudnn, option), lambda value: cudnn.set_flags(**{f"_{option}": value})
+        f"cuDNN {option}", get, lambda value: torch.backends.cudnn.set_flags(**{f"_{option}": value}), guard=guard
     )
 
 
@@ -133,7 +140,7 @@ SWITCHES: Final = (
     ),
     Switch(
         "filling of uninitialized memory",
-        lambda: torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]
+        get_deterministic_fill_uninitialized_memory,
         _set_fill_uninitialized_memory,
         guard="fill_uninitialized_memory",
     ),
@@ -161,18 +168,11 @@ SWITCHES: Final = (
     ),
     Switch("threads", torch.get_num_threads, torch.set_num_threads),
     Switch("cuBLAS TF32", get_cublas_allow_tf32, _set_cublas_tf32, guard="cublas_tf32"),
-    Switch(
-        "cuDNN allow_tf32",
-        get_cudnn_allow_tf32,
-        lambda value: torch.backends.cudnn.set_flags(_allow_tf32=value),
-        guard="cudnn_tf32",
-    ),
-    _cudnn("enabled"),
-    _cudnn("benchmark"),
-    _cudnn("deterministic"),
-    Switch(
-        "oneDNN", lambda: torch.backends.mkldnn.enabled, lambda value: torch.backends.mkldnn.set_flags(_enabled=value)
-    ),
+    _cudnn("allow_tf32", get_cudnn_allow_tf32, guard="cudnn_tf32"),
+    _cudnn("enabled", get_cudnn_enabled),
+    _cudnn("benchmark", get_cudnn_benchmark),
+    _cudnn("deterministic", get_cudnn_deterministic),
+    Switch("oneDNN", get_mkldnn_enabled, lambda value: torch.backends.mkldnn.set_flags(_enabled=value)),
     Switch("warnings at each occurrence", torch.is_warn_always_enabled, torch.set_warn_always),
     Switch(
         "new parameters for converted modules",

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.acquire.active import active_recorder
+from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.first_calls import EagerCallNeeded
 from thunder_core.acquire.tracebacks import folded
 from thunder_core.config.resolve import resolve_config
@@ -55,7 +55,7 @@ class Compiled:
 
     @calls_program
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if active_recorder() is not None:
+        if this_thread.recorder is not None:
             return self.function(*args, **kwargs)
         try:
             found = self._dispatcher.find(args, kwargs)

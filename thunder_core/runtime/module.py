@@ -35,7 +35,7 @@ class ThunderModule(torch.nn.Module):
     @calls_program
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return compiled_of(self)(*args, **kwargs)
+            return getattr(self, COMPILED)(*args, **kwargs)
         except Exception as error:
             error.__traceback__ = folded(error)
             raise

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.active import active_recorder
+from thunder_core.acquire.active import this_thread
 from thunder_core.guards.compiled_modules import ORIGINAL, original_of
 from thunder_core.guards.conditions import HOOKS
 from thunder_core.guards.global_state import global_module_hooks
@@ -49,7 +49,7 @@ class Forward:
     def __call__(self, module: Any, /, *args: Any, **kwargs: Any) -> Any:
         original = original_of(module)
         target = self.of(original or module)
-        if original is None or active_recorder() is not None or original.forward != target:
+        if original is None or this_thread.recorder is not None or original.forward != target:
             return target(*args, **kwargs)
         return self.compiled(module)(*args, **kwargs)
 
