@@ -58,6 +58,7 @@ class FreshProcess:
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
             **{variable: str((self._caches or folder) / name) for variable, name in CACHES.items()},
         }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # pip compiles what it installs, so that users import bytecode
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.process"]
         command += [*self._job, str(self._result), str(theirs.fileno())]
         with theirs, self._output.open("w") as output:

@@ -6,7 +6,8 @@ import inspect
 import logging
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -337,6 +338,16 @@ def _true_inside(scope: Callable[[], Any], *, inside: bool = True) -> Callable[[
             _equal(getter(), inside)
 
     return check
+
+
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    """As `torch.backends.mkldnn.flags`, which also sets TF32 and warns where there is none."""
+    before = torch.backends.mkldnn.set_flags(_enabled=False)[0]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(_enabled=before)
 
 
 def matmul_precision(getter: Any) -> None:
@@ -914,6 +925,11 @@ CHECKS: dict[str, Callable[..., object]] = {
     "is_any_autocast_enabled": any_autocast,
     "get_cublas_allow_tf32": _follows(torch.backends.cuda.matmul, "allow_tf32"),
     "get_cudnn_allow_tf32": _true_inside(lambda: torch.backends.cudnn.flags(allow_tf32=False), inside=False),
+    "get_cudnn_enabled": _true_inside(lambda: torch.backends.cudnn.flags(enabled=False), inside=False),
+    "get_cudnn_benchmark": _true_inside(lambda: torch.backends.cudnn.flags(benchmark=True)),
+    "get_cudnn_deterministic": _true_inside(lambda: torch.backends.cudnn.flags(deterministic=True)),
+    "get_mkldnn_enabled": _true_inside(without_onednn, inside=False),
+    "get_deterministic_fill_uninitialized_memory": _follows(torch.utils.deterministic, "fill_uninitialized_memory"),
     "get_deterministic_algorithms": deterministic,
     "get_deterministic_algorithms_warn_only": deterministic_warns,
     "get_float32_matmul_precision": matmul_precision,
