@@ -10,7 +10,16 @@ import pytest
 import torch
 
 import thunder
-from thunder_core.executors import Claimed, CompiledRegions, Decision, Declined, Executor, RegionCounts
+from thunder_core.executors import (
+    Claim,
+    Claimed,
+    CompiledRegions,
+    Decision,
+    Declined,
+    Executor,
+    OperatorExecutor,
+    RegionCounts,
+)
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import compile_trace
@@ -173,6 +182,11 @@ COMPILING: dict[str, tuple[Any, str]] = {
         lambda self, regions: CompiledRegions([1] * len(regions)),
         "its compile_regions returned something",
     ),
+    "no counts": (
+        lambda self, regions: CompiledRegions([compile_trace(region) for region in regions], None),
+        "its compile_regions returned counts that are NoneType, not RegionCounts",
+    ),
+    "nothing": (lambda self, regions: None, "its compile_regions returned NoneType, not CompiledRegions"),
 }
 
 
@@ -184,3 +198,13 @@ def test_executors_that_cannot_compile_decline(name: str) -> None:
     with pytest.warns(thunder.ExecutorWarning, match=problem):
         torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
     assert executors_of(compiled) == [None] * 5
+
+
+def test_refused_regions_and_rewrites_in_a_circle_end_with_an_error() -> None:
+    refusing = type(
+        "Refusing", (Grouping,), {"compile_regions": lambda self, regions: CompiledRegions(["no"] * len(regions))}
+    )
+    rewriting = OperatorExecutor("rewriting", (Claim(torch.sin, rewrite=lambda input: torch.sin(input + 0)),))
+    compiled = thunder.jit(lambda x: x.sin(), executors=[refusing(), rewriting])
+    with pytest.raises(thunder.ExecutorError, match=r"rewriting rewrites torch.sin into itself"):
+        compiled(torch.randn(3))

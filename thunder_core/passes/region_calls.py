@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from thunder_core.errors import ThunderError
 from thunder_core.executors.compiled_regions import CompiledRegions, RegionCall, RegionCounts, problem_of_calls
@@ -22,6 +22,8 @@ from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.dependencies import dependencies, run_order
 from thunder_core.passes.offers import Offers
 from thunder_core.passes.region_program import RegionProgram
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +66,7 @@ class RegionCalls:
     offers: Offers
     unfused: frozenset[str] = frozenset()
     replaced: dict[Assignment, Assignment] = field(default_factory=dict)
-    _original: dict[Assignment, Assignment] = field(default_factory=dict)
+    _original: dict[Assignment, tuple[Assignment, int]] = field(default_factory=dict)
     _items: list[_Item | _Candidate] = field(default_factory=list)
     _count: int = 0
 
@@ -141,23 +143,22 @@ class RegionCalls:
         self, executor: Executor, lines: Sequence[BoundSymbol], offered: Sequence[int]
     ) -> list[tuple[tuple[int, ...], bool]] | str:
         """Groups of positions in an order in which they can run, and whether each is a region; or what is wrong."""
-        problem: Exception | str
-        try:
+
+        def partition() -> list[tuple[tuple[int, ...], bool]] | _Wrong:
             regions = executor.partition(self.trace.with_symbols(lines, executor.name), offered)
             groups = [tuple(region) for region in regions]
             problem = _problem(lines, offered, groups)
-        except ThunderError:
-            raise
-        except Exception as error:  # noqa: BLE001 - told as a reason
-            problem, groups = error, []
-        order = None if problem else run_order(dependencies(lines), groups)
-        if order is not None:
+            if problem:
+                return _Wrong(problem)
+            order = run_order(dependencies(lines), groups)
+            if order is None:
+                return _Wrong("returned regions that wait for each other")
             own = set(groups)
             return [(positions, positions in own) for positions in order]
-        problem = problem or "returned regions that wait for each other"
+
         first = lines[offered[0]]
         what = f"{len(offered)} lines, the first of which is {first.symbol.name},"
-        return declined_by_failing(executor.name, what, "partition", first.location, problem)
+        return _answer(executor, "partition", what, first, partition)
 
     def _candidate(
         self, positions: Sequence[int], members: list[_Item], readers: dict[str, list[int]]
@@ -190,11 +191,12 @@ class RegionCalls:
         for item in members:
             assert item.assignment is not None
             said = (*item.assignment.answers[:-1], Declined(executor.name, reason))
-            again = self.offers.offer(item.line, self.offers.position(executor.name) + 1, said)
-            original = self._original.get(item.assignment, item.assignment)
+            # Rewrites of what was refused count, else an executor that refuses all and one that rewrites would go on.
+            original, depth = self._original.get(item.assignment, (item.assignment, 0))
+            again = self.offers.offer(item.line, self.offers.position(executor.name) + 1, said, depth)
             self.replaced[original] = again
             for leaf in again.leaves():
-                self._original[leaf] = original
+                self._original[leaf] = (original, depth + 1)
                 found.append(_Item(leaf.bound, leaf))
         return found
 
@@ -229,22 +231,51 @@ def take_regions(programs: Sequence[RegionCalls], executors: Sequence[Executor])
 
 def _compiled(executor: Executor, regions: Sequence[Trace]) -> CompiledRegions:
     """What the executor made of regions; where it fails it refuses them all."""
-    problem: Exception | str
     if not regions:
         return CompiledRegions(())
+
+    def compiled() -> CompiledRegions | _Wrong:
+        result = executor.compile_regions(regions)
+        if not isinstance(result, CompiledRegions):
+            return _Wrong(f"returned {type(result).__name__}, not CompiledRegions")
+        problem = problem_of_calls(result.calls, len(regions))
+        if not problem and not isinstance(result.counts, RegionCounts):
+            problem = f"returned counts that are {type(result.counts).__name__}, not RegionCounts"
+        return _Wrong(problem) if problem else result
+
+    first = regions[0].symbols[0]
+    what = f"{len(regions)} regions, the first of which begins with {first.symbol.name},"
+    result = _answer(executor, "compile_regions", what, first, compiled)
+    return CompiledRegions([result] * len(regions)) if isinstance(result, str) else result
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    """What is wrong with what an executor returned."""
+
+    problem: str
+
+
+def _answer(
+    executor: Executor, method: str, what: str, first: BoundSymbol, call: Callable[[], _Answer | _Wrong]
+) -> _Answer | str:
+    """What ``call`` returns; where ``method`` of the executor fails, or returns what is wrong, the reason to decline.
+
+    Args:
+        what: the executor was asked about, in words.
+        first: line of it.
+    """
+    problem: Exception | str
     try:
-        compiled = executor.compile_regions(regions)
-        problem = problem_of_calls(compiled.calls, len(regions))
-        if not problem:
-            return compiled
+        answer = call()
+        if not isinstance(answer, _Wrong):
+            return answer
+        problem = answer.problem
     except ThunderError:
         raise
     except Exception as error:  # noqa: BLE001 - told as a reason
         problem = error
-    first = regions[0].symbols[0]
-    what = f"{len(regions)} regions, the first of which begins with {first.symbol.name},"
-    reason = declined_by_failing(executor.name, what, "compile_regions", first.location, problem)
-    return CompiledRegions([reason] * len(regions))
+    return declined_by_failing(executor.name, what, method, first.location, problem)
 
 
 def _problem(lines: Sequence[BoundSymbol], offered: Sequence[int], groups: Sequence[Sequence[int]]) -> str:
