@@ -9,6 +9,7 @@ from benchmarks import (
     claiming,
     compile_time,
     dispatch,
+    dynamo,
     imports,
     memory,
     overhead,
@@ -56,6 +57,7 @@ FIGURES = {
     ),
     "import-time": Figure("import thunder beyond import torch", imports.measure),
     "dispatch": Figure("60 cache entries, oldest against newest", dispatch.measure, COMPARED),
+    "dynamo": Figure("cached calls with Dynamo as the front end, and without", dynamo.measure),
     "memory": Figure(
         "peak memory of forward calls; with --model, of its training",
         memory.measure,

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from benchmarks import compile_time, dispatch, memory, overhead
+from benchmarks import compile_time, dispatch, dynamo, memory, overhead
 from benchmarks.process import ChildFailed, in_fresh_process
 from benchmarks.timing import interleaved_medians
 
@@ -22,6 +22,11 @@ def test_a_failing_process_is_reported():
 
 def test_overhead_runs():
     assert set(overhead.seconds_per_call("small_arithmetic", ["eager", "thunder"])) == {"eager", "thunder"}
+
+
+def test_calls_under_dynamo_run():
+    seconds = dynamo.seconds_per_call("small_arithmetic")
+    assert set(seconds) == {"eager", dynamo.WITHOUT_PROGRAM, dynamo.WITH_THUNDER, "thunder[]"}
 
 
 @pytest.mark.parametrize("case", ["residual_network", "small_llama_decode"])

@@ -33,7 +33,7 @@ INVALID: list[Any] = [
     {"executors": [{}]},
     {"executors": [3]},
     {"transforms": ["slow"]},
-    {"front_end": "dynamo"},
+    {"front_end": "absent"},
     {"recompile_limit": 0},
     {"recompute": {"budgt": 1}},
 ]
@@ -70,7 +70,7 @@ def test_it_has_the_options_of_each_plugin_with_their_descriptions() -> None:
     assert options["additionalProperties"] is False
     transforms = found["properties"]["transforms"]["items"]["anyOf"][-1]["properties"]
     assert {"quantize", "kernels.quantize", "constant_folding", "core.constant_folding"} <= set(transforms)
-    assert found["properties"]["front_end"]["enum"] == ["run", "core.run"]
+    assert found["properties"]["front_end"]["enum"] == ["run", "core.run", "dynamo", "dynamo.dynamo"]
     assert {"default", "fused"} <= set(found["properties"]["extends"]["examples"])
 
 

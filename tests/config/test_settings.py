@@ -253,7 +253,7 @@ def test_a_disabled_transform_is_not_made() -> None:
         ({"recompute": {"budget": "1"}}, "^recompute.budget: must be a number, not the text '1'; leave out the quotes"),
         ({"recompile_limit": True}, "^recompile_limit: must be a whole number, not true"),
         ({"executors": "nvfuser"}, "^executors: must be a list, not the text 'nvfuser'"),
-        ({"front_end": "dynamo"}, "^front_end: there is no front end 'dynamo'"),
+        ({"front_end": "absent"}, "^front_end: there is no front end 'absent'"),
         ({"requires": ["absent"]}, r"^requires\[0\]: absent is not installed; run: pip install 'absent'"),
         ({"cache": 1, "cach": 2}, "^cach: unknown option.*\ncache: the number 1 is not accepted"),
     ],

@@ -45,6 +45,8 @@ class Acquired:
         raised: the exception with which the program ends instead of a result; the recipe raises it.
         saw_strides: the program asked for strides, so that they matter even where they do not decide what is read.
         random_states: random generators outside of PyTorch that the program consumed.
+        guarded: who calls the program has checked whatever it read, and the metadata of its inputs, before each call,
+            as Dynamo does. Which inputs share memory is checked all the same where the program writes to them.
     """
 
     trace: Trace
@@ -55,6 +57,7 @@ class Acquired:
     random_states: tuple[str, ...]
     saw_strides: bool
     raised: Exception | None = None
+    guarded: bool = False
 
     @property
     def leaves(self) -> frozenset[str]:

@@ -109,6 +109,7 @@ def build_prologue(
     non_overlapping: Iterable[tuple[str, str]] = (),
     sharing: Iterable[tuple[str, ...]] = (),
     exact_stride: bool = False,
+    metadata: bool = True,
 ) -> Prologue:
     """Compile guards.
 
@@ -120,11 +121,12 @@ def build_prologue(
         non_overlapping: pairs of names of inputs that must not share memory.
         sharing: for each memory the names of inputs that must share it as they do now.
         exact_stride: the program saw strides, so they count in dimensions of one element too.
+        metadata: check the class and metadata of the inputs.
     """
     tensor_guards = {
         name: TensorGuard.of(source, value, exact_stride=exact_stride)
         for name, source, value in inputs
-        if isinstance(value, torch.Tensor) and not isinstance(source, ConstantSource)
+        if metadata and isinstance(value, torch.Tensor) and not isinstance(source, ConstantSource)
     }
     paths = {name: source for name, source, _ in inputs}
     pairs = tuple(non_overlapping)

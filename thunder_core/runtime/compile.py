@@ -85,17 +85,17 @@ def _compile(
     progress.stage("prologue")
     start = time.perf_counter()
     checked = settings.config.cache != "same input"  # there the user promises that only the data of tensors changes
-    guards = acquired.observer.guards() if checked else ()
+    guarded = acquired.guarded or not checked
     names = [proxy.name for proxy in program.final.inputs]
-    objects = program.objects if checked else (None,) * len(names)
     prologue = build_prologue(
-        guards,
-        list(zip(names, program.sources, objects, strict=True)),
+        () if guarded else acquired.observer.guards(),
+        list(zip(names, program.sources, program.objects, strict=True)),
         state=acquired.observer.global_state,
         shape=CallShape.of(args, kwargs),
         non_overlapping=_pairs_apart(acquired.trace) if checked else (),
         sharing=_sharing(acquired.trace) if checked else (),
         exact_stride=acquired.saw_strides or program.differentiated is not None,  # formulas depend on strides
+        metadata=not guarded,
     )
     acquired.observer.close()
     inputs, unfit = prologue.function(args, kwargs), None

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ _CONTEXTLIB = contextlib.__file__
 _is_internal: dict[str, bool] = {}
 _locations: dict[tuple[str, CodeType, int], SourceLocation] = {}
 _LIMIT = 100_000  # locations remembered; programs that generate code endlessly must not leak
+_generated: dict[str, Mapping[int, SourceLocation]] = {}
 
 
 _calling: set[CodeType] = set()
@@ -46,7 +47,11 @@ def is_calling(code: CodeType) -> bool:
 
 def is_internal(code: CodeType) -> bool:
     """Whether a code object belongs to PyTorch or to Thunder."""
-    filename = code.co_filename
+    return is_internal_file(code.co_filename)
+
+
+def is_internal_file(filename: str) -> bool:
+    """Whether a file, named as code objects and tracebacks do, belongs to PyTorch or to Thunder."""
     known = _is_internal.get(filename)
     if known is None:
         if len(_is_internal) > _LIMIT:
@@ -54,6 +59,21 @@ def is_internal(code: CodeType) -> bool:
         internal = filename.startswith((*_INTERNAL, "<frozen", "<thunder"))
         known = _is_internal[filename] = internal and not filename.startswith(_COMMANDS)
     return known
+
+
+def set_generated_lines(filename: str, locations: Mapping[int, SourceLocation]) -> None:
+    """Say which of the user's lines the lines of generated code stand for; `forget_generated_lines` ends that.
+
+    Args:
+        filename: of the code, no other code's.
+        locations: by the number of the generated line. Lines that are not there stand for themselves.
+    """
+    _generated[filename] = locations
+
+
+def forget_generated_lines(filename: str) -> None:
+    """The code of this name is gone."""
+    _generated.pop(filename, None)
 
 
 def library_callers() -> frozenset[str]:
@@ -115,7 +135,10 @@ def _location(code: CodeType, line: int) -> SourceLocation:
     if location is None:
         if len(_locations) > _LIMIT:
             _locations.clear()
-        location = _locations[key] = SourceLocation(code.co_filename, line, code.co_qualname)
+        location = _generated.get(code.co_filename, {}).get(line)
+        if location is None:
+            location = SourceLocation(code.co_filename, line, code.co_qualname)
+        _locations[key] = location
     return location
 
 
