@@ -14,9 +14,10 @@ from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.traced_size import traced, traced_size, untraced
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
 from thunder_core.acquire.variable import Variable
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import SizeVariesError, UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.pytorch_internals import (
     DisableTorchFunctionSubclass,
@@ -45,15 +46,21 @@ _FAST: dict[Any, Callable[[Variable], Any]] = {
     Tensor.device.__get__: lambda variable: variable.proxy.device,
     Tensor.ndim.__get__: lambda variable: len(variable.proxy.shape),
     Tensor.dim: lambda variable: len(variable.proxy.shape),
-    Tensor.numel: lambda variable: variable.proxy.numel,
+    Tensor.numel: lambda variable: traced_size(variable.proxy.numel),
     Tensor.is_cuda.__get__: lambda variable: variable.proxy.device.type == "cuda",
     Tensor.is_nested.__get__: lambda variable: False,
     Tensor.is_sparse.__get__: lambda variable: variable.proxy.layout is torch.sparse_coo,
     Tensor.layout.__get__: lambda variable: variable.proxy.layout,
     Tensor.is_floating_point: lambda variable: variable.proxy.dtype.is_floating_point,
-    Tensor.__len__: lambda variable: variable.proxy.shape[0] if variable.proxy.shape else _no_length(),
+    Tensor.__len__: lambda variable: int(variable.proxy.shape[0]) if variable.proxy.shape else _no_length(),
 }
 _SIZE = Tensor.size
+_ASKS_SIZES = frozenset(
+    {
+        *(Tensor.shape.__get__, Tensor.size, Tensor.stride, Tensor.numel, Tensor.nelement, Tensor.__len__, torch.numel),
+        *(Tensor.nbytes.__get__, Tensor.is_same_size, torch.is_same_size),
+    }
+)
 _VERSION = version_property.__get__
 # Where the memory is: not a value that could be computed, and nothing that a trace could hold.
 _MEMORY = frozenset(
@@ -77,7 +84,7 @@ _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 
 
 def _size(variable: Variable) -> torch.Size:
-    return torch.Size(variable.proxy.shape)  # type: ignore[arg-type]  # it takes symbolic sizes as well
+    return torch.Size(map(traced_size, variable.proxy.shape))
 
 
 def _no_length() -> int:
@@ -101,7 +108,7 @@ class AcquisitionMode(RecordingMode):
             if fast is not None:
                 return fast(variable)
             if func is _SIZE and not kwargs:
-                return variable.proxy.shape[args[1]] if len(args) > 1 else _size(variable)
+                return traced_size(variable.proxy.shape[args[1]]) if len(args) > 1 else _size(variable)
         if types and is_torch_function_enabled():  # some methods name the class though it is disabled
             kinds = tuple([kind for kind in types if subclasses.is_handed_calls(kind)])
             if kinds:
@@ -122,6 +129,8 @@ class AcquisitionMode(RecordingMode):
             self._observer.asked(func, [arg for arg in given if not is_traced(arg) and not _wrapped(arg)])
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
         if peek_interpreter_stack() is not None or any(map(_wrapped, (*args, *first, *kwargs.values()))):
+            if self.recorder.inputs.input_sizes is not None:
+                raise SizeVariesError("a transformation of torch.func reads sizes", location=user_location())
             if func in _TEXT:
                 raise UnsupportedError(
                     "a function under a transformation of torch.func shows the values of a tensor",
@@ -182,9 +191,11 @@ class AcquisitionMode(RecordingMode):
         if func is Tensor.stride:
             recorder.saw_strides = True
         given = (*args, *kwargs.values())
+        if recorder.inputs.input_sizes is not None and func in _ASKS_SIZES:
+            self._meet_sizes(given)
         if not any(isinstance(arg, torch.Tensor) and recorder.tensors.find(arg) is not None for arg in given):
-            return func(*args, **kwargs)
-        answer = recorder.tensors.ask(func, args, kwargs)
+            return traced(func(*map(untraced, args), **kwargs))
+        answer = traced(recorder.tensors.ask(func, args, kwargs))
         if func == _VERSION:
             return answer + self._version_before(args[0])
         if isinstance(answer, torch.Tensor):
@@ -194,6 +205,15 @@ class AcquisitionMode(RecordingMode):
                 advice=("avoid it in the compiled function",),
             )
         return answer
+
+    def _meet_sizes(self, values: tuple[Any, ...]) -> None:
+        """Tensors whose sizes are asked for become inputs of the trace, if their sizes may vary."""
+        inputs = self.recorder.inputs
+        for value in values:
+            if isinstance(value, torch.Tensor) and self.recorder.tensors.find(value) is None:
+                assert inputs.input_sizes is not None
+                if inputs.input_sizes.may_vary(value) and inputs.is_found(value):
+                    inputs.lift(value)
 
     def _version_before(self, tensor: torch.Tensor) -> int:
         """How many writes the memory of an input, or of a view of one, had seen when the program began."""

@@ -123,6 +123,11 @@ class ThunderConfig(BaseModel):
         description="Guard on everything the program read, or trust that only the data of tensors changes, or compile "
         "at each call.",
     )
+    dynamic: Annotated[bool | None, Field(strict=True)] = Field(
+        default=None,
+        description="Whether sizes of inputs may vary without another compilation: true, all that can, from the first "
+        "call on; false, none; absent, those marked by `torch._dynamo.mark_dynamic`.",
+    )
     sharp_edges: Literal["allow", "warn", "error"] = Field(
         default="warn", description="What to do when the program consumes Python's or NumPy's random state."
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import Size
 
 _EXACT_LIMIT = 1 << 24  # elements that an exact comparison may lay out
 
@@ -36,7 +37,7 @@ def overlaps_itself(proxy: TensorProxy) -> bool:
     return int(counts.sum()) < int(proxy.numel)
 
 
-def nested(shape: Sequence[int | torch.SymInt], strides: Sequence[int | torch.SymInt]) -> bool:
+def nested(shape: Sequence[Size], strides: Sequence[Size]) -> bool:
     """Whether each dimension steps over all that those of smaller strides reach: then no element is shown twice."""
     if 0 in shape:
         return True

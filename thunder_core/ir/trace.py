@@ -11,6 +11,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.definitions import Uses, producers_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.size import as_constant, symbols_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 
 
@@ -48,6 +49,7 @@ class Trace:
 
     # derived from the lines when they are first needed
     _producers: dict[str, BoundSymbol] | None = field(default=None, init=False, repr=False, compare=False)
+    _sizes: tuple[str, ...] | None = field(default=None, init=False, repr=False, compare=False)
     _uses: Uses | None = field(default=None, init=False, repr=False, compare=False)
 
     def with_symbols(self, symbols: Iterable[BoundSymbol], provenance: str) -> Trace:
@@ -65,6 +67,18 @@ class Trace:
 
         ops = [replace(op.map_arguments(value), output=map_leaves(value, op.output)) for op in self.symbols]
         return replace(self, symbols=tuple(ops), output=map_leaves(value, self.output))
+
+    def with_constant_sizes(self) -> Trace:
+        """The same program for the sizes that it was recorded with."""
+
+        def value(leaf: Any) -> Any:
+            if isinstance(leaf, TensorProxy):
+                return leaf.with_constant_sizes()
+            return leaf.with_constant_sizes() if isinstance(leaf, Trace) else as_constant(leaf)
+
+        ops = [replace(op.map_arguments(value), output=map_leaves(value, op.output)) for op in self.symbols]
+        inputs = tuple([value(proxy) for proxy in self.inputs])
+        return replace(self, inputs=inputs, symbols=tuple(ops), output=map_leaves(value, self.output))
 
     def names(self) -> set[str]:
         """Every name defined in the trace."""
@@ -93,6 +107,23 @@ class Trace:
         if self._producers is None:
             object.__setattr__(self, "_producers", producers_of(self.symbols))
         return self._producers or {}
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Names of the symbols that its inputs, lines and output have sizes of: further parameters, behind the inputs."""
+        if self._sizes is None:
+            object.__setattr__(self, "_sizes", tuple(sorted(set(self._symbols()), key=lambda name: (len(name), name))))
+        return self._sizes or ()
+
+    def _symbols(self) -> Iterator[str]:
+        for proxy in self.inputs:
+            if isinstance(proxy, TensorProxy):
+                yield from symbols_of((*proxy.shape, *proxy.stride, proxy.offset))
+        for bound in self.symbols:
+            yield from symbols_of(iterate_leaves((bound.args, bound.kwargs)))
+        yield from symbols_of(iterate_leaves(self.output))
+        for body in self.bodies():
+            yield from body.sizes
 
     def producer(self, name: str) -> BoundSymbol | None:
         """The line that defines the value ``name``; None for an input."""

@@ -27,7 +27,8 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     if kind is dict:
         return {key: map_leaves(function, item) for key, item in value.items()}
     if kind is torch.Size:
-        return torch.Size([map_leaves(function, item) for item in value])
+        sizes = [map_leaves(function, item) for item in value]
+        return torch.Size(sizes) if all([isinstance(size, int | torch.SymInt) for size in sizes]) else tuple(sizes)
     if kind is slice:
         return slice(
             map_leaves(function, value.start), map_leaves(function, value.stop), map_leaves(function, value.step)

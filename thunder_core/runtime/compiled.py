@@ -11,6 +11,7 @@ from typing import Any
 
 from thunder_core.acquire.active import active_recorder
 from thunder_core.acquire.first_calls import EagerCallNeeded
+from thunder_core.acquire.input_sizes import VaryingSizes, is_marked
 from thunder_core.acquire.tracebacks import folded
 from thunder_core.config.resolve import resolve_config
 from thunder_core.config.settings import Settings
@@ -104,12 +105,22 @@ class Compiled:
             self._recompilations.end(self._change(args, kwargs))
             return None
         reason = self._reason(args, kwargs)
-        entry, inputs = compile_program(self.function, args, kwargs, self.settings, self.states, reason)
+        varying = self._varying(args, kwargs)
+        entry, inputs = compile_program(self.function, args, kwargs, self.settings, self.states, reason, varying)
         if not entry.raises:
             self._check_repeatable(entry)
             self._check_fit(entry)
             self._keep(entry)
         return entry, inputs
+
+    def _varying(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> VaryingSizes | None:
+        """Which sizes are to be symbols in the next compilation; None for constants alone."""
+        dynamic = self.settings.config.dynamic
+        if dynamic is False:
+            return None
+        if dynamic:
+            return VaryingSizes(all=True)
+        return VaryingSizes() if any(map(is_marked, (*args, *kwargs.values()))) else None
 
     def _note_eager_call(self, reason: str) -> None:
         """Warn where not only the first call runs eagerly, which initializes things."""

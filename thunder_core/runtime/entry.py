@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -101,12 +101,17 @@ def build_run(
     functional: Functionalized,
     recipe: Recipe,
     plain: bool = False,
+    sizes: Mapping[str, int] | None = None,
+    varying: bool = False,
 ) -> Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]:
     """One generated function: computation, epilogue, then the recipe's statements.
 
     Args:
         plain: inputs are of classes with a ``__torch_function__``, which has been recorded and must not act again.
+        sizes: the symbols for sizes, with the values that they had when the program was recorded.
+        varying: whether these sizes vary; they are the last inputs then.
     """
+    names = tuple(sizes or ())
     lines = ["def run(inputs, args, kwargs):", "    values = computation(*inputs)"]
     if epilogue is not None or recipe.writes:  # these come last
         lines[1:] = [
@@ -117,8 +122,13 @@ def build_run(
             "        raise",
         ]
     if epilogue is not None:
-        arguments = ", ".join(_result(argument) for argument in functional.epilogue_arguments)
+        taken = names if varying else ()
+        arguments = ", ".join([*[_result(argument) for argument in functional.epilogue_arguments], *taken])
         lines.append(f"    after = epilogue({arguments})")
+    if sizes and varying:
+        lines.insert(1, f"    {', '.join(names)}, = inputs[{-len(names)}:]")
+    elif sizes:
+        lines.insert(1, f"    {', '.join(names)}, = {tuple(sizes.values())}")
     if plain:
         lines[1:] = ["    with plain():", *[f"    {line}" for line in lines[1:]]]
     lines.extend(f"    o{index} = {_result(source)}" for index, source in enumerate(functional.results))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import on_fakes
 from thunder_core.pytorch_internals import FakeTensor, FakeTensorMode, no_dispatch
 
 
@@ -37,11 +38,11 @@ def make_fake(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | N
     """
     with no_dispatch(), torch.inference_mode(False), torch.no_grad():
         if storage_size is None and proxy.offset == 0:
-            meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
+            meta = torch.empty_strided(*on_fakes((proxy.shape, proxy.stride)), dtype=proxy.dtype, device="meta")
         else:
             size = storage_size if storage_size is not None else _extent(proxy)
-            flat = torch.empty_strided((size,), (1,), dtype=proxy.dtype, device="meta")
-            meta = flat.as_strided(proxy.shape, proxy.stride, proxy.offset)
+            flat = torch.empty_strided((on_fakes(size),), (1,), dtype=proxy.dtype, device="meta")
+            meta = flat.as_strided(*on_fakes(proxy.geometry))
         fake: FakeTensor = FakeTensor(mode, meta, proxy.device)
         if proxy.requires_grad:
             fake.requires_grad_()
@@ -60,7 +61,7 @@ def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False, deri
     enabled = (proxy.requires_grad or not base.requires_grad) and not apart
     with torch.inference_mode(False), torch.set_grad_enabled(enabled):
         source = base if base.dtype == proxy.dtype else base.view(proxy.dtype)
-        fake: FakeTensor = source.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[assignment]
+        fake: FakeTensor = source.as_strided(*on_fakes(proxy.geometry))  # type: ignore[assignment]
         if apart:
             fake = fake.detach()  # type: ignore[assignment]
             fake.requires_grad_(proxy.requires_grad)
@@ -78,7 +79,7 @@ def make_derived(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int 
             return computed(make_fake(mode, proxy))  # type: ignore[return-value]
         size = storage_size if storage_size is not None else _extent(proxy)
         whole = computed(make_fake(mode, replace(proxy, shape=(size,), stride=(1,), offset=0)))
-        return whole.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[return-value]
+        return whole.as_strided(*on_fakes(proxy.geometry))  # type: ignore[return-value]
 
 
 def _extent(proxy: TensorProxy) -> Any:
@@ -95,11 +96,11 @@ def make_sharing_fakes(mode: FakeTensorMode, proxies: Iterable[TensorProxy]) -> 
     proxies = list(proxies)
     sizes: dict[int, Any] = {}
     for proxy in proxies:  # in bytes, a multiple of every element size
-        sizes[proxy.storage] = max(sizes.get(proxy.storage, 0), _extent(proxy) * 16)
+        sizes[proxy.storage] = torch.sym_max(sizes.get(proxy.storage, 0), on_fakes(_extent(proxy)) * 16)
     devices = {proxy.storage: proxy.device for proxy in proxies}
     with mode, torch.inference_mode(False), torch.no_grad():
         whole = {number: torch.empty(size, dtype=torch.uint8, device=devices[number]) for number, size in sizes.items()}
         return {
-            proxy.name: whole[proxy.storage].view(proxy.dtype).as_strided(proxy.shape, proxy.stride, proxy.offset)
+            proxy.name: whole[proxy.storage].view(proxy.dtype).as_strided(*on_fakes(proxy.geometry))
             for proxy in proxies
         }
