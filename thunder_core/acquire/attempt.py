@@ -44,4 +44,6 @@ def why_constant(error: Exception) -> str:
     text = str(getattr(error, "problem", error)).partition("\n")[0]
     location = getattr(error, "location", None) or raising_location(error)
     where = "" if location is None else f", at {location.describe()}"
-    return f"{text if isinstance(error, AcquisitionError | SizeVariesError) else f'{type(error).__name__}: {text}'}{where}"
+    return (
+        f"{text if isinstance(error, AcquisitionError | SizeVariesError) else f'{type(error).__name__}: {text}'}{where}"
+    )

@@ -91,9 +91,7 @@ class Recorder:
         self.attempt = attempt
         self.trace = OpenTrace()
         self.suspension = Suspension()
-        self.inputs = Inputs(
-            self.trace, fake_mode, generators or TorchGenerators(), source_of, closure_of, input_sizes
-        )
+        self.inputs = Inputs(self.trace, fake_mode, generators or TorchGenerators(), source_of, closure_of, input_sizes)
         self.tensors = Tensors(self.trace, self.inputs, fake_mode, self.suspension)
         self.writer = LineWriter(self.trace, self.inputs, self.tensors)
         self.switches = SwitchChanges()

@@ -68,5 +68,3 @@ def _product(sizes: Iterable[Size]) -> int:
     for size in sizes:
         count *= hint_of(size)
     return count
-
-

@@ -46,7 +46,12 @@ def print_trace(trace: Trace, *, lowered: bool = False, comments: bool = True) -
 
 
 def render_trace(
-    trace: Trace, *, lowered: bool = False, comments: bool = True, boxed: bool = False, sizes: tuple[str, ...] | None = None
+    trace: Trace,
+    *,
+    lowered: bool = False,
+    comments: bool = True,
+    boxed: bool = False,
+    sizes: tuple[str, ...] | None = None,
 ) -> PrintedTrace:
     """Like `print_trace`, with the user's lines in machine-readable form.
 
@@ -95,9 +100,7 @@ class _ModulePrinter:
         local = self.speller.local_targets
         return PrintedTrace("\n".join(lines), locations, local, _with_checks(lines, checked), claimed)
 
-    def _function(
-        self, trace: Trace, name: str, boxed: bool = False, sizes: tuple[str, ...] | None = None
-    ) -> None:
+    def _function(self, trace: Trace, name: str, boxed: bool = False, sizes: tuple[str, ...] | None = None) -> None:
         function = FunctionPrinter(self.speller, lowered=self.lowered, comments=self.comments)
         self.value_names |= trace.names()
         function.print_function(trace, name, boxed=boxed, sizes=sizes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import math
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -77,6 +78,12 @@ def compile_trace(
     if printed.claimed:
         _check_first_run(function, trace.name, printed, globals_, title, costs or ResultChecks())
     return function
+
+
+def compile_sizes(values: Any, sizes: tuple[str, ...]) -> Callable[..., Any]:
+    """Nested tuples of sizes as a function of the symbols ``sizes``, which returns them as plain ints."""
+    source = f"def values({', '.join(sizes)}):\n    return {values!r}\n"
+    return compile_source(source, "values", {"math": math}, title="sizes")
 
 
 def _check_first_run(

@@ -12,7 +12,7 @@ that always agree, and never says yes for sizes that can differ. Whatever else d
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -37,6 +37,10 @@ class SizeScope(Protocol):
 
     def symbols(self, size: SizeExpr) -> tuple[str, ...]:
         """Names of the symbols in the expression."""
+        ...
+
+    def value(self, size: SizeExpr, values: Mapping[str, int]) -> int:
+        """What the expression is where the symbols have these values."""
         ...
 
 
@@ -73,6 +77,10 @@ class SizeExpr:
     def symbols(self) -> tuple[str, ...]:
         """Names of the symbols in it."""
         return self.scope.symbols(self)
+
+    def value(self, values: Mapping[str, int]) -> int:
+        """What it is where the symbols have these values."""
+        return self.scope.value(self, values)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SizeExpr):
@@ -162,6 +170,8 @@ def symbols_of(values: Iterable[Any]) -> Iterator[str]:
             yield from value.symbols
 
 
-def as_constant(value: Any) -> Any:
-    """A size as it was when the program was recorded; anything else as it is."""
-    return value.hint if type(value) is SizeExpr else value
+def as_constant(value: Any, values: Mapping[str, int] | None = None) -> Any:
+    """A size where the symbols have these values, by default those of the recording; anything else as it is."""
+    if type(value) is not SizeExpr:
+        return value
+    return value.hint if values is None else value.value(values)

@@ -68,13 +68,13 @@ class Trace:
         ops = [replace(op.map_arguments(value), output=map_leaves(value, op.output)) for op in self.symbols]
         return replace(self, symbols=tuple(ops), output=map_leaves(value, self.output))
 
-    def with_constant_sizes(self) -> Trace:
-        """The same program for the sizes that it was recorded with."""
+    def with_constant_sizes(self, values: Mapping[str, int] | None = None) -> Trace:
+        """The same program where the symbols have these values, by default those of the recording."""
 
         def value(leaf: Any) -> Any:
-            if isinstance(leaf, TensorProxy):
-                return leaf.with_constant_sizes()
-            return leaf.with_constant_sizes() if isinstance(leaf, Trace) else as_constant(leaf)
+            if isinstance(leaf, TensorProxy | Trace):
+                return leaf.with_constant_sizes(values)
+            return as_constant(leaf, values)
 
         ops = [replace(op.map_arguments(value), output=map_leaves(value, op.output)) for op in self.symbols]
         inputs = tuple([value(proxy) for proxy in self.inputs])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -151,6 +151,10 @@ class Sizes:
 
     def symbols(self, size: SizeExpr) -> tuple[str, ...]:
         return tuple(sorted([self._symbols[symbol] for symbol in size.expression.free_symbols]))
+
+    def value(self, size: SizeExpr, values: Mapping[str, int]) -> int:
+        free = size.expression.free_symbols
+        return int(size.expression.xreplace({symbol: values[self._symbols[symbol]] for symbol in free}))
 
     def _new_size(self, expression: Any, hint: Any) -> Size:
         if expression.is_Integer:
