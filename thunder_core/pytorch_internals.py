@@ -13,7 +13,6 @@ from thunder_core.private_names import Kind, PrivateNames, Row
 
 if TYPE_CHECKING:  # classes that annotations name, or that are derived from
     from torch._C import DisableTorchFunction as DisableTorchFunction
-    from torch._guards import Source as ShapeSource
     from torch._ops import OpOverload as OpOverload
     from torch._ops import OpOverloadPacket as OpOverloadPacket
     from torch._subclasses.fake_tensor import FakeTensor as FakeTensor

@@ -126,7 +126,7 @@ def _convert_rare(value: Any, kind: type, call: Call) -> Any:
     if kind is torch.Size:
         call.key.append((kind, len(value)))
         items = [_convert(item, call) for item in value]
-        return tuple(items) if any([type(item) is SizeExpr for item in items]) else torch.Size(items)
+        return tuple(items) if any(type(item) is SizeExpr for item in items) else torch.Size(items)
     if kind is slice:
         call.key.append(kind)
         return slice(_convert(value.start, call), _convert(value.stop, call), _convert(value.step, call))

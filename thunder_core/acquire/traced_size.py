@@ -89,7 +89,7 @@ def traced(value: Any) -> Any:
 
 
 def untraced(value: Any) -> Any:
-    """A number of the program as fakes take it: PyTorch may do anything with it, and must not be given facts for that."""
+    """A number of the program as fakes take it: what PyTorch does with it is not what the program does."""
     return torch.SymInt(value.node) if type(value) is TracedSize else value
 
 

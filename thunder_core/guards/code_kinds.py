@@ -95,7 +95,7 @@ def _kind_of_file(filename: str) -> CodeKind:
     path = os.path.abspath(filename)
     if path.startswith(_OBSERVED_TORCH):
         return CodeKind.MODULE
-    if path.startswith((_TORCH, _THUNDER, _THUNDER_FRONT)) or any([package in path for package in _COMPUTING]):
+    if path.startswith((_TORCH, _THUNDER, _THUNDER_FRONT)) or any(package in path for package in _COMPUTING):
         return CodeKind.IGNORED
     if path.startswith(_SITE) or f"{os.sep}site-packages{os.sep}" in path:
         return CodeKind.USER

@@ -53,7 +53,7 @@ class TensorsMemo:
 
     def __init__(self, guards: Sequence[TensorGuard]) -> None:
         self._guards = guards
-        self._varies = any([guard.varies for guard in guards])
+        self._varies = any(guard.varies for guard in guards)
         self.check: Callable[..., bool] = _unknown
 
     def recheck(self, *tensors: torch.Tensor) -> bool:

@@ -160,7 +160,7 @@ def hint_of(size: Size) -> int:
 
 def are_constant(sizes: Iterable[Any]) -> bool:
     """Whether none of the sizes varies."""
-    return not any([type(size) is SizeExpr for size in sizes])
+    return not any(type(size) is SizeExpr for size in sizes)
 
 
 def symbols_of(values: Iterable[Any]) -> Iterator[str]:

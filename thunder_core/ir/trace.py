@@ -7,12 +7,13 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.definitions import Uses, producers_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import as_constant, symbols_of
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import iterate_leaves, list_sizes, map_leaves
 
 
 class Stage(enum.Enum):
@@ -110,20 +111,26 @@ class Trace:
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """Names of the symbols that its inputs, lines and output have sizes of: further parameters, behind the inputs."""
+        """Names of the symbols in its inputs, lines and output: further parameters, behind the inputs."""
         if self._sizes is None:
             object.__setattr__(self, "_sizes", tuple(sorted(set(self._symbols()), key=lambda name: (len(name), name))))
         return self._sizes or ()
+
+    def check_bodies(self) -> None:
+        """Raise SizeVariesError if the traces among its arguments have sizes: functions that are called take tensors."""
+        for body in self.bodies():
+            if body.sizes:
+                raise SizeVariesError(f"{body.name}, a program that a line takes, has sizes that vary between calls")
 
     def _symbols(self) -> Iterator[str]:
         for proxy in self.inputs:
             if isinstance(proxy, TensorProxy):
                 yield from symbols_of((*proxy.shape, *proxy.stride, proxy.offset))
         for bound in self.symbols:
-            yield from symbols_of(iterate_leaves((bound.args, bound.kwargs)))
-        yield from symbols_of(iterate_leaves(self.output))
-        for body in self.bodies():
-            yield from body.sizes
+            for size in list_sizes((*bound.args, bound.kwargs) if bound.kwargs else bound.args):
+                yield from size.symbols
+        for size in list_sizes((self.output,)):
+            yield from size.symbols
 
     def producer(self, name: str) -> BoundSymbol | None:
         """The line that defines the value ``name``; None for an input."""

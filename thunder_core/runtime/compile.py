@@ -190,7 +190,10 @@ def _transform(acquired: Acquired, settings: Settings, states: States) -> tuple[
     if acquired.sizes is not None:
         try:
             with compiling_with(acquired.sizes):
-                return acquired, manager, transform(manager, acquired, settings, states)
+                program = transform(manager, acquired, settings, states)
+                for trace in program.executed:
+                    trace.check_bodies()
+                return acquired, manager, program
         except Exception as error:  # noqa: BLE001 - told as a reason; what is wrong without symbols, too, is raised below
             manager = PassManager()
             acquired = acquired.with_constant_sizes(why_constant(error))

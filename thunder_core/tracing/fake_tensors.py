@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,14 +93,28 @@ def _extent(proxy: TensorProxy) -> Any:
 
 def make_sharing_fakes(mode: FakeTensorMode, proxies: Iterable[TensorProxy]) -> dict[str, torch.Tensor]:
     """Fake tensors like the proxies, by name, that share storages as these do and do not require grad."""
-    proxies = list(proxies)
-    sizes: dict[int, Any] = {}
-    for proxy in proxies:  # in bytes, a multiple of every element size
-        sizes[proxy.storage] = torch.sym_max(sizes.get(proxy.storage, 0), on_fakes(_extent(proxy)) * 16)
-    devices = {proxy.storage: proxy.device for proxy in proxies}
+    groups: dict[int, list[TensorProxy]] = {}
+    for proxy in proxies:
+        groups.setdefault(proxy.storage, []).append(proxy)
+    fakes: dict[str, torch.Tensor] = {}
     with mode, torch.inference_mode(False), torch.no_grad():
-        whole = {number: torch.empty(size, dtype=torch.uint8, device=devices[number]) for number, size in sizes.items()}
-        return {
-            proxy.name: whole[proxy.storage].view(proxy.dtype).as_strided(*on_fakes(proxy.geometry))
-            for proxy in proxies
-        }
+        for group in groups.values():
+            if len(group) == 1:
+                fakes[group[0].name] = make_fake(mode, replace(group[0], requires_grad=False))
+            else:
+                whole = _whole(group)
+                for proxy in group:
+                    elements = whole if whole.dtype == proxy.dtype else whole.view(proxy.dtype)
+                    fakes[proxy.name] = elements.as_strided(*on_fakes(proxy.geometry))
+    return fakes
+
+
+def _whole(proxies: Sequence[TensorProxy]) -> torch.Tensor:
+    """A tensor that shows the whole memory of these, of their dtype if they have one; of bytes otherwise."""
+    dtypes = {proxy.dtype for proxy in proxies}
+    size: Any = 0
+    for proxy in proxies:
+        size = torch.sym_max(size, on_fakes(_extent(proxy)))
+    if len(dtypes) == 1:
+        return torch.empty(size, dtype=proxies[0].dtype, device=proxies[0].device)
+    return torch.empty(size * 16, dtype=torch.uint8, device=proxies[0].device)  # a multiple of every element size

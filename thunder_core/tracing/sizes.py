@@ -1,14 +1,14 @@
 """The sizes of one compilation that vary between calls: symbols, and what the program found out about them.
 
 PyTorch's ``ShapeEnv`` computes with sizes on fakes, as ``SymInt``. Whatever depends on the value of one adds a fact to
-it: ``if x.shape[0] > 4`` adds ``s0 > 4``, ``int(x.shape[0])`` adds ``s0 == 17``. The facts become lines of the prologue.
+it: ``if x.shape[0] > 4`` adds ``s0 > 4``, ``int(x.shape[0])`` adds ``s0 == 17``. The prologue checks the facts.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -53,7 +53,7 @@ def _classes() -> tuple[Any, Any]:
             return GuardSource.LOCAL
 
     class Environment(ShapeEnv):
-        """Names symbols ``s0``, ``s1``, ... in the order of the inputs, and remembers which line asked for each fact."""
+        """Names symbols ``s0``, ``s1``, ... in the order of the inputs, and tells which line asked for each fact."""
 
         def __init__(self, sizes: Sizes) -> None:
             super().__init__(
@@ -118,6 +118,11 @@ class Sizes:
         self._bounds[name] = (lower, upper)
         self._symbols[symbol] = name
         return self.size(self.environment.create_symintnode(symbol, hint=hint))
+
+    def symbol(self, name: str) -> Size:
+        """The symbol of that name."""
+        expression = next(symbol for symbol, own in self._symbols.items() if own == name)
+        return SizeExpr(expression, self.hints[name], self)
 
     def asked(self, count: int) -> None:
         """The environment has ``count`` facts by now; those that are new were needed at this line."""
@@ -218,6 +223,11 @@ def active_environment() -> Any:
     return None if _active.sizes is None else _active.sizes.environment
 
 
+def active_symbols(names: Sequence[str]) -> list[Size]:
+    """The symbols of these names of the compilation of this thread."""
+    return [] if _active.sizes is None else [_active.sizes.symbol(name) for name in names]
+
+
 def from_fake(value: Any) -> Any:
     """A number of fakes as traces have it; a tuple, list or ``torch.Size`` likewise. Anything else as it is.
 
@@ -227,7 +237,7 @@ def from_fake(value: Any) -> Any:
     if isinstance(value, torch.SymInt):
         sizes: Sizes = value.node.shape_env.sizes
         return sizes.size(value)
-    if isinstance(value, tuple | list) and any([isinstance(item, torch.SymInt) for item in value]):
+    if isinstance(value, tuple | list) and any(isinstance(item, torch.SymInt) for item in value):
         items = [from_fake(item) for item in value]
         return items if isinstance(value, list) else tuple(items)
     if isinstance(value, torch.SymFloat | torch.SymBool):
