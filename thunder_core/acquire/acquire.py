@@ -293,6 +293,8 @@ def _run(
         ):
             with observer:
                 try:
+                    if recorder.inputs.input_sizes is not None:
+                        recorder.inputs.input_sizes.sizes.watcher = observer
                     result = observer.run(function)
                 except data_dependence.EXCEPTIONS as error:
                     raise _refused_by_fakes(error) from error
@@ -301,6 +303,9 @@ def _run(
                     if not ends_program(error, recorder.trace):
                         raise
                     result, raised = contents(error), error
+                finally:
+                    if recorder.inputs.input_sizes is not None:
+                        recorder.inputs.input_sizes.sizes.watcher = None
             collectives.finish(recorder)
             recorder.inputs.made_objects.check()
             changed = recorder.switches.left_changed()

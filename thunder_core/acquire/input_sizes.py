@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
@@ -40,6 +40,11 @@ class VaryingSizes:
         static = set(marks.get(_STATIC, ()))
         wanted = set(range(tensor.ndim)) if self.all else set(self.dimensions.get(path, ()))
         return {index: bounds.get(index, (None, None)) for index in sorted((wanted | marked) - static)}
+
+    def with_dimensions(self, found: Mapping[str, frozenset[int]]) -> VaryingSizes:
+        """These and the dimensions that were found to differ."""
+        merged = {path: self.dimensions.get(path, frozenset()) | dims for path, dims in found.items()}
+        return replace(self, dimensions={**self.dimensions, **merged})
 
 
 def is_marked(value: Any) -> bool:

@@ -98,6 +98,22 @@ def traced_size(size: Size) -> Any:
     return traced(size.symint) if isinstance(size, SizeExpr) else size
 
 
+def _unobserved(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """What PyTorch and SymPy run to compute with sizes is no part of the program."""
+
+    def call(self: TracedSize, *others: Any) -> Any:
+        watcher = self.node.shape_env.sizes.watcher
+        if watcher is None:
+            return operation(self, *others)
+        watcher.pause()
+        try:
+            return operation(self, *others)
+        finally:
+            watcher.resume()
+
+    return call
+
+
 def _symbolic(name: str) -> Callable[..., Any]:
     of_numbers = getattr(torch.SymInt, name)
 
@@ -134,11 +150,13 @@ def _by_value(name: str) -> Callable[..., Any]:
 
 def _define() -> None:
     for name in _SYMBOLIC:
-        setattr(TracedSize, f"__{name}__", _symbolic(f"__{name}__"))
+        setattr(TracedSize, f"__{name}__", _unobserved(_symbolic(f"__{name}__")))
     for name in _COMPARISONS:
-        setattr(TracedSize, f"__{name}__", _comparison(f"__{name}__"))
+        setattr(TracedSize, f"__{name}__", _unobserved(_comparison(f"__{name}__")))
     for name in _BY_VALUE:
-        setattr(TracedSize, f"__{name}__", _by_value(f"__{name}__"))
+        setattr(TracedSize, f"__{name}__", _unobserved(_by_value(f"__{name}__")))
+    for name in ("int", "index"):
+        setattr(TracedSize, f"__{name}__", _unobserved(getattr(torch.SymInt, f"__{name}__")))
     for name in _THE_SAME:
         setattr(TracedSize, f"__{name}__", lambda self: self)
 

@@ -91,6 +91,30 @@ class Prologue:
             warnings.simplefilter("ignore")  # to ask for ``grad`` of what is no leaf warns
             return self._violation(args, kwargs)
 
+    def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[str, frozenset[int]] | None:
+        """The dimensions of tensors, by their paths, whose sizes alone keep this entry from serving a call.
+
+        Empty where only what the entry needs of sizes that vary does not hold; None where something else differs.
+        """
+        if self.state.differences(GlobalState.current()) or self.shape.difference(args, kwargs) is not None:
+            return None
+        found: dict[str, frozenset[int]] = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for guard in self.guards:
+                if isinstance(guard, SizesGuard):
+                    continue
+                if isinstance(guard, TensorGuard):
+                    differing = guard.differing_sizes(args, kwargs)
+                    if differing is None:
+                        return None
+                    if differing:
+                        path = guard.source.describe()
+                        found[path] = found.get(path, frozenset()) | differing
+                elif _is_violated(guard, args, kwargs):
+                    return None
+        return found
+
     def _violation(self, args: Args, kwargs: Kwargs) -> Change | None:
         for guard in self.guards:
             try:
@@ -356,6 +380,13 @@ class _Writer:
                 line(f"{indentation}{'    or ' if position else '    '}{condition}")
             line(f"{indentation}):")
         line(f"{indentation}    return None")
+
+
+def _is_violated(guard: Guard, args: Args, kwargs: Kwargs) -> bool:
+    try:
+        return guard.violation(args, kwargs) is not None
+    except PATH_ERRORS:
+        return True
 
 
 def _is_looped(guard: Guard) -> TypeGuard[Check]:

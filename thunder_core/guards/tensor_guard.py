@@ -128,6 +128,27 @@ class TensorGuard(Guard):
             return list(held[SHAPE])
         return [held.get(size_at(index)) for index in range(held[NDIM])]
 
+    def differing_sizes(self, args: Args, kwargs: Kwargs) -> frozenset[int] | None:
+        """The dimensions whose sizes are others in a call; None where something else differs, or strides alone do."""
+        try:
+            value = self.source.read(args, kwargs)
+        except PATH_ERRORS:
+            return None
+        if not isinstance(value, torch.Tensor):
+            return None
+        rows = [
+            row
+            for row in zip(self.conditions, self.expected, strict=True)
+            if not row[0].kind.startswith(("shape", "stride"))
+        ]
+        sizes = self.constant_sizes()
+        conditions, expected = zip(*rows, strict=True)
+        if not holding(conditions)(value, *expected) or value.ndim != len(sizes):
+            return None
+        pairs = enumerate(zip(sizes, value.shape, strict=True))
+        differing = frozenset([index for index, (known, size) in pairs if known is not None and known != size])
+        return differing if differing or self.holds(value) else None
+
     @property
     def varies(self) -> bool:
         """Whether sizes vary, and with them strides."""

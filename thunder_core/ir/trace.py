@@ -73,11 +73,9 @@ class Trace:
         """The same program where the symbols have these values, by default those of the recording."""
 
         def value(leaf: Any) -> Any:
-            if isinstance(leaf, TensorProxy | Trace):
-                return leaf.with_constant_sizes(values)
-            return as_constant(leaf, values)
+            return leaf.with_constant_sizes(values) if isinstance(leaf, TensorProxy) else as_constant(leaf, values)
 
-        ops = [replace(op.map_arguments(value), output=map_leaves(value, op.output)) for op in self.symbols]
+        ops = [op.with_constant_sizes(values) for op in self.symbols]
         inputs = tuple([value(proxy) for proxy in self.inputs])
         return replace(self, inputs=inputs, symbols=tuple(ops), output=map_leaves(value, self.output))
 
@@ -117,7 +115,7 @@ class Trace:
         return self._sizes or ()
 
     def check_bodies(self) -> None:
-        """Raise SizeVariesError if the traces among its arguments have sizes: functions that are called take tensors."""
+        """Raise SizeVariesError if the traces among its arguments have sizes, which nothing hands to them."""
         for body in self.bodies():
             if body.sizes:
                 raise SizeVariesError(f"{body.name}, a program that a line takes, has sizes that vary between calls")

@@ -96,7 +96,7 @@ def _collect(values: Iterable[Any], found: list[Proxy]) -> None:
 
 
 def list_sizes(values: Iterable[Any], found: list[SizeExpr] | None = None) -> list[SizeExpr]:
-    """The sizes that vary among the leaves of the values, appended to ``found``; those of proxies are not among them."""
+    """The sizes that vary among the leaves of the values, appended to ``found``; not those of proxies."""
     found = [] if found is None else found
     for item in values:
         kind = type(item)

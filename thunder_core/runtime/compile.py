@@ -27,6 +27,7 @@ from thunder_core.passes.pass_manager import PassManager
 from thunder_core.pytorch_internals import top_saved_tensors_default_hooks
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.report.region_report import RegionReport
+from thunder_core.report.sizes_report import SizesReport
 from thunder_core.runtime.autocast import without_autocast
 from thunder_core.runtime.bridge import join
 from thunder_core.runtime.chosen_executors import with_executors
@@ -155,6 +156,7 @@ def _compile(
         program.as_recorded,
         regions=_region_report(program),
         preset=preset,
+        sizes=SizesReport.of(sizes, acquired.constant_sizes),
     )
     constants = {
         proxy.name: source.value

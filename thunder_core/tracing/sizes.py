@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 
@@ -32,6 +32,7 @@ from thunder_core.tracing.user_frames import user_location
 
 SMALLEST: Final = 2
 """Sizes 0 and 1 are constants: PyTorch's kernels and broadcasting treat them in ways of their own."""
+LARGEST: Final = 2**62
 
 
 @functools.cache
@@ -78,15 +79,29 @@ def _classes() -> tuple[Any, Any]:
     return Place, Environment
 
 
+class Watcher(Protocol):
+    """What observes a program."""
+
+    def pause(self) -> None:
+        """Until `resume`."""
+        ...
+
+    def resume(self) -> None:
+        """After `pause`."""
+        ...
+
+
 class Sizes:
     """The symbols of one compilation; the `thunder_core.ir.size.SizeScope` of its expressions.
 
     Attributes:
         environment: PyTorch's, for fakes.
         hints: what each symbol was when the program was recorded, by name, in order.
+        watcher: what observes the program while it runs; paused while sizes are computed with.
     """
 
     def __init__(self) -> None:
+        self.watcher: Watcher | None = None
         self._place, environment = _classes()
         self.environment = environment(self)
         self.hints: dict[str, int] = {}
@@ -110,8 +125,9 @@ class Sizes:
             return hint
         constraint = None
         if bounds != (None, None):
-            highest = self.environment._default_value_range().upper if upper is None else upper
-            constraint = StrictMinMaxConstraint(warn_only=False, vr=ValueRanges(lower, highest))
+            constraint = StrictMinMaxConstraint(
+                warn_only=False, vr=ValueRanges(lower, LARGEST if upper is None else upper)
+            )
         symbol = self.environment.create_symbol(hint, self._place(path=path), DimDynamic.DYNAMIC, constraint)
         name = str(symbol)
         self.hints[name] = hint
