@@ -207,6 +207,8 @@ def _recorded(
             "acquisition",
             recorder.trace.ambient,
         )
+        if input_sizes is not None:
+            trace.check_sizes()
         sources, objects = tuple(recorder.inputs.sources), tuple(recorder.inputs.objects)
     finally:
         recorder.close()

@@ -69,14 +69,14 @@ class InputSizes:
         self._wanted = wanted
 
     def may_vary(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor that the program meets may get symbols: a plain one, which is no view in autograd's eyes.
+        """Whether a tensor that the program meets may get symbols: a plain one, which is no view of another.
 
         Parameters keep their shapes.
         """
         if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
             return False
         with DisableTorchFunction():
-            return base_of(tensor) is tensor or not tensor.requires_grad
+            return base_of(tensor) is tensor
 
     def geometry(self, tensor: torch.Tensor, source: Source) -> tuple[tuple[Size, ...], tuple[Size, ...]] | None:
         """Shape and strides with symbols; None where no size of the tensor varies."""

@@ -14,14 +14,14 @@ from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.made_objects import MadeObjects
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.variable import Variable
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import SizeVariesError, UnsupportedError
 from thunder_core.guards.source import ConstantSource, MadeSource, Source
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
-from thunder_core.ir.size import Size
+from thunder_core.ir.size import Size, are_constant
 from thunder_core.pytorch_internals import DisableTorchFunction, neg_view
 from thunder_core.symbols.generators import NEW_GENERATOR
 from thunder_core.tracing.fake_mode import ObservingFakeMode, storage_address
@@ -230,11 +230,14 @@ class Inputs:
     ) -> tuple[tuple[Size, ...], tuple[Size, ...]] | None:
         """Shape and strides of a tensor whose sizes vary; None for one with constant sizes.
 
-        Of tensors that share memory the first may vary: PyTorch then finds out whether the others fit into it.
+        Raises:
+            SizeVariesError: it shares memory with a tensor whose sizes vary.
         """
-        shares = any(isinstance(proxy, TensorProxy) and proxy.storage == storage for proxy in self.proxies)
         assert self.input_sizes is not None
-        return None if shares else self.input_sizes.geometry(tensor, source)
+        sharing = [proxy for proxy in self.proxies if isinstance(proxy, TensorProxy) and proxy.storage == storage]
+        if any(not are_constant(proxy.shape) for proxy in sharing):
+            raise SizeVariesError(f"{source.describe()} shares memory with {sharing[0].name}", location=user_location())
+        return None if sharing else self.input_sizes.geometry(tensor, source)
 
     def _add_sparse(self, tensor: torch.Tensor, source: Any, constant: bool) -> Variable:
         proxy = TensorProxy(

@@ -102,7 +102,8 @@ def _unobserved(operation: Callable[..., Any]) -> Callable[..., Any]:
     """What PyTorch and SymPy run to compute with sizes is no part of the program."""
 
     def call(self: TracedSize, *others: Any) -> Any:
-        watcher = self.node.shape_env.sizes.watcher
+        sizes = self.node.shape_env.sizes()
+        watcher = None if sizes is None else sizes.watcher
         if watcher is None:
             return operation(self, *others)
         watcher.pause()

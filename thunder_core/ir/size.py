@@ -14,6 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, Protocol
+from weakref import ref
 
 import torch
 
@@ -21,7 +22,9 @@ from thunder_core.errors import SizeVariesError
 
 
 class SizeScope(Protocol):
-    """The symbols of one compilation. Expressions of two compilations are never equal."""
+    """The symbols of one compilation. Expressions of two compilations are never equal: ``number`` tells them apart."""
+
+    number: int
 
     def symint(self, size: SizeExpr) -> torch.SymInt:
         """The expression as fakes have it."""
@@ -31,12 +34,12 @@ class SizeScope(Protocol):
         """A number of fakes as traces have it."""
         ...
 
-    def text(self, size: SizeExpr) -> str:
-        """The expression as Python."""
+    def text_of(self, expression: Any) -> str:
+        """An expression as Python."""
         ...
 
-    def symbols(self, size: SizeExpr) -> tuple[str, ...]:
-        """Names of the symbols in the expression."""
+    def symbols_of(self, expression: Any) -> tuple[str, ...]:
+        """Names of the symbols in an expression."""
         ...
 
     def value(self, size: SizeExpr, values: Mapping[str, int]) -> int:
@@ -50,33 +53,39 @@ class SizeExpr:
     Attributes:
         expression: its terms, in the form of `scope`.
         hint: its value when the program was recorded. Programs must not depend on it; policies may.
-        scope: the compilation that it belongs to.
+        symbols: names of the symbols in it.
     """
 
-    __slots__ = ("_hash", "expression", "hint", "scope")
+    __slots__ = ("_hash", "_scope", "_scope_number", "_text", "expression", "hint", "symbols")
 
     expression: Any
     hint: int
-    scope: SizeScope
+    symbols: tuple[str, ...]
 
     def __init__(self, expression: Any, hint: int, scope: SizeScope) -> None:
-        object.__setattr__(self, "expression", expression)
-        object.__setattr__(self, "hint", hint)
-        object.__setattr__(self, "scope", scope)
-        object.__setattr__(self, "_hash", hash((expression, id(scope))))
+        set_once = object.__setattr__
+        set_once(self, "expression", expression)
+        set_once(self, "hint", hint)
+        set_once(self, "symbols", scope.symbols_of(expression))
+        set_once(self, "_text", scope.text_of(expression))
+        set_once(self, "_scope", ref(scope))  # caches of all compilations hold sizes, and must not hold these
+        set_once(self, "_scope_number", scope.number)
+        set_once(self, "_hash", hash((expression, scope.number)))
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} is immutable")
 
     @property
+    def scope(self) -> SizeScope:
+        """The compilation that it belongs to, while that lives."""
+        scope: SizeScope | None = self._scope()
+        assert scope is not None, f"the compilation of {self} is gone"
+        return scope
+
+    @property
     def symint(self) -> torch.SymInt:
         """The expression as fakes have it."""
         return self.scope.symint(self)
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """Names of the symbols in it."""
-        return self.scope.symbols(self)
 
     def value(self, values: Mapping[str, int]) -> int:
         """What it is where the symbols have these values."""
@@ -85,14 +94,15 @@ class SizeExpr:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SizeExpr):
             return False
-        return self.scope is other.scope and bool(self.expression == other.expression)
+        return self._scope_number == other._scope_number and bool(self.expression == other.expression)
 
     def __hash__(self) -> int:
         hashed: int = self._hash
         return hashed
 
     def __str__(self) -> str:
-        return self.scope.text(self)
+        text: str = self._text
+        return text
 
     __repr__ = __str__
 

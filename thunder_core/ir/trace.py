@@ -7,6 +7,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
 from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
@@ -113,6 +115,16 @@ class Trace:
         if self._sizes is None:
             object.__setattr__(self, "_sizes", tuple(sorted(set(self._symbols()), key=lambda name: (len(name), name))))
         return self._sizes or ()
+
+    def check_sizes(self) -> None:
+        """Raise SizeVariesError if there are sizes as fakes have them, which a part of the compiler left so."""
+        for bound in self.symbols:
+            for leaf in iterate_leaves((bound.args, bound.kwargs, bound.output)):
+                sizes = (*leaf.shape, *leaf.stride, leaf.offset) if isinstance(leaf, TensorProxy) else (leaf,)
+                if any(isinstance(size, torch.SymInt) for size in sizes):
+                    raise SizeVariesError(
+                        f"{bound.symbol.name} is recorded without its symbols", location=bound.location
+                    )
 
     def check_bodies(self) -> None:
         """Raise SizeVariesError if the traces among its arguments have sizes, which nothing hands to them."""

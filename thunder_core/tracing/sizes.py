@@ -7,11 +7,13 @@ it: ``if x.shape[0] > 4`` adds ``s0 > 4``, ``int(x.shape[0])`` adds ``s0 == 17``
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
+from weakref import ref
 
 import torch
 
@@ -33,6 +35,7 @@ from thunder_core.tracing.user_frames import user_location
 SMALLEST: Final = 2
 """Sizes 0 and 1 are constants: PyTorch's kernels and broadcasting treat them in ways of their own."""
 LARGEST: Final = 2**62
+_numbers: Final = itertools.count()
 
 
 @functools.cache
@@ -56,13 +59,13 @@ def _classes() -> tuple[Any, Any]:
     class Environment(ShapeEnv):
         """Names symbols ``s0``, ``s1``, ... in the order of the inputs, and tells which line asked for each fact."""
 
-        def __init__(self, sizes: Sizes) -> None:
+        def __init__(self, sizes: ref[Sizes]) -> None:
             super().__init__(
                 duck_shape=False,
                 allow_scalar_outputs=False,
                 allow_dynamic_output_shape_ops=False,
             )
-            self.sizes = sizes
+            self.sizes = sizes  # weak: the other way it is not
             self.symbol_count = 0
 
         def _generate_unique_id(self, source_name: str) -> int:
@@ -73,10 +76,22 @@ def _classes() -> tuple[Any, Any]:
             known = len(self.guards)
             result = super().evaluate_expr(*args, **kwargs)
             if len(self.guards) > known:
-                self.sizes.asked(len(self.guards))
+                sizes = self.sizes()
+                assert sizes is not None
+                sizes.asked(len(self.guards))
             return result
 
     return Place, Environment
+
+
+@functools.cache
+def _warm_up() -> None:
+    """Have SymPy set up what it needs, lest a program that is recorded does: the context of ``decimal``, caches."""
+    sizes = Sizes(warm=False)
+    size = sizes.new(5, "")
+    assert isinstance(size, SizeExpr)
+    assert size.symint > 4
+    assert (size.symint * 3) // 2 + size.symint % 3 != 5
 
 
 class Watcher(Protocol):
@@ -100,16 +115,18 @@ class Sizes:
         watcher: what observes the program while it runs; paused while sizes are computed with.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, warm: bool = True) -> None:
+        if warm:
+            _warm_up()
+        self.number = next(_numbers)
         self.watcher: Watcher | None = None
         self._place, environment = _classes()
-        self.environment = environment(self)
+        self.environment = environment(ref(self))
         self.hints: dict[str, int] = {}
         self._bounds: dict[str, tuple[int, int | None]] = {}
         self._symbols: dict[Any, str] = {}
         self._symints: dict[SizeExpr, torch.SymInt] = {}
         self._sizes: dict[Any, Size] = {}
-        self._texts: dict[SizeExpr, str] = {}
         self._locations: list[SourceLocation | None] = []
         self._printer = PythonPrinter()
 
@@ -164,14 +181,11 @@ class Sizes:
             known = self._sizes[expression] = self._new_size(expression, value.node.hint)
         return known
 
-    def text(self, size: SizeExpr) -> str:
-        known = self._texts.get(size)
-        if known is None:
-            known = self._texts[size] = str(self._printer.doprint(size.expression))
-        return known
+    def text_of(self, expression: Any) -> str:
+        return str(self._printer.doprint(expression))
 
-    def symbols(self, size: SizeExpr) -> tuple[str, ...]:
-        return tuple(sorted([self._symbols[symbol] for symbol in size.expression.free_symbols]))
+    def symbols_of(self, expression: Any) -> tuple[str, ...]:
+        return tuple(sorted([self._symbols[symbol] for symbol in expression.free_symbols]))
 
     def value(self, size: SizeExpr, values: Mapping[str, int]) -> int:
         free = size.expression.free_symbols
@@ -251,7 +265,8 @@ def from_fake(value: Any) -> Any:
         SizeVariesError: a float or a truth that depends on sizes.
     """
     if isinstance(value, torch.SymInt):
-        sizes: Sizes = value.node.shape_env.sizes
+        sizes: Sizes | None = value.node.shape_env.sizes()
+        assert sizes is not None, "a number of a compilation that is gone"
         return sizes.size(value)
     if isinstance(value, tuple | list) and any(isinstance(item, torch.SymInt) for item in value):
         items = [from_fake(item) for item in value]
