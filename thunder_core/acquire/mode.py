@@ -17,7 +17,7 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_size import traced, traced_size, untraced
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
 from thunder_core.acquire.variable import Variable
-from thunder_core.errors import SizeVariesError, UnsupportedError
+from thunder_core.errors import EndsRecording, SizeVariesError, UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.pytorch_internals import (
     DisableTorchFunctionSubclass,
@@ -117,6 +117,11 @@ class AcquisitionMode(RecordingMode):
         self._observer.pause()
         try:
             return self._call(func, args, kwargs or {})
+        except Exception as error:
+            if self.recorder.inputs.input_sizes is None or isinstance(error, EndsRecording):
+                raise
+            # the program may catch it, and it may be of sizes: with constants it is eager's for sure
+            raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error
         finally:
             self._observer.resume()
 

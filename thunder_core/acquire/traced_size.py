@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.errors import SizeVariesError
 from thunder_core.ir.size import Size, SizeExpr
+from thunder_core.tracing.user_frames import user_location
 
 _SYMBOLIC: Final = ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod")
 _COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -109,6 +111,8 @@ def _unobserved(operation: Callable[..., Any]) -> Callable[..., Any]:
         watcher.pause()
         try:
             return operation(self, *others)
+        except Exception as error:  # the program may catch it: with constants it is Python's for sure
+            raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error
         finally:
             watcher.resume()
 
