@@ -49,10 +49,9 @@ class InputFakes:
         base = base_of(tensor)
         if varies:
             make = make_fake if tensor.is_leaf else make_derived
-            fake = self._of_storage[storage_address(tensor)] = make(self._mode, proxy)
-            if base is tensor:
-                self._of_base[tensor_identity(tensor)] = fake
-            return fake
+            own = self._of_storage[storage_address(tensor)] = make(self._mode, proxy)
+            self._of_base[tensor_identity(tensor)] = own
+            return own
         fake = self._of_base.get(tensor_identity(base))
         if fake is None:
             seen = proxy if base is tensor else _metadata(base, proxy)
@@ -76,7 +75,7 @@ def _metadata(tensor: torch.Tensor, like: TensorProxy) -> TensorProxy:
         like,
         shape=tuple(tensor.shape),
         stride=tensor.stride(),
-        offset=tensor.storage_offset(),
+        offset=int(tensor.storage_offset()),
         requires_grad=tensor.requires_grad,
     )
 

@@ -11,6 +11,7 @@ import torch
 from thunder_core.guards.shared_memory import base_of
 from thunder_core.guards.sizes import SizedInput
 from thunder_core.guards.source import Source
+from thunder_core.guards.steps import BufferSource
 from thunder_core.ir.size import Size, hint_of
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.tracing.sizes import Sizes
@@ -25,20 +26,21 @@ class VaryingSizes:
     """What is asked of one recording.
 
     Attributes:
-        all: every size may vary that is not marked otherwise.
+        all: every size may vary that is not marked otherwise, but for buffers of modules.
         dimensions: those that differed between calls, by the path of their tensor.
     """
 
     all: bool = False
     dimensions: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
-    def of(self, tensor: torch.Tensor, path: str) -> dict[int, tuple[int | None, int | None]]:
+    def of(self, tensor: torch.Tensor, source: Source) -> dict[int, tuple[int | None, int | None]]:
         """The dimensions of a tensor whose sizes are to be symbols, each with the bounds that its mark gives."""
         marks = vars(tensor)
         bounds = {one.dim: (one.min, one.max) for one in marks.get(_RANGES, ())}
         marked = {index for name in _MARKED for index in marks.get(name, ())}
         static = set(marks.get(_STATIC, ()))
-        wanted = set(range(tensor.ndim)) if self.all else set(self.dimensions.get(path, ()))
+        every = self.all and not isinstance(source, BufferSource)  # of a module, which keeps it
+        wanted = set(range(tensor.ndim)) if every else set(self.dimensions.get(source.describe(), ()))
         return {index: bounds.get(index, (None, None)) for index in sorted((wanted | marked) - static)}
 
     def with_dimensions(self, found: Mapping[str, frozenset[int]]) -> VaryingSizes:
@@ -83,7 +85,7 @@ class InputSizes:
         path = source.describe()
         if not self.may_vary(tensor):
             return None
-        wanted = self._wanted.of(tensor, path)
+        wanted = self._wanted.of(tensor, source)
         shape = tuple(
             [
                 self.sizes.new(size, f"{path}.shape[{index}]", wanted[index]) if index in wanted else size

@@ -209,7 +209,7 @@ class Inputs:
             tensor.device,
             tensor.requires_grad,
             storage,
-            tensor.storage_offset(),
+            int(tensor.storage_offset()),
         )
         variable = Variable(proxy, constant=constant, location=user_location())
         with self._fake_mode.observing():

@@ -10,7 +10,6 @@ import torch
 
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.source import Source
-from thunder_core.ir.size import Size
 from thunder_core.pytorch_internals import CreationMeta, get_creation_meta, is_alias_of, tensor_identity, view_base
 
 Relations = tuple[tuple[Any, ...], ...]
@@ -103,14 +102,14 @@ def overlaps(one: torch.Tensor, other: torch.Tensor) -> bool:
     return start < other_end and other_start < end
 
 
-def extent(tensor: torch.Tensor) -> tuple[Size, Size]:
+def extent(tensor: torch.Tensor) -> tuple[int, int]:
     """First byte and the byte after the last one that the tensor shows of its storage."""
-    offset = tensor.storage_offset()
+    offset = int(tensor.storage_offset())
     if tensor.numel() == 0:
         return offset, offset
-    last: Size = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    last: Any = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     item = tensor.element_size()
-    return offset * item, (offset + last + 1) * item
+    return offset * item, int((offset + last + 1) * item)
 
 
 class OverlapCheck:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import Size
+from thunder_core.ir.size import Size, as_constants
 
 _EXACT_LIMIT = 1 << 24  # elements that an exact comparison may lay out
 
@@ -103,4 +103,4 @@ def disjoint(one: TensorProxy, other: TensorProxy) -> bool:
 
 
 def _show(marks: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
-    return marks.as_strided(proxy.shape, proxy.stride, proxy.offset)
+    return marks.as_strided(*as_constants(proxy.geometry))

@@ -12,7 +12,7 @@ that always agree, and never says yes for sizes that can differ. Whatever else d
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 from weakref import ref
 
@@ -61,6 +61,10 @@ class SizeExpr:
     expression: Any
     hint: int
     symbols: tuple[str, ...]
+    _hash: int
+    _text: str
+    _scope: ref[Any]
+    _scope_number: int
 
     def __init__(self, expression: Any, hint: int, scope: SizeScope) -> None:
         set_once = object.__setattr__
@@ -109,7 +113,8 @@ class SizeExpr:
     def _computed(self, operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Size:
         if not all(isinstance(operand, int | SizeExpr) for operand in (left, right)):
             return NotImplemented
-        return self.scope.size(operation(on_fakes(left), on_fakes(right)))
+        computed: Size = self.scope.size(operation(on_fakes(left), on_fakes(right)))
+        return computed
 
     def __add__(self, other: Size) -> Size:
         return self._computed(operator.add, self, other)
@@ -178,6 +183,16 @@ def symbols_of(values: Iterable[Any]) -> Iterator[str]:
     for value in values:
         if type(value) is SizeExpr:
             yield from value.symbols
+
+
+def as_constants(geometry: tuple[Sequence[Size], Sequence[Size], Size]) -> tuple[list[int], list[int], int]:
+    """Shape, strides and offset of a tensor all of whose sizes are constants.
+
+    Raises:
+        SizeVariesError: one of them varies.
+    """
+    shape, stride, offset = geometry
+    return list(map(int, shape)), list(map(int, stride)), int(offset)
 
 
 def as_constant(value: Any, values: Mapping[str, int] | None = None) -> Any:

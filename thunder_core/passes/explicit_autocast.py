@@ -13,6 +13,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.size import on_fakes
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import tensor_outputs_of
 from thunder_core.ir.trace import Stage, Trace
@@ -22,6 +23,7 @@ from thunder_core.passes.autocast_policies import CAST, UNCHANGED, Rewrite
 from thunder_core.passes.base import Pass, PassContext
 from thunder_core.pytorch_internals import is_view
 from thunder_core.symbols.autocast import CLEAR_CACHE
+from thunder_core.tracing.sizes import from_fake
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,11 @@ class _Writer:
         self.lines.append(rewrite.with_result_dtype(plain.map_arguments(converted)))
 
     def _convert(self, plain: BoundSymbol, proxy: TensorProxy, dtype: torch.dtype, context: Context) -> TensorProxy:
-        copy = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta").to(dtype)
+        copy = torch.empty_strided(*on_fakes((proxy.shape, proxy.stride)), dtype=proxy.dtype, device="meta").to(dtype)
         made = TensorProxy(
             self.builder.name(f"{proxy.name}_{SHORT_DTYPES.get(dtype, 'cast')}"),
             proxy.shape,
-            copy.stride(),
+            from_fake(copy.stride()),
             dtype,
             proxy.device,
             proxy.requires_grad and context.grad_enabled and not context.inference,

@@ -182,6 +182,7 @@ def _compile(
         settings.executors,
         settings.transforms,
         acquired.raised is not None,
+        acquired.sizes,
     )
     return entry, inputs
 

@@ -27,6 +27,7 @@ from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.report.decisions import LineDecisions
 from thunder_core.runtime.decisions import Assignments, decisions_of, lines_of
+from thunder_core.tracing.sizes import Sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,7 @@ class Entry:
         executors: those that were asked, in order.
         transforms: those that ran.
         raises: its run raises an exception that this one call led to; such an entry is not kept.
+        sizes: the symbols that its traces print; None where all sizes are constants.
     """
 
     prologue: Prologue
@@ -72,6 +74,7 @@ class Entry:
     executors: tuple[Executor, ...] = ()
     transforms: tuple[Transform, ...] = ()
     raises: bool = False
+    sizes: Sizes | None = None
 
     @property
     def report(self) -> EntryReport:

@@ -49,7 +49,7 @@ def _classes() -> tuple[Any, Any]:
         path: str = ""
 
         @functools.cached_property
-        def name(self) -> str:  # type: ignore[override]
+        def name(self) -> str:
             return self.path
 
         @functools.cached_property
