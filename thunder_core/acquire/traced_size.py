@@ -126,7 +126,7 @@ def _symbolic(name: str) -> Callable[..., Any]:
         kind = type(other)
         if kind is int or kind is bool or kind is TracedSize or kind is torch.SymInt:
             return traced(of_numbers(self, other))
-        return getattr(int(self), name)(other)
+        return _with_other_number(self, name, other)
 
     return operation
 
@@ -138,15 +138,24 @@ def _comparison(name: str) -> Callable[..., Any]:
         kind = type(other)
         if kind is int or kind is bool or kind is TracedSize or kind is torch.SymInt:
             return bool(of_numbers(self, other))
-        if isinstance(other, float | complex):
-            return getattr(int(self), name)(other)
-        return NotImplemented
+        return _with_other_number(self, name, other)
 
     return operation
 
 
+def _with_other_number(size: TracedSize, name: str, other: Any) -> Any:
+    """What Python makes of an int and a float, by its value; tensors and other objects know themselves."""
+    if isinstance(other, float | complex):
+        return getattr(type(other)(int(size)), name)(other)
+    return NotImplemented
+
+
 def _by_value(name: str) -> Callable[..., Any]:
     def operation(self: TracedSize, *others: Any) -> Any:
+        if others and isinstance(others[0], float | complex):
+            return _with_other_number(self, name, others[0])
+        if others and not isinstance(others[0], int | TracedSize | str):
+            return NotImplemented
         plain = [int(other) if type(other) is TracedSize else other for other in others]
         return getattr(int, name)(int(self), *plain) if hasattr(int, name) else complex(int(self))
 

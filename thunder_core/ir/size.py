@@ -112,7 +112,7 @@ class SizeExpr:
 
     def _computed(self, operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Size:
         if not all(isinstance(operand, int | SizeExpr) for operand in (left, right)):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         computed: Size = self.scope.size(operation(on_fakes(left), on_fakes(right)))
         return computed
 

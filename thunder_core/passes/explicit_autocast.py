@@ -13,7 +13,6 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.size import on_fakes
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import tensor_outputs_of
 from thunder_core.ir.trace import Stage, Trace
@@ -23,6 +22,8 @@ from thunder_core.passes.autocast_policies import CAST, UNCHANGED, Rewrite
 from thunder_core.passes.base import Pass, PassContext
 from thunder_core.pytorch_internals import is_view
 from thunder_core.symbols.autocast import CLEAR_CACHE
+from thunder_core.tracing.fake_mode import ObservingFakeMode
+from thunder_core.tracing.fake_tensors import make_fake
 from thunder_core.tracing.sizes import from_fake
 
 
@@ -122,7 +123,9 @@ class _Writer:
         self.lines.append(rewrite.with_result_dtype(plain.map_arguments(converted)))
 
     def _convert(self, plain: BoundSymbol, proxy: TensorProxy, dtype: torch.dtype, context: Context) -> TensorProxy:
-        copy = torch.empty_strided(*on_fakes((proxy.shape, proxy.stride)), dtype=proxy.dtype, device="meta").to(dtype)
+        mode = ObservingFakeMode()
+        with mode:
+            copy = make_fake(mode, replace(proxy, requires_grad=False)).to(dtype)
         made = TensorProxy(
             self.builder.name(f"{proxy.name}_{SHORT_DTYPES.get(dtype, 'cast')}"),
             proxy.shape,

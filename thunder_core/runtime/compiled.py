@@ -120,9 +120,9 @@ class Compiled:
     def _varying(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> VaryingSizes | None:
         """Which sizes are to be symbols in the next compilation; None for constants alone."""
         dynamic = self.settings.config.dynamic
-        if dynamic is not None:
+        if isinstance(dynamic, bool):
             return VaryingSizes(all=True) if dynamic else None
-        for entry in reversed(self.entries):
+        for entry in reversed(self.entries) if dynamic == "automatic" else ():
             differing = entry.prologue.differing_sizes(args, kwargs)
             if differing is not None:
                 self._found_to_vary = self._found_to_vary.with_dimensions(differing)

@@ -158,8 +158,8 @@ class Sizes:
         return SizeExpr(expression, self.hints[name], self)
 
     def asked(self, count: int) -> None:
-        """The environment has ``count`` facts by now; those that are new were needed at this line."""
-        location = user_location()
+        """The environment has ``count`` facts by now; those that are new were needed at this line of the program."""
+        location = None if self.watcher is None else user_location()
         self._locations += [location] * (count - len(self._locations))
 
     # ------------------------------------------------------------ as the scope of expressions
