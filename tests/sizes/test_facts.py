@@ -91,7 +91,7 @@ def test_numbers_that_are_returned_and_stored_are_ints() -> None:
         def forward(self, x: torch.Tensor) -> tuple[Any, ...]:
             n = x.shape[0]
             self.seen = {"rows": n, "twice": [2 * n]}
-            return n, x.shape, n * 3 - 1, -n, n // 2, n % 3, max(n, 2), abs(n), x.numel()
+            return n, x.shape, n * 3 - 1, -n, n // 2, n % 3, max(n, 2), abs(n), abs(n - 20), x.numel()
 
     module = Counter()
     eager = copy.deepcopy(module)

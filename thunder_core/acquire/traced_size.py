@@ -19,7 +19,7 @@ _BY_VALUE: Final = (
     *("and", "rand", "or", "ror", "xor", "rxor", "invert", "hash", "str", "repr", "format", "float", "complex"),
 )
 """What Python does with the number itself: the program is compiled for that number then."""
-_THE_SAME: Final = ("pos", "abs", "trunc", "floor", "ceil", "copy")
+_THE_SAME: Final = ("pos", "trunc", "floor", "ceil", "copy")
 _METHODS_OF_INTS: Final = frozenset([name for name in vars(int) if not name.startswith("_")])
 _INTERNAL: Final = ("torch", "sympy", "thunder", "thunder_core")
 
@@ -61,6 +61,9 @@ class TracedSize(torch.SymInt):
 
     def __neg__(self) -> Any:
         return traced(torch.SymInt.__neg__(self))
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
 
     def __bool__(self) -> bool:
         return self != 0
@@ -169,6 +172,7 @@ def _define() -> None:
         setattr(TracedSize, f"__{name}__", _unobserved(_comparison(f"__{name}__")))
     for name in _BY_VALUE:
         setattr(TracedSize, f"__{name}__", _unobserved(_by_value(f"__{name}__")))
+    TracedSize.__neg__ = _unobserved(TracedSize.__neg__)  # type: ignore[method-assign]
     for name in ("int", "index"):
         setattr(TracedSize, f"__{name}__", _unobserved(getattr(torch.SymInt, f"__{name}__")))
     for name in _THE_SAME:
