@@ -155,6 +155,17 @@ def test_a_miss_that_differs_in_sizes_alone_makes_them_symbols() -> None:
     assert sizes_of(f, 1).symbols == (("s0", "x.shape[0]"),)
 
 
+def test_a_divisor_that_becomes_zero_is_another_program() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[1] % (x.shape[0] - 3) == 0 else x
+
+    def guarded(x: torch.Tensor) -> torch.Tensor:
+        return program(x) if x.shape[0] != 3 else x + 1
+
+    f = compiled(guarded)
+    assert misses(f, [(5, 4), (7, 8), (3, 4), (6, 4)], guarded)[-1] == 3
+
+
 def test_marks() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x * 2

@@ -224,7 +224,8 @@ class _Writer:
         self._write_sharing(sharing)
         returned = "".join(f"{name}, " for name in (*[name for name, _, _ in self._inputs], *self._symbols))
         self.names.line(f"return ({returned.rstrip()})")
-        errors = self.names.constant(PATH_ERRORS, "PATH_ERRORS")
+        caught = PATH_ERRORS if self._sizes is None else (*PATH_ERRORS, ZeroDivisionError)
+        errors = self.names.constant(caught, "PATH_ERRORS")
         body = "\n".join(self.names.lines)
         return (
             "def prologue(args, kwargs):\n"

@@ -135,7 +135,10 @@ class SizesGuard(Guard):
                 "",
             ]
         )
-        failing: int | None = compile_source(source, "failing", {"math": math}, title="sizes")(*values)
+        try:
+            failing: int | None = compile_source(source, "failing", {"math": math}, title="sizes")(*values)
+        except ZeroDivisionError:
+            return f"{self.source.describe()}: a size that the program divides by is zero"
         return None if failing is None else self._message(conditions[failing], failing, values)
 
     def _message(self, condition: str, failing: int, values: Sequence[torch.Tensor]) -> str:
