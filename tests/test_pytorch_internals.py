@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import logging
 import sys
@@ -66,6 +67,68 @@ def fake_mode(cls: Any) -> None:
         assert mode.from_tensor(torch.ones(2)).shape == (2,)
         assert torch.empty(3).device.type == "cpu"
         assert type(torch.empty(3)).__name__ == "FakeTensor"
+
+
+def shape_env(ShapeEnv: Any) -> None:
+    names = pytorch_internals.NAMES.bind("DimDynamic"), pytorch_internals.NAMES.bind("ShapeSource")
+    environment, source = _symbols(ShapeEnv, names)
+    symbol = environment.create_symbol(5, source, names[0].DYNAMIC)
+    size = environment.create_symintnode(symbol, hint=5)
+    assert type(size) is torch.SymInt
+    assert (size.node.expr, size.node.hint, size.node.maybe_as_int()) == (symbol, 5, None)
+    assert size.node.shape_env is environment
+    assert not environment.guards
+    assert int(size) == 5
+    assert len(environment.guards) == 1
+    assert environment.replace(symbol) == 5
+    assert environment._default_value_range().lower == 2
+
+
+def _symbols(ShapeEnv: Any, names: tuple[Any, Any]) -> tuple[Any, Any]:
+    @dataclasses.dataclass(frozen=True)
+    class Place(names[1]):  # type: ignore[misc]
+        @property
+        def name(self) -> str:
+            return "x"
+
+        @property
+        def guard_source(self) -> Any:
+            return pytorch_internals.NAMES.bind("GuardSource").LOCAL
+
+    return ShapeEnv(duck_shape=False, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False), Place()
+
+
+def dim_dynamic(DimDynamic: Any) -> None:
+    assert DimDynamic.DYNAMIC is not DimDynamic.STATIC
+
+
+def shape_source(Source: Any) -> None:
+    assert isinstance(Source, type)
+
+
+def guard_source(GuardSource: Any) -> None:
+    assert GuardSource.LOCAL is not GuardSource.CONSTANT
+
+
+def min_max_constraint(Constraint: Any) -> None:
+    bounds = pytorch_internals.NAMES.bind("ValueRanges")(2, 8)
+    names = pytorch_internals.NAMES.bind("DimDynamic"), pytorch_internals.NAMES.bind("ShapeSource")
+    environment, source = _symbols(pytorch_internals.NAMES.bind("ShapeEnv"), names)
+    symbol = environment.create_symbol(5, source, names[0].DYNAMIC, Constraint(warn_only=False, vr=bounds))
+    assert environment.var_to_range[symbol].upper == 8
+
+
+def value_ranges(ValueRanges: Any) -> None:
+    assert ValueRanges(2, 8).upper == 8
+
+
+def python_printer(Printer: Any) -> None:
+    bind = pytorch_internals.NAMES.bind
+    names = bind("DimDynamic"), bind("ShapeSource")
+    environment, source = _symbols(bind("ShapeEnv"), names)
+    size = environment.create_symintnode(environment.create_symbol(5, source, names[0].DYNAMIC), hint=5)
+    text = Printer().doprint((size // 2 + size % 3).node.expr)
+    assert eval(text, {str(size): 5}) == 4
 
 
 def data_dependent_output(error: Any) -> None:
@@ -894,6 +957,13 @@ def replicated_module() -> None:
 CHECKS: dict[str, Callable[..., object]] = {
     "FakeTensor": fake_tensor_class,
     "FakeTensorMode": fake_mode,
+    "ShapeEnv": shape_env,
+    "DimDynamic": dim_dynamic,
+    "StrictMinMaxConstraint": min_max_constraint,
+    "ShapeSource": shape_source,
+    "GuardSource": guard_source,
+    "PythonPrinter": python_printer,
+    "ValueRanges": value_ranges,
     "DataDependentOutputException": data_dependent_output,
     "DynamicOutputShapeException": dynamic_output_shape,
     "UnsupportedFakeTensorException": unsupported_fake,

@@ -112,11 +112,14 @@ def explain(jitted: Any) -> CompileReport:
 
 
 def save_trace(jitted: Any, path: Any) -> None:
-    """Write the latest compilation's program to ``path`` as a Python module that runs by itself."""
+    """Write the latest compilation's program to ``path`` as a Python module that runs by itself.
+
+    Sizes that vary between calls are constants in it: those of the call that it was recorded for.
+    """
     from thunder_core.saving.files import save_trace as save
 
     entry = _last(jitted)
-    save(entry.traces[0], path, entry.constants)
+    save(entry.traces[0].with_constant_sizes() if entry.sizes is not None else entry.traces[0], path, entry.constants)
 
 
 def load_trace(path: Any) -> Callable[..., Any]:

@@ -150,6 +150,10 @@ class LoweringError(TraceError):
     """A line of a trace has no core-ATen form."""
 
 
+class SizeVariesError(ThunderError, EndsRecording, RuntimeError):
+    """A part of the compiler needs the value of a size that varies between calls: that compilation takes constants."""
+
+
 class VerificationError(TraceError):
     """The verifier found a trace that breaks an invariant of its stage."""
 

@@ -17,9 +17,11 @@ if TYPE_CHECKING:  # classes that annotations name, or that are derived from
     from torch._ops import OpOverloadPacket as OpOverloadPacket
     from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 _RECORD = "recording programs"
+_SIZES = "sizes that vary between the calls of a compiled program"
 _GUARD = "noticing that a setting of PyTorch changed between calls"
 _KERNELS = "noticing that the choice of attention kernels changed between calls"
 _FUNCTORCH = "programs under torch.func transformations"
@@ -42,6 +44,14 @@ ROWS: Final = (
     Row("torch._subclasses.fake_tensor.UnsupportedOperatorException", "errors about operators without fake kernel"),
     Row("torch._subclasses.fake_tensor", "PyTorch's log of calls that fail on fake tensors, silenced",
         kind=Kind.SPELLED),
+    # Sizes that vary between calls.
+    Row("torch.fx.experimental.symbolic_shapes.ShapeEnv", _SIZES),
+    Row("torch.fx.experimental.symbolic_shapes.DimDynamic", _SIZES),
+    Row("torch.fx.experimental.symbolic_shapes.StrictMinMaxConstraint", _SIZES),
+    Row("torch._guards.Source", _SIZES, name="ShapeSource"),
+    Row("torch._guards.GuardSource", _SIZES),
+    Row("torch.utils._sympy.printers.PythonPrinter", _SIZES),
+    Row("torch.utils._sympy.value_ranges.ValueRanges", _SIZES),
     # Torch-function and dispatch modes: what the program calls.
     Row("torch._C.DisableTorchFunction", _RECORD),
     Row("torch._C.DisableTorchFunctionSubclass", _RECORD),

@@ -31,7 +31,7 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
     ),
     "symbolic values": (
         "\ncache: symbolic values\n",
-        ['2: cache: "symbolic values" is not available yet: shapes and numbers are compiled as constants'],
+        ['2: cache: "symbolic values" is not available yet: numbers are compiled as constants'],
     ),
     "no value": (
         "# comment\nexecutors:\ncache: same input\n",

@@ -66,7 +66,7 @@ def test_advice_says_what_repairs_it() -> None:
     with pytest.raises(ConfigError) as caught:
         thunder.jit(lambda x: x, config="c.yaml")
     assert "  - pip install 'thunder-plugin-vendor[lib]'" in str(caught.value)
-    assert '  - use cache="constant values"; each new shape compiles a new entry' in str(caught.value)
+    assert "  - use dynamic=True, with which sizes of inputs may vary" in str(caught.value)
     assert [problem.place for problem in check_config("c.yaml")] == ["executors[0]", "cache"]
 
 

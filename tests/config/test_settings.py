@@ -248,7 +248,7 @@ def test_a_disabled_transform_is_not_made() -> None:
         ({"confg": "c.yaml"}, "^confg: unknown option; did you mean 'config'"),
         ({"extends": "default"}, "^extends: unknown option"),
         ({"cache": "same inputs"}, "^cache='same inputs' is not accepted; did you mean 'same input'"),
-        ({"cache": "symbolic values"}, '^cache="symbolic values" is not available yet: shapes and numbers are'),
+        ({"cache": "symbolic values"}, '^cache="symbolic values" is not available yet: numbers are'),
         ({"recompute": "chep"}, "^recompute='chep' is no policy; did you mean 'cheap'"),
         ({"recompute": {"budget": "1"}}, "^recompute.budget: must be a number, not the text '1'; leave out the quotes"),
         ({"recompile_limit": True}, "^recompile_limit: must be a whole number, not true"),

@@ -15,7 +15,6 @@ import thunder
     [
         ("mode", "max-autotune", r"executors=\[\.\.\.\], transforms=\[\.\.\.\]"),
         ("fullgraph", True, "leave it out"),
-        ("dynamic", False, "leave it out"),
         ("backend", "inductor", r'write executors=\["inductor"\]'),
         ("backend", "eager", r"write executors=\[\]"),
         ("backend", print, r"executors=\[\.\.\.\]"),

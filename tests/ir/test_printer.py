@@ -17,6 +17,7 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy
 from thunder_core.ir.symbol import Symbol
+from thunder_core.tracing.sizes import Sizes
 
 EXPECTED = """\
 # trace: computation
@@ -82,18 +83,13 @@ def test_annotations():
 
 
 def test_symbolic_sizes_print_without_a_guard():
-    from torch._dynamo.source import ConstantSource
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    environment = ShapeEnv()
-    size = environment.create_symintnode(
-        environment.create_symbol(5, ConstantSource("size")), hint=5, source=ConstantSource("size")
-    )
+    sizes = Sizes()
+    size = sizes.new(5, "x.shape[0]")
     proxy = build.tensor("x", (2, 3), 0)
-    proxy = dataclasses.replace(proxy, shape=(size, 3), stride=(3, 1))
+    proxy = dataclasses.replace(proxy, shape=(size, 3, size * 4), stride=(3, 1, size - 1))
     text = Annotator().annotate(proxy)
-    assert text == f"f32[{size}, 3] strides[3, 1]"
-    assert not environment.guards
+    assert text == "f32[s0, 3, 4*s0] strides[3, 1, (-1) + s0]"
+    assert sizes.fact_count == 0
 
 
 def test_output_structures():

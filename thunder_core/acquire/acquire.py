@@ -10,8 +10,9 @@ import torch
 
 from thunder_core.acquire import cached_results, collectives, data_dependence, escaped, first_calls, leaks, subclasses
 from thunder_core.acquire.active import set_active_recorder
-from thunder_core.acquire.attempt import Attempt, key_of
+from thunder_core.acquire.attempt import Attempt, key_of, why_constant
 from thunder_core.acquire.eager_modules import module_to_blame
+from thunder_core.acquire.input_sizes import InputSizes, VaryingSizes
 from thunder_core.acquire.interceptions import intercepted, intercepting, stand_in_of
 from thunder_core.acquire.mode import AcquisitionMode
 from thunder_core.acquire.optimizer_updates import update_to_blame
@@ -19,7 +20,7 @@ from thunder_core.acquire.raised import contents, ends_program, note, raising
 from thunder_core.acquire.rebuild import Rebuilder, Recipe
 from thunder_core.acquire.recorder import GraphNeeded, Recorder
 from thunder_core.acquire.resolvers import RESOLVERS
-from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError, recording
+from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.shared_memory import base_of, is_recorded
 from thunder_core.guards.source import Source
@@ -29,6 +30,7 @@ from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.pytorch_internals import tensor_identity
+from thunder_core.tracing.sizes import Sizes, compiling_with
 from thunder_core.tracing.user_frames import calls_program, raising_location
 
 
@@ -43,6 +45,8 @@ class Acquired:
         observer: what was read from Python, and what was written.
         recipe: how to rebuild the program's result, and its writes to Python objects, from the outputs.
         raised: the exception with which the program ends instead of a result; the recipe raises it.
+        input_sizes: the inputs with sizes that vary between calls, and the symbols; None where all are constants.
+        constant_sizes: why sizes that were to vary are constants; empty otherwise.
         saw_strides: the program asked for strides, so that they matter even where they do not decide what is read.
         random_states: random generators outside of PyTorch that the program consumed.
         guarded: who calls the program has checked whatever it read, and the metadata of its inputs, before each call,
@@ -58,6 +62,17 @@ class Acquired:
     saw_strides: bool
     raised: Exception | None = None
     guarded: bool = False
+    input_sizes: InputSizes | None = None
+    constant_sizes: str = ""
+
+    @property
+    def sizes(self) -> Sizes | None:
+        """The symbols of sizes that vary; None where all sizes are constants."""
+        return None if self.input_sizes is None else self.input_sizes.sizes
+
+    def with_constant_sizes(self, reason: str) -> Acquired:
+        """The same program for the sizes that it was recorded with alone."""
+        return replace(self, trace=self.trace.with_constant_sizes(), input_sizes=None, constant_sizes=reason)
 
     @property
     def leaves(self) -> frozenset[str]:
@@ -81,10 +96,18 @@ class Acquired:
         return tuple(frozenset(found) for found in names.values() if len(found) > 1)
 
 
-def acquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Acquired:
+def acquire(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    varying: VaryingSizes | None = None,
+) -> Acquired:
     """Run ``function(*args, **kwargs)`` once without computing anything, and return it as a trace.
 
     The program's changes to Python objects are undone afterwards; they are part of what was recorded.
+
+    Args:
+        varying: which sizes of inputs become symbols. Where that fails the program is recorded again with constants.
 
     Raises:
         AcquisitionError: the program cannot be recorded; the message names the user's line.
@@ -94,7 +117,7 @@ def acquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         Exception: whatever recording itself raises. An exception of the program's is its end, and recorded as such.
     """
     first_calls.generate_code(function)
-    attempt = Attempt()
+    attempt = Attempt(varying=varying)
     first: DataDependentError | None = None
     advanced: list[str] = []
     while True:
@@ -106,7 +129,12 @@ def acquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
             attempt = replace(attempt, graph=True)
         except first_calls.Uninitialized as needed:
             first_calls.initialize(needed)
-        except (DataDependentError, UnsupportedError) as error:
+        except Exception as error:
+            if attempt.varying is not None:
+                attempt = replace(attempt, varying=None, constant_sizes=why_constant(error))
+                continue
+            if not isinstance(error, DataDependentError | UnsupportedError):
+                raise
             update = update_to_blame(error, attempt.eager_updates)
             if update is not None:
                 attempt = replace(attempt, eager_updates=attempt.eager_updates | {update})
@@ -131,6 +159,18 @@ def _attempt(
 ) -> Acquired:
     """One recording; one that has to be repeated adds the names of what cannot be taken back to ``advanced``."""
     observer = Observer(function, args, kwargs, stand_in_of)
+    input_sizes = None if attempt.varying is None else InputSizes(attempt.varying, Sizes())
+    with compiling_with(None if input_sizes is None else input_sizes.sizes):
+        return _recorded(function, attempt, advanced, observer, input_sizes)
+
+
+def _recorded(
+    function: Callable[..., Any],
+    attempt: Attempt,
+    advanced: list[str],
+    observer: Observer,
+    input_sizes: InputSizes | None,
+) -> Acquired:
     recorder = Recorder(
         observer.source_of,
         RESOLVERS,
@@ -138,17 +178,24 @@ def _attempt(
         attempt,
         closure_of=observer.closure_of,
         generators=observer.generators,
+        input_sizes=input_sizes,
     )
     try:
         outputs: list[Proxy] = []
         try:
             with recording():
                 recipe, raised = _run(function, recorder, observer, outputs)
+            if raised is not None and input_sizes is not None:
+                raise SizeVariesError(f"the program raises {type(raised).__name__}") from raised
             cached_results.check(observer)
             random_states = tuple(observer.consumed_python_rng())
             _check_generators(observer.generators)
         except (GraphNeeded, first_calls.Uninitialized, DataDependentError, UnsupportedError):
             advanced += observer.rewind()
+            raise
+        except Exception:
+            if input_sizes is not None:
+                advanced += observer.rewind()
             raise
         finally:
             observer.undo()
@@ -163,12 +210,27 @@ def _attempt(
             "acquisition",
             recorder.trace.ambient,
         )
+        if input_sizes is not None:
+            trace.check_sizes()
         sources, objects = tuple(recorder.inputs.sources), tuple(recorder.inputs.objects)
     finally:
         recorder.close()
     if raised is None:
         _check_made(observer.generators)
-    return Acquired(trace, sources, objects, observer, recipe, random_states, recorder.saw_strides, raised)
+    if input_sizes is not None and not input_sizes.inputs:
+        input_sizes = None
+    return Acquired(
+        trace,
+        sources,
+        objects,
+        observer,
+        recipe,
+        random_states,
+        recorder.saw_strides,
+        raised,
+        input_sizes=input_sizes,
+        constant_sizes=attempt.constant_sizes,
+    )
 
 
 def _check_repeatable(advanced: list[str]) -> None:
@@ -236,6 +298,8 @@ def _run(
         ):
             with observer:
                 try:
+                    if recorder.inputs.input_sizes is not None:
+                        recorder.inputs.input_sizes.sizes.watcher = observer
                     result = observer.run(function)
                 except data_dependence.EXCEPTIONS as error:
                     raise _refused_by_fakes(error) from error
@@ -244,6 +308,9 @@ def _run(
                     if not ends_program(error, recorder.trace):
                         raise
                     result, raised = contents(error), error
+                finally:
+                    if recorder.inputs.input_sizes is not None:
+                        recorder.inputs.input_sizes.sizes.watcher = None
             collectives.finish(recorder)
             recorder.inputs.made_objects.check()
             changed = recorder.switches.left_changed()

@@ -9,11 +9,14 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.inputs import Inputs
+from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import Size, SizeExpr
 from thunder_core.ir.trace import Trace
+from thunder_core.tracing.sizes import from_fake
 
 _PLAIN = frozenset(
     {
@@ -75,6 +78,13 @@ class Call:
         self.args: tuple[Any, ...] = _convert(args, self)
         self.kwargs: dict[str, Any] = _convert(kwargs, self)
 
+    def size(self, value: Any) -> Size:
+        """Take note of a size that varies between calls. What is computed with it is no constant of the program."""
+        size: Size = from_fake(value) if self.inputs.is_own_size(value) else int(value)
+        self.foldable = self.foldable and type(size) is int
+        self.key.append((type(size), size))
+        return size
+
     def tensor(self, tensor: torch.Tensor) -> TensorProxy:
         """Take note of a tensor argument."""
         variable = variable_of(tensor) or self.inputs.lift(tensor)
@@ -98,6 +108,8 @@ def _convert(value: Any, call: Call) -> Any:
         return value
     if isinstance(value, torch.Tensor):
         return call.tensor(value)
+    if kind is TracedSize or kind is torch.SymInt:
+        return call.size(value)
     if kind is tuple:
         call.key.append((kind, len(value)))
         return tuple([_convert(item, call) for item in value])
@@ -112,8 +124,9 @@ def _convert_rare(value: Any, kind: type, call: Call) -> Any:
         call.key.append((kind, tuple(value)))
         return {key: _convert(item, call) for key, item in value.items()}
     if kind is torch.Size:
-        call.key.append((kind, value))
-        return torch.Size([_convert(item, call) for item in value])
+        call.key.append((kind, len(value)))
+        items = [_convert(item, call) for item in value]
+        return tuple(items) if any(type(item) is SizeExpr for item in items) else torch.Size(items)
     if kind is slice:
         call.key.append(kind)
         return slice(_convert(value.start, call), _convert(value.stop, call), _convert(value.step, call))

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
+from thunder_core.acquire.input_sizes import VaryingSizes
+from thunder_core.errors import AcquisitionError, SizeVariesError
+from thunder_core.tracing.user_frames import raising_location
+
 Key = int | type[torch.nn.Module]
 
 
@@ -18,14 +22,28 @@ class Attempt:
         graph: whether fakes have the autograd graph of the program: each call is inferred then, not equal ones once.
         eager_modules: modules whose calls are recorded as one line, by `key_of`.
         eager_updates: functions of optimizers whose calls are recorded as one line.
+        varying: which sizes of inputs are symbols; None where all are constants.
+        constant_sizes: why an attempt with symbols failed; empty if there was none.
     """
 
     graph: bool = False
     eager_modules: frozenset[Key] = frozenset()
     eager_updates: frozenset[Callable[..., None]] = frozenset()
+    varying: VaryingSizes | None = None
+    constant_sizes: str = ""
 
 
 def key_of(module: torch.nn.Module) -> Key:
     """What is called eagerly together: all modules of a user's class, or one module of a class of PyTorch's."""
     kind = type(module)
     return id(module) if kind.__module__.startswith("torch.") else kind
+
+
+def why_constant(error: Exception) -> str:
+    """Why a program is recorded with constant sizes, in one line."""
+    text = str(getattr(error, "problem", error)).partition("\n")[0]
+    location = getattr(error, "location", None) or raising_location(error)
+    where = "" if location is None else f", at {location.describe()}"
+    return (
+        f"{text if isinstance(error, AcquisitionError | SizeVariesError) else f'{type(error).__name__}: {text}'}{where}"
+    )

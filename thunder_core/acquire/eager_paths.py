@@ -34,6 +34,7 @@ from thunder_core.pytorch_internals import (
     len_torch_function_stack,
 )
 from thunder_core.symbols.recording import RecordingMode
+from thunder_core.tracing.sizes import from_fake
 from thunder_core.tracing.user_frames import user_location
 
 _MODULES: Final = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
@@ -173,5 +174,7 @@ def _record(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     with recorder.tensors.fake_mode.observing():  # filled up it is contiguous, whatever the layers make of strides
         fakes = [fake.contiguous() for fake in fakes]
     pairs = zip(outcome.results, fakes, strict=True)
-    outcome = replace(outcome, results=tuple([replace(old, stride=new.stride(), offset=0) for old, new in pairs]))
+    outcome = replace(
+        outcome, results=tuple([replace(old, stride=from_fake(new.stride()), offset=0) for old, new in pairs])
+    )
     return record_checked(recorder, symbol, call, outcome, fakes)

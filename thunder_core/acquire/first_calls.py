@@ -13,7 +13,7 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_tensor import is_traced
+from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.errors import EndsRecording
 from thunder_core.pytorch_internals import LazyGraphModule, tree_map
 
@@ -91,7 +91,11 @@ def initialize(needed: Uninitialized) -> None:
 
 
 def _without_program(value: Any) -> Any:
-    return _Placeholder(tuple(value.shape), value.dtype) if is_traced(value) else value
+    variable = variable_of(value)
+    if variable is None:
+        return value
+    proxy = variable.proxy.with_constant_sizes()
+    return _Placeholder(tuple(map(int, proxy.shape)), proxy.dtype)
 
 
 def _tensor(value: Any) -> Any:

@@ -40,9 +40,18 @@ class InputFakes:
         self._of_storage.clear()
         self._of_base.clear()
 
-    def make(self, tensor: torch.Tensor, proxy: TensorProxy) -> FakeTensor:
-        """The fake of a dense tensor, whose metadata is that of ``proxy``. Its memory has one number of its own."""
+    def make(self, tensor: torch.Tensor, proxy: TensorProxy, *, varies: bool = False) -> FakeTensor:
+        """The fake of a dense tensor, whose metadata is that of ``proxy``. Its memory has one number of its own.
+
+        Args:
+            varies: its sizes vary between calls. What else is in its memory is not known then.
+        """
         base = base_of(tensor)
+        if varies:
+            make = make_fake if tensor.is_leaf else make_derived
+            own = self._of_storage[storage_address(tensor)] = make(self._mode, proxy)
+            self._of_base[tensor_identity(tensor)] = own
+            return own
         fake = self._of_base.get(tensor_identity(base))
         if fake is None:
             seen = proxy if base is tensor else _metadata(base, proxy)
@@ -66,7 +75,7 @@ def _metadata(tensor: torch.Tensor, like: TensorProxy) -> TensorProxy:
         like,
         shape=tuple(tensor.shape),
         stride=tensor.stride(),
-        offset=tensor.storage_offset(),
+        offset=int(tensor.storage_offset()),
         requires_grad=tensor.requires_grad,
     )
 

@@ -10,16 +10,18 @@ import torch
 
 from thunder_core.acquire import subclasses
 from thunder_core.acquire.input_fakes import InputFakes
+from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.made_objects import MadeObjects
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.variable import Variable
-from thunder_core.errors import UnsupportedError
-from thunder_core.guards.source import ConstantSource, MadeSource
+from thunder_core.errors import SizeVariesError, UnsupportedError
+from thunder_core.guards.source import ConstantSource, MadeSource, Source
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.size import Size, are_constant
 from thunder_core.pytorch_internals import DisableTorchFunction, neg_view
 from thunder_core.symbols.generators import NEW_GENERATOR
 from thunder_core.tracing.fake_mode import ObservingFakeMode, storage_address
@@ -32,6 +34,7 @@ class Inputs:
     Args:
         source_of: where the prologue finds an object; None for one that no path leads to.
         closure_of: the path to the variable of a function that existed before the program, by the variable's cell.
+        input_sizes: gives inputs sizes that vary between calls; None where all sizes are constants.
 
     Attributes:
         proxies: the inputs.
@@ -48,7 +51,9 @@ class Inputs:
         generators: TorchGenerators,
         source_of: Callable[[Any], Any],
         closure_of: Callable[[CellType], Any],
+        input_sizes: InputSizes | None = None,
     ) -> None:
+        self.input_sizes = input_sizes
         self._trace = trace
         self._fake_mode = fake_mode
         self._generators = generators
@@ -82,6 +87,16 @@ class Inputs:
         if variable is None:
             variable = self._variables[id(tensor)] = self._make(tensor)
         return variable
+
+    def is_own_size(self, size: Any) -> bool:
+        """Whether a size that varies is one of this program, and not left over from another."""
+        environment = size.node.shape_env
+        return self.input_sizes is not None and environment is self.input_sizes.sizes.environment
+
+    def is_found(self, tensor: torch.Tensor) -> bool:
+        """Whether a path leads to a real tensor."""
+        with DisableTorchFunction():
+            return self._source_of(tensor) is not None
 
     def find(self, tensor: torch.Tensor) -> Variable | None:
         """The variable of a real tensor that was lifted before."""
@@ -184,19 +199,21 @@ class Inputs:
         storage = self._numbers.get(address)
         if storage is None:
             storage = self._numbers[address] = self._trace.storages.new()
+        varying = None if constant or self.input_sizes is None else self._varying(tensor, source, storage)
+        shape, stride = varying or (tuple(tensor.shape), tensor.stride())
         proxy = TensorProxy(
             self._trace.names.for_input(source.describe()),
-            tuple(tensor.shape),
-            tensor.stride(),
+            shape,
+            stride,
             tensor.dtype,
             tensor.device,
             tensor.requires_grad,
             storage,
-            tensor.storage_offset(),
+            int(tensor.storage_offset()),
         )
         variable = Variable(proxy, constant=constant, location=user_location())
         with self._fake_mode.observing():
-            variable.fake = self._fakes.make(tensor, proxy)
+            variable.fake = self._fakes.make(tensor, proxy, varies=varying is not None)
             self._trace.storages.bind(variable.fake, storage)
             if tensor.is_conj():
                 variable.fake = variable.fake.conj()  # type: ignore[assignment]
@@ -207,6 +224,20 @@ class Inputs:
         self._originals[id(tensor)] = proxy
         self._append(proxy, source, tensor)
         return variable
+
+    def _varying(
+        self, tensor: torch.Tensor, source: Source, storage: int
+    ) -> tuple[tuple[Size, ...], tuple[Size, ...]] | None:
+        """Shape and strides of a tensor whose sizes vary; None for one with constant sizes.
+
+        Raises:
+            SizeVariesError: it shares memory with a tensor whose sizes vary.
+        """
+        assert self.input_sizes is not None
+        sharing = [proxy for proxy in self.proxies if isinstance(proxy, TensorProxy) and proxy.storage == storage]
+        if any(not are_constant(proxy.shape) for proxy in sharing):
+            raise SizeVariesError(f"{source.describe()} shares memory with {sharing[0].name}", location=user_location())
+        return None if sharing else self.input_sizes.geometry(tensor, source)
 
     def _add_sparse(self, tensor: torch.Tensor, source: Any, constant: bool) -> Variable:
         proxy = TensorProxy(

@@ -10,6 +10,7 @@ from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.tensors import Tensors
+from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -100,7 +101,9 @@ class LineWriter:
             self.follow_history(
                 {old.storage for now, old in pairs if self._tensors.requires_grad(now) != old.requires_grad}
             )
-        return map_leaves(lambda leaf: objects[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
+        return map_leaves(
+            lambda leaf: objects[leaf.index] if isinstance(leaf, Slot) else traced_size(leaf), outcome.structure
+        )
 
     def follow_history(self, storages: set[int]) -> None:
         """Name anew the tensors of these memories that require grad since a write to one that shares their history."""

@@ -14,9 +14,10 @@ from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.traced_size import traced, traced_size, untraced
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
 from thunder_core.acquire.variable import Variable
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import EndsRecording, SizeVariesError, UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.pytorch_internals import (
     DisableTorchFunctionSubclass,
@@ -45,15 +46,21 @@ _FAST: dict[Any, Callable[[Variable], Any]] = {
     Tensor.device.__get__: lambda variable: variable.proxy.device,
     Tensor.ndim.__get__: lambda variable: len(variable.proxy.shape),
     Tensor.dim: lambda variable: len(variable.proxy.shape),
-    Tensor.numel: lambda variable: variable.proxy.numel,
+    Tensor.numel: lambda variable: traced_size(variable.proxy.numel),
     Tensor.is_cuda.__get__: lambda variable: variable.proxy.device.type == "cuda",
     Tensor.is_nested.__get__: lambda variable: False,
     Tensor.is_sparse.__get__: lambda variable: variable.proxy.layout is torch.sparse_coo,
     Tensor.layout.__get__: lambda variable: variable.proxy.layout,
     Tensor.is_floating_point: lambda variable: variable.proxy.dtype.is_floating_point,
-    Tensor.__len__: lambda variable: variable.proxy.shape[0] if variable.proxy.shape else _no_length(),
+    Tensor.__len__: lambda variable: int(variable.proxy.shape[0]) if variable.proxy.shape else _no_length(),
 }
 _SIZE = Tensor.size
+_ASKS_SIZES = frozenset(
+    {
+        *(Tensor.shape.__get__, Tensor.size, Tensor.stride, Tensor.numel, Tensor.nelement, Tensor.__len__, torch.numel),
+        *(Tensor.nbytes.__get__, Tensor.is_same_size, torch.is_same_size),
+    }
+)
 _VERSION = version_property.__get__
 # Where the memory is: not a value that could be computed, and nothing that a trace could hold.
 _MEMORY = frozenset(
@@ -77,7 +84,7 @@ _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 
 
 def _size(variable: Variable) -> torch.Size:
-    return torch.Size(variable.proxy.shape)  # type: ignore[arg-type]  # it takes symbolic sizes as well
+    return torch.Size(map(traced_size, variable.proxy.shape))
 
 
 def _no_length() -> int:
@@ -100,7 +107,7 @@ class AcquisitionMode(RecordingMode):
         if fast is not None and args and type(args[0]) is Tensor and (variable := variable_of(args[0])) is not None:
             return fast(variable)
         if func is _SIZE and not kwargs and type(args[0]) is Tensor and (variable := variable_of(args[0])) is not None:
-            return variable.proxy.shape[args[1]] if len(args) > 1 else _size(variable)
+            return traced_size(variable.proxy.shape[args[1]]) if len(args) > 1 else _size(variable)
         if types and is_torch_function_enabled():  # some methods name the class though it is disabled
             kinds = tuple([kind for kind in types if subclasses.is_handed_calls(kind)])
             if kinds:
@@ -109,6 +116,11 @@ class AcquisitionMode(RecordingMode):
         self._observer.pause()
         try:
             return self._call(func, args, kwargs or {})
+        except Exception as error:
+            if self.recorder.inputs.input_sizes is None or isinstance(error, EndsRecording):
+                raise
+            # the program may catch it, and it may be of sizes: with constants it is eager's for sure
+            raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error
         finally:
             self._observer.resume()
 
@@ -134,6 +146,8 @@ class AcquisitionMode(RecordingMode):
             given = (*args, *kwargs.values())
             self._observer.asked(func, [arg for arg in given if not is_traced(arg) and not _wrapped(arg)])
         if transformed:
+            if self.recorder.inputs.input_sizes is not None:
+                raise SizeVariesError("a transformation of torch.func reads sizes", location=user_location())
             if func in _TEXT:
                 raise UnsupportedError(
                     "a function under a transformation of torch.func shows the values of a tensor",
@@ -194,9 +208,11 @@ class AcquisitionMode(RecordingMode):
         if func is Tensor.stride:
             recorder.saw_strides = True
         given = (*args, *kwargs.values())
+        if recorder.inputs.input_sizes is not None and func in _ASKS_SIZES:
+            self._meet_sizes(given)
         if not any(isinstance(arg, torch.Tensor) and recorder.tensors.find(arg) is not None for arg in given):
-            return func(*args, **kwargs)
-        answer = recorder.tensors.ask(func, args, kwargs)
+            return traced(func(*map(untraced, args), **kwargs))
+        answer = traced(recorder.tensors.ask(func, args, kwargs))
         if func == _VERSION:
             return answer + self._version_before(args[0])
         if isinstance(answer, torch.Tensor):
@@ -206,6 +222,15 @@ class AcquisitionMode(RecordingMode):
                 advice=("avoid it in the compiled function",),
             )
         return answer
+
+    def _meet_sizes(self, values: tuple[Any, ...]) -> None:
+        """Tensors whose sizes are asked for become inputs of the trace, if their sizes may vary."""
+        inputs = self.recorder.inputs
+        for value in values:
+            if isinstance(value, torch.Tensor) and self.recorder.tensors.find(value) is None:
+                assert inputs.input_sizes is not None
+                if inputs.input_sizes.may_vary(value) and inputs.is_found(value):
+                    inputs.lift(value)
 
     def _version_before(self, tensor: torch.Tensor) -> int:
         """How many writes the memory of an input, or of a view of one, had seen when the program began."""

@@ -29,7 +29,7 @@ class Names:
     def for_input(self, description: str) -> str:
         """An identifier that resembles an access path such as ``model.layers[0].weight``."""
         stem = re.sub(r"\W+", "_", description).strip("_").lower() or "value"
-        if stem[0].isdigit() or keyword.iskeyword(stem) or stem in self.RESERVED or re.fullmatch(r"t\d+", stem):
+        if stem[0].isdigit() or keyword.iskeyword(stem) or stem in self.RESERVED or re.fullmatch(r"[ts]\d+", stem):
             stem = f"input_{stem}"
         name, suffix = stem, 1
         while name in self._taken:

@@ -24,6 +24,7 @@ from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.interceptions import original_of
 from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_method_of_value, rebuild_generator
 from thunder_core.acquire.recipe_writer import RecipeWriter
+from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import holds_traced_tensor, variable_of
 from thunder_core.acquire.values import TracedNumber
 from thunder_core.acquire.variable import Variable
@@ -32,6 +33,7 @@ from thunder_core.guards.observer import Observer, Write
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.switches import Values, set_switch
+from thunder_core.tracing.sizes import from_fake
 
 _ATOMS = (
     bool,
@@ -55,7 +57,7 @@ _SPELLED = (type(None), bool, int, str)
 
 @dataclass(frozen=True)
 class Recipe:
-    """Python statements over ``o0``, ``o1``, ... (the outputs of the trace), ``args`` and ``kwargs``.
+    """Python statements over ``o0``, ``o1``, ... (the outputs of the trace), sizes, ``args`` and ``kwargs``.
 
     Attributes:
         lines: statements that build what is needed and perform the writes.
@@ -102,6 +104,8 @@ class Rebuilder(RecipeWriter):
         """Python for a value, after the lines that it needs."""
         if isinstance(value, _SPELLED) and type(value) in _SPELLED:
             return repr(value)
+        if type(value) is TracedSize:
+            return f"({from_fake(value)})"
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, TracedNumber):

@@ -15,6 +15,7 @@ from thunder_core.acquire import data_dependence, reshaping
 from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.attempt import Attempt
 from thunder_core.acquire.attention_masks import MASK_CHECKS
+from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.line_writer import LineWriter
 from thunder_core.acquire.open_trace import OpenTrace
@@ -61,6 +62,7 @@ class Recorder:
         record_escaped: records a call of an ATen operator that did not pass the torch-function mode.
         closure_of: the path to the variable of a function that existed before the program, by the variable's cell.
         generators: PyTorch's random generators that the program reaches.
+        input_sizes: gives inputs sizes that vary between calls; None where all sizes are constants.
 
     Attributes:
         attempt: how the program is recorded this time.
@@ -83,12 +85,13 @@ class Recorder:
         *,
         closure_of: Callable[[CellType], Any] = lambda _: None,
         generators: TorchGenerators | None = None,
+        input_sizes: InputSizes | None = None,
     ) -> None:
         fake_mode = ObservingFakeMode(partial(record_escaped, self))
         self.attempt = attempt
         self.trace = OpenTrace()
         self.suspension = Suspension()
-        self.inputs = Inputs(self.trace, fake_mode, generators or TorchGenerators(), source_of, closure_of)
+        self.inputs = Inputs(self.trace, fake_mode, generators or TorchGenerators(), source_of, closure_of, input_sizes)
         self.tensors = Tensors(self.trace, self.inputs, fake_mode, self.suspension)
         self.writer = LineWriter(self.trace, self.inputs, self.tensors)
         self.switches = SwitchChanges()

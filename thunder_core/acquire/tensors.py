@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.open_trace import OpenTrace
+from thunder_core.acquire.traced_size import untraced
 from thunder_core.acquire.traced_tensor import leave, make_traced, variable_of
 from thunder_core.acquire.variable import Variable, metadata_key
 from thunder_core.ir.proxy import TensorProxy
@@ -145,7 +146,7 @@ class Tensors:
     def fakes(self, value: Any) -> Any:
         """Nested arguments with fakes in place of tensors."""
         return map_leaves(
-            lambda leaf: self.fake(self.variable(leaf)) if isinstance(leaf, torch.Tensor) else leaf, value
+            lambda leaf: self.fake(self.variable(leaf)) if isinstance(leaf, torch.Tensor) else untraced(leaf), value
         )
 
     def ask(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ import torch
 
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import LeakedTensorError
+from thunder_core.ir.size import on_fakes
 from thunder_core.pytorch_internals import make_wrapper_subclass
 
 
@@ -53,9 +54,9 @@ def make_traced(variable: Variable, kind: type[torch.Tensor] = torch.Tensor) -> 
     """A new traced tensor that stands for a tensor of the class ``kind``."""
     proxy = variable.proxy
     # a wrapper cannot have a sparse layout; the mode answers questions about it from the proxy and the fake
-    strides = proxy.stride if proxy.layout is torch.strided else None
+    strides = on_fakes(proxy.stride) if proxy.layout is torch.strided else None
     tensor: torch.Tensor = make_wrapper_subclass(
-        _wrapper(kind), proxy.shape, strides, dtype=proxy.dtype, device=proxy.device
+        _wrapper(kind), on_fakes(proxy.shape), strides, dtype=proxy.dtype, device=proxy.device
     )
     tensor.__class__ = kind
     key = id(tensor)

@@ -12,8 +12,10 @@ import torch
 from thunder_core.executors.decision import Decision
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.proxy import Dimension, Proxy, TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.size import Size, on_fakes
 from thunder_core.ir.tree import map_leaves
+from thunder_core.tracing.sizes import from_fake
 
 PLAIN = Context(grad_enabled=False, inference=False)
 """The modes that derivatives run under: no recording of gradients, no autocast."""
@@ -33,7 +35,7 @@ class Query:
     bound: BoundSymbol
     wanted: frozenset[str]
     reached: frozenset[str]
-    cotangent_strides: Mapping[str, tuple[Dimension, ...]] = field(default_factory=dict)
+    cotangent_strides: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +88,16 @@ class Derivative:
         )
 
 
-def dense_stride(proxy: TensorProxy) -> tuple[int, ...]:
+def dense_stride(proxy: TensorProxy) -> tuple[Size, ...]:
     """Strides of a dense tensor of that shape, in the order of dimensions of ``proxy``."""
     return _dense_stride(proxy.shape, proxy.stride) if proxy.layout is torch.strided else ()
 
 
 @lru_cache(4096)  # each layer of a model asks for the same ones: half of the time of its cotangents
-def _dense_stride(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(torch.empty_like(torch.empty_strided(shape, stride, device="meta")).stride())
+def _dense_stride(shape: tuple[Size, ...], stride: tuple[Size, ...]) -> tuple[Size, ...]:
+    whole = torch.empty_strided(*on_fakes((shape, stride)), device="meta")
+    dense: tuple[Size, ...] = from_fake(torch.empty_like(whole).stride())
+    return dense
 
 
 def stand_in(proxy: TensorProxy, name: str, storage: int) -> TensorProxy:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from thunder_core.autodiff.derivative import Derivative, Query
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.proxy import Dimension, Proxy, TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.size import Size
 from thunder_core.passes.moved_memories import Place
 
 
@@ -41,7 +42,7 @@ class DifferentiatedLine:
         models = [proxy.name for proxy in self.derivative.bound.inputs()]
         return dict(zip(models, self.bound.inputs(), strict=True))
 
-    def other_strides(self, cotangents: Mapping[str, TensorProxy]) -> dict[str, tuple[Dimension, ...]]:
+    def other_strides(self, cotangents: Mapping[str, TensorProxy]) -> dict[str, tuple[Size, ...]]:
         """Strides of cotangents, by output of the line, that differ from those that the derivative expects."""
         expected = self.derivative.cotangents
         return {

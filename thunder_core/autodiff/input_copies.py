@@ -7,10 +7,13 @@ from dataclasses import replace
 import torch
 
 from thunder_core.autodiff.memory import extent_bytes
+from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import are_constant, on_fakes
 from thunder_core.symbols.registry import registry
+from thunder_core.tracing.sizes import from_fake
 
 
 def copy_of_input(tensor: TensorProxy, builder: Builder) -> tuple[tuple[BoundSymbol, ...], TensorProxy]:
@@ -33,8 +36,15 @@ def copy_of_input(tensor: TensorProxy, builder: Builder) -> tuple[tuple[BoundSym
 
 
 def _clone_keeps_strides(tensor: TensorProxy) -> bool:
-    """Sparse tensors have none; those of symbolic sizes are taken to be dense, since comparing would add guards."""
-    if tensor.layout is not torch.strided or not all(type(size) is int for size in (*tensor.shape, *tensor.stride)):
+    """Sparse tensors have none.
+
+    Raises:
+        SizeVariesError: it does not, and has sizes that vary, so that its memory does as well.
+    """
+    if tensor.layout is not torch.strided:
         return True
-    clone = torch.empty_strided(tensor.shape, tensor.stride, dtype=tensor.dtype, device="meta").clone()
-    return clone.stride() == tensor.stride
+    clone = torch.empty_strided(*on_fakes((tensor.shape, tensor.stride)), dtype=tensor.dtype, device="meta").clone()
+    keeps = from_fake(clone.stride()) == tensor.stride
+    if not keeps and not are_constant((*tensor.shape, *tensor.stride)):
+        raise SizeVariesError(f"{tensor.name}, which is written, is a part of a larger memory")
+    return bool(keeps)

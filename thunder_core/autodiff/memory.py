@@ -9,7 +9,8 @@ from collections.abc import Container, Iterable, Mapping
 
 import torch
 
-from thunder_core.ir.proxy import Dimension, Proxy, TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.size import Size, hint_of
 
 
 def extent_bytes(tensor: TensorProxy) -> int:
@@ -19,12 +20,12 @@ def extent_bytes(tensor: TensorProxy) -> int:
     """
     if tensor.layout is not torch.strided:
         return _product(tensor.shape) * tensor.dtype.itemsize
-    last = _number(tensor.offset)
+    last = hint_of(tensor.offset)
     for size, step in zip(tensor.shape, tensor.stride):
-        length = _number(size)
+        length = hint_of(size)
         if not length:
             return 0
-        last += (length - 1) * _number(step)
+        last += (length - 1) * hint_of(step)
     return (last + 1) * tensor.dtype.itemsize
 
 
@@ -32,7 +33,7 @@ def element_bytes(tensor: TensorProxy) -> int:
     """Bytes of the distinct elements: what reading or writing the tensor once moves. Expanded dimensions count once."""
     if tensor.layout is not torch.strided or 0 in tensor.stride:
         steps = tensor.stride or (1,) * len(tensor.shape)
-        sizes = tuple(size if _number(step) else min(_number(size), 1) for size, step in zip(tensor.shape, steps))
+        sizes = tuple(size if hint_of(step) else min(hint_of(size), 1) for size, step in zip(tensor.shape, steps))
         return _product(sizes) * tensor.dtype.itemsize
     return _product(tensor.shape) * tensor.dtype.itemsize
 
@@ -62,16 +63,8 @@ def bytes_of(
     return sum(known.get(storage, size) for storage, size in own.items() if storage not in without)
 
 
-def _product(sizes: Iterable[Dimension]) -> int:
+def _product(sizes: Iterable[Size]) -> int:
     count = 1
     for size in sizes:
-        count *= _number(size)
+        count *= hint_of(size)
     return count
-
-
-def _number(dimension: Dimension) -> int:
-    """A size as a plain int; one that was never known counts as one."""
-    if isinstance(dimension, int):
-        return dimension
-    hint = dimension.node.hint
-    return 1 if hint is None else int(hint)

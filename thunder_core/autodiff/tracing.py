@@ -13,9 +13,11 @@ from thunder_core.autodiff.derivative import Query
 from thunder_core.autodiff.split_log import Log
 from thunder_core.errors import LoweringError
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import on_fakes
 from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.tracing.fake_tensors import make_fake
+from thunder_core.tracing.sizes import from_fake
 from thunder_core.tracing.trace_call import refuse_objects
 from thunder_core.tracing.tracer import Level, Tracer
 
@@ -69,7 +71,7 @@ class LineTracing(ABC):
         """The arguments of the line, of fake tensors."""
 
         def value(leaf: Any) -> Any:
-            return self.fakes[leaf.name] if isinstance(leaf, TensorProxy) else leaf
+            return self.fakes[leaf.name] if isinstance(leaf, TensorProxy) else on_fakes(leaf)
 
         args, kwargs = map_leaves(value, self.bound.args), map_leaves(value, self.bound.kwargs)
         return args, kwargs
@@ -102,8 +104,8 @@ class LineTracing(ABC):
             raise LoweringError("a result is sparse")
         stride = self.query.cotangent_strides.get(name)
         if stride is None:  # dense, also where the result shows elements twice
-            stride = torch.empty_like(result, device="meta").stride()
-        proxy = TensorProxy(name, tuple(result.shape), stride, result.dtype, result.device, False, 0)
+            stride = from_fake(torch.empty_like(result, device="meta").stride())
+        proxy = TensorProxy(name, from_fake(tuple(result.shape)), stride, result.dtype, result.device, False, 0)
         fake = make_fake(self.tracer.mode, proxy)
         self._cotangents[name] = self.tracer.input(fake, proxy)
         return fake

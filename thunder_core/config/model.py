@@ -27,8 +27,8 @@ from thunder_core.plugins.nearest import suggestion
 CacheMode = Literal["constant values", "same input", "no caching"]
 Policy = Literal["none", "cheap", "aggressive"]
 
-SYMBOLIC = '"symbolic values" is not available yet: shapes and numbers are compiled as constants'
-SYMBOLIC_ADVICE = 'use cache="constant values"; each new shape compiles a new entry'
+SYMBOLIC = '"symbolic values" is not available yet: numbers are compiled as constants'
+SYMBOLIC_ADVICE = "use dynamic=True, with which sizes of inputs may vary"
 
 
 class Budget(BaseModel):
@@ -47,6 +47,12 @@ class Budget(BaseModel):
 def _cache(value: Any) -> Any:
     if value == "symbolic values":
         raise refusal(SYMBOLIC)
+    return value
+
+
+def _dynamic(value: Any) -> Any:
+    if value is not None and not isinstance(value, bool) and value != "automatic":
+        raise refusal(f'must be true, false or "automatic", not {describe(value)}')
     return value
 
 
@@ -84,6 +90,7 @@ def _entries(entries: tuple[Entry, ...] | None) -> Any:
 
 # The schema of entries depends on what is installed; `thunder_core.config.json_schema` has it.
 Entries = Annotated[tuple[Annotated[InstanceOf[Entry], WithJsonSchema({})], ...], PlainSerializer(_entries)]
+Dynamic = Annotated[bool | Literal["automatic"], BeforeValidator(_dynamic)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 
 
@@ -122,6 +129,12 @@ class ThunderConfig(BaseModel):
         default="constant values",
         description="Guard on everything the program read, or trust that only the data of tensors changes, or compile "
         "at each call.",
+    )
+    dynamic: Dynamic | None = Field(
+        default=None,
+        description="Which sizes of inputs may vary without another compilation: true, all that can, from the first "
+        'call on; false, none; "automatic", those that a call had otherwise than one before; absent, those marked by '
+        "`torch._dynamo.mark_dynamic`.",
     )
     sharp_edges: Literal["allow", "warn", "error"] = Field(
         default="warn", description="What to do when the program consumes Python's or NumPy's random state."

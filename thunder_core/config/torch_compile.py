@@ -8,7 +8,6 @@ _ADVICE = {
     "mode": "`mode` is torch.compile's; name who runs operations, and passes: executors=[...], transforms=[...]; "
     "`thunder plugins` lists them",
     "fullgraph": "`fullgraph` is torch.compile's; leave it out: what thunder.jit compiles is always one graph",
-    "dynamic": "`dynamic` is torch.compile's; leave it out: each shape gets a program, recompile_limit says how many",
     "options": "`options` is torch.compile's; options belong to the executor: executors=[{name: {option: value}}]",
 }
 _EAGER_BACKENDS = ("eager", "aot_eager")

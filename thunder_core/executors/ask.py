@@ -10,6 +10,7 @@ from thunder_core.executors.executor import Executor
 from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.tracing.sizes import active_environment
 
 
 def ask(executors: Iterable[Executor], bound: BoundSymbol) -> tuple[Decision, ...]:
@@ -23,8 +24,10 @@ def ask(executors: Iterable[Executor], bound: BoundSymbol) -> tuple[Decision, ..
 
 
 def _answers(executors: Iterable[Executor], bound: BoundSymbol) -> Iterator[Decision]:
+    varies = active_environment() is not None and bound.varies()
     for executor in executors:
-        answer = executor.claim(bound)
+        takes = executor.varying_sizes or not varies
+        answer = executor.claim(bound) if takes else Declined(executor.name, "its sizes vary between calls")
         if executor.fuses and isinstance(answer, Claimed):
             reason = unfusible(bound)
             answer = answer if reason is None else Declined(executor.name, reason)

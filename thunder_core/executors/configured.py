@@ -62,6 +62,11 @@ class ConfiguredExecutor(Executor):
         return self.executor.claimed_symbols
 
     @property
+    def varying_sizes(self) -> bool:  # type: ignore[override]
+        """As the executor's."""
+        return self.executor.varying_sizes
+
+    @property
     def fuses(self) -> bool:  # type: ignore[override]
         """As the executor."""
         return self.executor.fuses

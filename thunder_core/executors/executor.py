@@ -24,6 +24,8 @@ class Executor(ABC):
         composites: symbols with `Tag.COMPOSITE` that a claim of it is for. Programs are searched for these.
         claimed_symbols: the symbols that its claims are for; None where it has no list of them.
         fuses: whether it runs ops together, as regions: `partition` and `compile_regions` are called.
+        varying_sizes: whether it takes ops with sizes that vary between calls (`thunder_core.ir.size.SizeExpr`). It is
+            not asked about these otherwise.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Executor(ABC):
     composites: frozenset[Symbol] = frozenset()
     claimed_symbols: frozenset[Symbol] | None = None
     fuses: bool = False
+    varying_sizes: bool = False
 
     @abstractmethod
     def claim(self, bound: BoundSymbol) -> Decision:
@@ -99,7 +102,8 @@ class Executor(ABC):
                 lowered to.
 
         Returns:
-            For each region what is called in its place, with its inputs, in order. It returns the outputs with the
+            For each region what is called in its place, with its inputs, in order, followed by the sizes that vary
+            (`Trace.sizes`). It returns the outputs with the
             shapes, strides, dtypes and devices that the trace says, and writes as PyTorch does: version counters grow.
             Or the reason for which the region is refused; its ops are then offered to the executors after this one.
         """

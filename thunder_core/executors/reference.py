@@ -17,6 +17,7 @@ class ReferenceExecutor(Executor):
     """Claims everything. It ends every list of executors and needs no plugin."""
 
     name: str = "reference"
+    varying_sizes = True
 
     def claim(self, bound: BoundSymbol) -> Decision:
         """Always claimed, as the symbol itself."""

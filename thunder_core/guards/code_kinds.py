@@ -21,7 +21,7 @@ class CodeKind(enum.Enum):
     MODULE_CALL = enum.auto()  # nn.Module's call: hooks and forward
     LIBRARY = enum.auto()  # the standard library: what it is given is read as a whole
     IMPORT = enum.auto()  # the import of a module: what runs inside, once in a process, is no part of the program
-    IGNORED = enum.auto()  # PyTorch's internals, NumPy, Thunder
+    IGNORED = enum.auto()  # PyTorch's internals, NumPy, SymPy, Thunder
 
 
 def _folder(path: str) -> str:
@@ -39,6 +39,9 @@ _THUNDER = _folder(thunder_core.__file__)
 _THUNDER_FRONT = os.path.join(os.path.dirname(_THUNDER.rstrip(os.sep)), "thunder") + os.sep
 _LIBRARY = tuple({os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("stdlib", "platstdlib")})
 _SITE = tuple({os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("purelib", "platlib")})
+_COMPUTING = tuple(  # SymPy and its numbers are what PyTorch computes with sizes by
+    [f"{os.sep}site-packages{os.sep}{package}{os.sep}" for package in ("numpy", "sympy", "mpmath")]
+)
 _MODULE_FILE = os.path.join(_TORCH, "nn", "modules", "module.py")
 _MODULE_CALLS = frozenset({"_call_impl", "_wrapped_call_impl"})
 # Attribute access and registration: what they do is seen in the frame that asked for it.
@@ -92,7 +95,7 @@ def _kind_of_file(filename: str) -> CodeKind:
     path = os.path.abspath(filename)
     if path.startswith(_OBSERVED_TORCH):
         return CodeKind.MODULE
-    if path.startswith((_TORCH, _THUNDER, _THUNDER_FRONT)) or f"{os.sep}site-packages{os.sep}numpy{os.sep}" in path:
+    if path.startswith((_TORCH, _THUNDER, _THUNDER_FRONT)) or any(package in path for package in _COMPUTING):
         return CodeKind.IGNORED
     if path.startswith(_SITE) or f"{os.sep}site-packages{os.sep}" in path:
         return CodeKind.USER

@@ -49,10 +49,11 @@ def sees_requires_grad() -> bool:
 class TensorsMemo:
     """Remembers class, shape, strides, dtype, device, requires_grad and lazy bits of some tensors, not the tensors."""
 
-    __slots__ = ("_guards", "check")
+    __slots__ = ("_guards", "_varies", "check")
 
     def __init__(self, guards: Sequence[TensorGuard]) -> None:
         self._guards = guards
+        self._varies = any(guard.varies for guard in guards)
         self.check: Callable[..., bool] = _unknown
 
     def recheck(self, *tensors: torch.Tensor) -> bool:
@@ -69,4 +70,10 @@ class TensorsMemo:
             return
         if any(tensor.layout is not torch.strided for tensor in tensors):
             return
-        self.check = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        if not self._varies:
+            self.check = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+            return
+        sizes = [guard.constant_sizes() for guard in self._guards]
+        pairs = zip(tensors, self._guards, strict=True)
+        strides = [[None] * tensor.ndim if guard.varies else list(tensor.stride()) for tensor, guard in pairs]
+        self.check = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check

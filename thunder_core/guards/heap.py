@@ -44,7 +44,7 @@ from thunder_core.guards.steps import (
 )
 
 _KEYED_TYPES = frozenset({dict, collections.OrderedDict, collections.defaultdict})
-UNREAD_PACKAGES = sys.stdlib_module_names | {"numpy", "thunder", "thunder_core"}
+UNREAD_PACKAGES = sys.stdlib_module_names | {"mpmath", "numpy", "sympy", "thunder", "thunder_core"}
 """Packages whose variables are taken for constants."""
 MODULE_SOURCES: tuple[type[DictionarySource], ...] = (ParameterSource, BufferSource, SubmoduleSource)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from thunder_core.guards.global_state import GlobalState, always_checked, remain
 from thunder_core.guards.guard import Change, Guard, show
 from thunder_core.guards.prologue_names import PrologueNames
 from thunder_core.guards.shared_memory import NonOverlappingGuard, OverlapCheck, SharedMemoryGuard, relations
+from thunder_core.guards.sizes import SizesGuard
 from thunder_core.guards.source import PATH_ERRORS, Args, ConstantSource, Kwargs, Source, is_argument
 from thunder_core.guards.tensor_guard import TensorGuard
 from thunder_core.ir.location import one_line
@@ -89,6 +91,30 @@ class Prologue:
             warnings.simplefilter("ignore")  # to ask for ``grad`` of what is no leaf warns
             return self._violation(args, kwargs)
 
+    def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[str, frozenset[int]] | None:
+        """The dimensions of tensors, by their paths, whose sizes alone keep this entry from serving a call.
+
+        Empty where only what the entry needs of sizes that vary does not hold; None where something else differs.
+        """
+        if self.state.differences(GlobalState.current()) or self.shape.difference(args, kwargs) is not None:
+            return None
+        found: dict[str, frozenset[int]] = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for guard in self.guards:
+                if isinstance(guard, SizesGuard):
+                    continue
+                if isinstance(guard, TensorGuard):
+                    differing = guard.differing_sizes(args, kwargs)
+                    if differing is None:
+                        return None
+                    if differing:
+                        path = guard.source.describe()
+                        found[path] = found.get(path, frozenset()) | differing
+                elif _is_violated(guard, args, kwargs):
+                    return None
+        return found
+
     def _violation(self, args: Args, kwargs: Kwargs) -> Change | None:
         for guard in self.guards:
             try:
@@ -110,6 +136,7 @@ def build_prologue(
     sharing: Iterable[tuple[str, ...]] = (),
     exact_stride: bool = False,
     metadata: bool = True,
+    sizes: SizesGuard | None = None,
 ) -> Prologue:
     """Compile guards.
 
@@ -122,9 +149,11 @@ def build_prologue(
         sharing: for each memory the names of inputs that must share it as they do now.
         exact_stride: the program saw strides, so they count in dimensions of one element too.
         metadata: check the class and metadata of the inputs.
+        sizes: what has to hold of sizes that vary. The symbols follow the inputs in what the function returns.
     """
+    varying = {id(sized.source): sized.shape for sized in sizes.inputs} if sizes is not None else {}
     tensor_guards = {
-        name: TensorGuard.of(source, value, exact_stride=exact_stride)
+        name: TensorGuard.of(source, value, exact_stride=exact_stride, sizes=varying.get(id(source)))
         for name, source, value in inputs
         if metadata and isinstance(value, torch.Tensor) and not isinstance(source, ConstantSource)
     }
@@ -144,8 +173,9 @@ def build_prologue(
         for guard in guards
         if not (isinstance(guard, Check) and guard.condition is TYPE and id(guard.source) in lifted)
     )
-    everything = (*plain, *tensor_guards.values(), *overlap_guards, *sharing_guards.values())
-    writer = _Writer(inputs)
+    of_sizes = () if sizes is None else (sizes,)
+    everything = (*plain, *tensor_guards.values(), *of_sizes, *overlap_guards, *sharing_guards.values())
+    writer = _Writer(inputs, sizes)
     source = writer.write(plain, tensor_guards, pairs, sharing_guards, state, shape)
     function = compile_source(source, "prologue", writer.names.namespace, title="prologue")
     return Prologue(everything, state, shape, function, source)
@@ -161,11 +191,13 @@ class _Writer:
         names: the namespace that the program runs with.
     """
 
-    def __init__(self, inputs: Sequence[tuple[str, Source, Any]]) -> None:
+    def __init__(self, inputs: Sequence[tuple[str, Source, Any]], sizes: SizesGuard | None = None) -> None:
         self._inputs = inputs
+        self._sizes = sizes
+        self._symbols = () if sizes is None else tuple(sizes.symbols)
         self._input_names = {id(source): name for name, source, _ in inputs}
         self.names = PrologueNames(_INDENTATION)
-        for name, _, _ in inputs:
+        for name in (*[name for name, _, _ in inputs], *self._symbols):
             self.names.reserve(name)
         # inputs have the names of the program's parameters, which may be any
         self._value, self._looped = self.names.fresh("v"), self.names.fresh("d")
@@ -189,11 +221,13 @@ class _Writer:
         self._write_tensors("tensors", held, state)
         for name, source, _ in self._inputs:
             self._bind_input(name, source)
+        self._write_sizes()
         self._write_overlaps(overlaps)
         self._write_sharing(sharing)
-        returned = "".join(f"{name}, " for name, _, _ in self._inputs)
+        returned = "".join(f"{name}, " for name in (*[name for name, _, _ in self._inputs], *self._symbols))
         self.names.line(f"return ({returned.rstrip()})")
-        errors = self.names.constant(PATH_ERRORS, "PATH_ERRORS")
+        caught = PATH_ERRORS if self._sizes is None else (*PATH_ERRORS, ZeroDivisionError)
+        errors = self.names.constant(caught, "PATH_ERRORS")
         body = "\n".join(self.names.lines)
         return (
             "def prologue(args, kwargs):\n"
@@ -235,13 +269,28 @@ class _Writer:
             self._check([guard.failure(name, self.names)], indentation="    ")
         self.names.line(f"    {memo}.remember({variables})")
 
+    def _write_sizes(self) -> None:
+        """Read the sizes that vary, and check what has to hold of them."""
+        if self._sizes is None:
+            return
+        tensors = [self._input_names[id(sized.source)] for sized in self._sizes.inputs]
+        for line in self._sizes.lines(tensors):
+            self.names.line(line)
+        conditions = self._sizes.conditions(tensors)
+        if any("math." in condition for condition in conditions):
+            self.names.namespace["math"] = math
+        self._check([f"not ({condition})" for condition in conditions])
+
     def _write_overlaps(self, pairs: Sequence[tuple[str, str]]) -> None:
         if not pairs:
             return
         taking_part = {name for pair in pairs for name in pair}
         values = {name: value for name, _, value in self._inputs if name in taking_part}
         position = {name: index for index, name in enumerate(values)}
-        check = OverlapCheck([(position[one], position[other]) for one, other in pairs], list(values.values()))
+        varies = self._sizes is not None
+        check = OverlapCheck(
+            [(position[one], position[other]) for one, other in pairs], list(values.values()), varies=varies
+        )
         name = self.names.constant(check, "overlaps")
         self.names.line("# what the program writes shares no memory with other inputs")
         self._check([f"not {name}.apart({', '.join(values)})"])
@@ -334,6 +383,13 @@ class _Writer:
                 line(f"{indentation}{'    or ' if position else '    '}{condition}")
             line(f"{indentation}):")
         line(f"{indentation}    return None")
+
+
+def _is_violated(guard: Guard, args: Args, kwargs: Kwargs) -> bool:
+    try:
+        return guard.violation(args, kwargs) is not None
+    except PATH_ERRORS:
+        return True
 
 
 def _is_looped(guard: Guard) -> TypeGuard[Check]:

@@ -10,7 +10,6 @@ import torch
 
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.source import Source
-from thunder_core.ir.proxy import Dimension
 from thunder_core.pytorch_internals import CreationMeta, get_creation_meta, is_alias_of, tensor_identity, view_base
 
 Relations = tuple[tuple[Any, ...], ...]
@@ -103,14 +102,14 @@ def overlaps(one: torch.Tensor, other: torch.Tensor) -> bool:
     return start < other_end and other_start < end
 
 
-def extent(tensor: torch.Tensor) -> tuple[Dimension, Dimension]:
+def extent(tensor: torch.Tensor) -> tuple[int, int]:
     """First byte and the byte after the last one that the tensor shows of its storage."""
-    offset = tensor.storage_offset()
+    offset = int(tensor.storage_offset())
     if tensor.numel() == 0:
         return offset, offset
-    last: Dimension = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    last: Any = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     item = tensor.element_size()
-    return offset * item, (offset + last + 1) * item
+    return offset * item, int((offset + last + 1) * item)
 
 
 class OverlapCheck:
@@ -122,14 +121,18 @@ class OverlapCheck:
     Args:
         pairs: positions of tensors that must not overlap.
         tensors: with the metadata that the tensors of all calls will have.
+        varies: whether they have other sizes in other calls; each pair is then compared each time.
     """
 
     __slots__ = ("_known", "_lengths", "_pairs")
 
-    def __init__(self, pairs: Iterable[tuple[int, int]], tensors: Sequence[torch.Tensor]) -> None:
+    def __init__(
+        self, pairs: Iterable[tuple[int, int]], tensors: Sequence[torch.Tensor], *, varies: bool = False
+    ) -> None:
         self._pairs = frozenset(pairs)
         self._known: list[int] = []
-        self._lengths: list[Any] | None = [_length(one) for one in tensors] if all(map(_has_address, tensors)) else None
+        remembers = not varies and all(map(_has_address, tensors))
+        self._lengths: list[Any] | None = [_length(one) for one in tensors] if remembers else None
 
     def apart(self, *tensors: torch.Tensor) -> bool:
         """True when no pair of them shows the same memory."""

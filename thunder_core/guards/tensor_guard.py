@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -11,6 +12,7 @@ import torch
 from thunder_core.guards.check import EQUAL, IS, TRUTH, Check, Comparison, Condition, holding, reading
 from thunder_core.guards.guard import Guard, Key, show, type_name
 from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names, Source
+from thunder_core.ir.size import Size
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, disabled_torch_function_impl
 
 
@@ -57,6 +59,20 @@ NEGATIVE: Final = _row("is_neg", "{value}.is_neg()", TRUTH)
 """Lazy conjugation and negation decide what is a view."""
 
 
+NDIM: Final = _row("ndim", "{value}.ndim", EQUAL)
+
+
+@functools.cache
+def size_at(dimension: int) -> Condition:
+    """The size of one dimension."""
+    return _row(f"shape[{dimension}]", f"{{value}}.shape[{dimension}]", EQUAL)
+
+
+def _constant_sizes(sizes: tuple[Size, ...]) -> list[tuple[Condition, Any]]:
+    constant = [(size_at(index), size) for index, size in enumerate(sizes) if type(size) is int]
+    return [(NDIM, len(sizes)), *constant]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorGuard(Guard):
     """Class and metadata of a tensor: rows that are checked together, and remembered by `TensorsMemo`.
@@ -71,18 +87,31 @@ class TensorGuard(Guard):
     kind: ClassVar[str] = "tensor"
 
     @classmethod
-    def of(cls, source: Source, tensor: torch.Tensor, *, exact_stride: bool = False) -> TensorGuard:
-        """The guard that ``tensor`` fulfils now; ``exact_stride``: strides count in dimensions of one element too."""
+    def of(
+        cls,
+        source: Source,
+        tensor: torch.Tensor,
+        *,
+        exact_stride: bool = False,
+        sizes: tuple[Size, ...] | None = None,
+    ) -> TensorGuard:
+        """The guard that ``tensor`` fulfils now.
+
+        Args:
+            exact_stride: strides count in dimensions of one element too.
+            sizes: the shape, for a tensor with sizes that vary: a `thunder_core.guards.sizes.SizesGuard` has those, and
+                the strides.
+        """
         shape = tuple(tensor.shape)
         rows = [
             (CLASS, type(tensor)),
             (DTYPE, tensor.dtype),
-            (SHAPE, shape),
+            *([(SHAPE, shape)] if sizes is None else _constant_sizes(sizes)),
             (DEVICE, tensor.device),
             (REQUIRES_GRAD, tensor.requires_grad),
             (LAYOUT, tensor.layout),
         ]
-        if tensor.layout is torch.strided:
+        if tensor.layout is torch.strided and sizes is None:
             stride = tuple(tensor.stride())
             exact = exact_stride or all(size > 1 for size in shape)
             rows.append((STRIDE, stride) if exact else (STRIDE_IN_USE, (stride, shape)))
@@ -91,6 +120,39 @@ class TensorGuard(Guard):
         rows.append((NEGATIVE, tensor.is_neg()))
         conditions, expected = zip(*rows, strict=True)
         return cls(source, conditions, expected)
+
+    def constant_sizes(self) -> list[int | None]:
+        """What is expected of each size; None for one that varies."""
+        held = dict(zip(self.conditions, self.expected, strict=True))
+        if SHAPE in held:
+            return list(held[SHAPE])
+        return [held.get(size_at(index)) for index in range(held[NDIM])]
+
+    def differing_sizes(self, args: Args, kwargs: Kwargs) -> frozenset[int] | None:
+        """The dimensions whose sizes are others in a call; None where something else differs, or strides alone do."""
+        try:
+            value = self.source.read(args, kwargs)
+        except PATH_ERRORS:
+            return None
+        if not isinstance(value, torch.Tensor):
+            return None
+        rows = [
+            row
+            for row in zip(self.conditions, self.expected, strict=True)
+            if not row[0].kind.startswith(("shape", "stride"))
+        ]
+        sizes = self.constant_sizes()
+        conditions, expected = zip(*rows, strict=True)
+        if not holding(conditions)(value, *expected) or value.ndim != len(sizes):
+            return None
+        pairs = enumerate(zip(sizes, value.shape, strict=True))
+        differing = frozenset([index for index, (known, size) in pairs if known is not None and known != size])
+        return differing if differing or self.holds(value) else None
+
+    @property
+    def varies(self) -> bool:
+        """Whether sizes vary, and with them strides."""
+        return NDIM in self.conditions
 
     @property
     def requires_grad(self) -> bool:
@@ -106,7 +168,8 @@ class TensorGuard(Guard):
         stride = held.get("stride", ())
         stride = stride[0] if STRIDE_IN_USE in self.conditions else stride
         dtype = str(held["dtype"]).replace("torch.", "")
-        parts = [held["type"].__name__, dtype, str(held["shape"]), f"stride {stride}", str(held["device"])]
+        known = [str(held["shape"]), f"stride {stride}"] if "shape" in held else [f"{held['ndim']}-d"]
+        parts = [held["type"].__name__, dtype, *known, str(held["device"])]
         return " ".join([*parts, *(["requires_grad"] if held["requires_grad"] else [])])
 
     def remedy(self) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 import torch
 
-from thunder_core.ir.proxy import Dimension, NumberProxy, Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.ir.size import Size
 
 SHORT_DTYPES = {
     torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
@@ -62,20 +63,20 @@ class Annotator:
         return text + " grad" if proxy.requires_grad else text
 
 
-def geometry(shape: tuple[Dimension, ...], stride: tuple[Dimension, ...], dtype: torch.dtype) -> str:
+def geometry(shape: tuple[Size, ...], stride: tuple[Size, ...], dtype: torch.dtype) -> str:
     """``f32[2, 3]``, and the strides unless they are plain numbers and contiguous."""
     text = f"{dtype_name(dtype)}[{_join(shape)}]"
-    plain = all(type(item) is int for item in (*shape, *stride))  # comparing symbolic numbers would add guards
-    return text if plain and stride == contiguous_stride(shape) else f"{text} strides[{_join(stride)}]"
+    return text if stride == contiguous_stride(shape) else f"{text} strides[{_join(stride)}]"
 
 
-def contiguous_stride(shape: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+def contiguous_stride(shape: tuple[Size, ...]) -> tuple[Size, ...]:
     """The strides that PyTorch gives a new tensor of this shape."""
-    strides: list[Dimension] = []
-    step: Dimension = 1
+    strides: list[Size] = []
+    step: Size = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= size or 1
+        if size != 0:
+            step = step * size
     return tuple(reversed(strides))
 
 
@@ -84,5 +85,5 @@ def dtype_name(dtype: torch.dtype) -> str:
     return SHORT_DTYPES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
-def _join(items: Iterable[Dimension]) -> str:
+def _join(items: Iterable[Size]) -> str:
     return ", ".join([str(item) for item in items])

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from thunder_core.ir.annotation import SHORT_DTYPES, contiguous_stride
-from thunder_core.ir.proxy import Dimension, NumberProxy, OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.size import Size
 
 _LONG_DTYPES = {short: dtype for dtype, short in SHORT_DTYPES.items()}
 _TENSOR = re.compile(
@@ -28,7 +29,7 @@ class TensorAnnotation:
     """What is written about a tensor; ``shares`` names another one whose memory it shares."""
 
     shape: tuple[int, ...]
-    stride: tuple[Dimension, ...]
+    stride: tuple[Size, ...]
     dtype: torch.dtype
     device: torch.device
     requires_grad: bool
@@ -119,7 +120,7 @@ def _dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def _stride(shape: tuple[int, ...], text: str | None, layout: torch.layout) -> tuple[Dimension, ...]:
+def _stride(shape: tuple[int, ...], text: str | None, layout: torch.layout) -> tuple[Size, ...]:
     if text is not None:
         return _numbers(text)
     return contiguous_stride(shape) if layout is torch.strided else ()

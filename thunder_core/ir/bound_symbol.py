@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -12,8 +12,9 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.size import are_constant, as_constant
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.ir.tree import list_proxies, map_leaves
+from thunder_core.ir.tree import list_proxies, list_sizes, map_leaves
 
 _CAST_TYPES: Final = [TensorProxy, torch.dtype]
 
@@ -60,6 +61,23 @@ class BoundSymbol:
             found = tuple(list_proxies((self.output,)))
             object.__setattr__(self, "_outputs", found)
         return found
+
+    def varies(self) -> bool:
+        """Whether it has sizes that vary between calls: among its arguments, or of its tensors."""
+        tensors = [proxy for proxy in (*self.inputs(), *self.outputs()) if isinstance(proxy, TensorProxy)]
+        if any(not are_constant((*proxy.shape, *proxy.stride, proxy.offset)) for proxy in tensors):
+            return True
+        return bool(list_sizes((self.args, self.kwargs)))
+
+    def with_constant_sizes(self, values: Mapping[str, int] | None = None) -> BoundSymbol:
+        """The same call where the symbols for sizes have these values, by default those of the recording."""
+
+        def value(leaf: Any) -> Any:
+            # proxies, and traces among the arguments
+            own = getattr(leaf, "with_constant_sizes", None)
+            return as_constant(leaf, values) if own is None else own(values)
+
+        return replace(self.map_arguments(value), output=map_leaves(value, self.output))
 
     def is_view(self) -> bool:
         """Whether it computes nothing: all its outputs lie in the memory of its inputs."""

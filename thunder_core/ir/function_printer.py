@@ -37,12 +37,21 @@ class FunctionPrinter:
         self.locations: list[tuple[int, SourceLocation]] = []
         self.claimed: list[tuple[int, str, BoundSymbol]] = []  # where executors' lines are, and their indentation
         self.annotator = Annotator()
+        self.sizes: tuple[str, ...] = ()
 
-    def print_function(self, trace: Trace, name: str, *, boxed: bool = False) -> None:
-        """Append the lines of ``trace`` as the function ``name``; ``boxed`` inputs come in a list to be emptied."""
+    def print_function(
+        self, trace: Trace, name: str, *, boxed: bool = False, sizes: tuple[str, ...] | None = None
+    ) -> None:
+        """Append the lines of ``trace`` as the function ``name``.
+
+        Args:
+            boxed: inputs and sizes come in a list to be emptied.
+            sizes: the symbols that the function takes behind its inputs; by default those that it has.
+        """
         self.trace = trace
+        self.sizes = trace.sizes if sizes is None else sizes
         symbols = trace.symbols
-        if boxed and _hands_on_its_inputs(trace):
+        if boxed and not self.sizes and _hands_on_its_inputs(trace):
             self.lines.append(f"def {name}({_BOX.name}):")
             symbols = (replace(symbols[0], args=(_BOX,)),)
         elif boxed:
@@ -109,17 +118,19 @@ class FunctionPrinter:
         return f"  # {one_line(text)}" if text else ""
 
     def _signature(self, trace: Trace, name: str) -> None:
-        if not self.comments or not trace.inputs:
-            self.lines.append(f"def {name}({', '.join([proxy.name for proxy in trace.inputs])}):")
+        if not self.comments or not (trace.inputs or self.sizes):
+            names = [*[proxy.name for proxy in trace.inputs], *self.sizes]
+            self.lines.append(f"def {name}({', '.join(names)}):")
             return
         self.lines.append(f"def {name}(")
         self.lines.extend(f'    {proxy.name}: "{self.annotator.annotate(proxy)}",' for proxy in trace.inputs)
+        self.lines.extend(f'    {size}: "int",' for size in self.sizes)
         self.lines.append("):")
 
     def _boxed_signature(self, trace: Trace, name: str) -> None:
         self.lines.append(f"def {name}({_BOX.name}):")
-        if trace.inputs:
-            names = "".join([f"{proxy.name}, " for proxy in trace.inputs])
+        if trace.inputs or self.sizes:
+            names = "".join([f"{name}, " for name in (*[proxy.name for proxy in trace.inputs], *self.sizes)])
             self.lines += [f"    {names}= {_BOX.name}", f"    {_BOX.name}.clear()"]
 
     def _enter(self, context: Context | None, ambient: Context) -> str:

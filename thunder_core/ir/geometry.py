@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
+from thunder_core.errors import SizeVariesError
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import Size, are_constant, as_constants, hint_of
 
 _EXACT_LIMIT = 1 << 24  # elements that an exact comparison may lay out
 
 
-def end(proxy: TensorProxy) -> int:
-    """One past the last element; the offset when there is none."""
+def end(proxy: TensorProxy) -> Any:
+    """One past the last element; the offset when there is none. A size that may vary between calls."""
     if 0 in proxy.shape:
-        return int(proxy.offset)
-    return 1 + int(proxy.offset) + sum((int(n) - 1) * int(s) for n, s in zip(proxy.shape, proxy.stride, strict=True))
+        return proxy.offset
+    last: Any = sum((size - 1) * step for size, step in zip(proxy.shape, proxy.stride, strict=True))
+    return 1 + proxy.offset + last
 
 
 def expanded(proxy: TensorProxy) -> bool:
@@ -36,10 +40,12 @@ def overlaps_itself(proxy: TensorProxy) -> bool:
     return int(counts.sum()) < int(proxy.numel)
 
 
-def nested(shape: Sequence[int | torch.SymInt], strides: Sequence[int | torch.SymInt]) -> bool:
+def nested(shape: Sequence[Size], strides: Sequence[Size]) -> bool:
     """Whether each dimension steps over all that those of smaller strides reach: then no element is shown twice."""
     if 0 in shape:
         return True
+    if not are_constant((*shape, *strides)):
+        return _nested_by_terms(shape, strides)
     reach = 0
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size == 1:
@@ -47,6 +53,24 @@ def nested(shape: Sequence[int | torch.SymInt], strides: Sequence[int | torch.Sy
         if stride <= reach:
             return False
         reach += int(stride) * (int(size) - 1)
+    return True
+
+
+def _nested_by_terms(shape: Sequence[Size], strides: Sequence[Size]) -> bool:
+    """`nested` for sizes that vary: whether it holds whatever they are.
+
+    Raises:
+        SizeVariesError: that is not known.
+    """
+    span: Size = 1  # of the dimensions so far: no element of theirs lies further on
+    for stride, size in sorted(zip(strides, shape, strict=True), key=lambda pair: (hint_of(pair[0]), hint_of(pair[1]))):
+        if size == 1:
+            continue
+        if stride == 0:
+            return False
+        if stride != span and not (isinstance(stride, int) and isinstance(span, int) and stride > span):
+            raise SizeVariesError(f"whether strides {tuple(strides)} of sizes {tuple(shape)} overlap is not known")
+        span = stride * size
     return True
 
 
@@ -102,4 +126,4 @@ def disjoint(one: TensorProxy, other: TensorProxy) -> bool:
 
 
 def _show(marks: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
-    return marks.as_strided(proxy.shape, proxy.stride, proxy.offset)
+    return marks.as_strided(*as_constants(proxy.geometry))

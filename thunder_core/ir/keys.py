@@ -15,6 +15,7 @@ from thunder_core.ir.attention_kernels import attention_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.size import SizeExpr
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 
@@ -35,7 +36,7 @@ def value_key(value: Any, proxy_key: ProxyKey) -> Hashable:
     kind = type(value)
     if kind is TensorProxy:
         return proxy_key(value)
-    if kind is int or kind is bool or value is None:
+    if kind is int or kind is bool or value is None or kind is SizeExpr:
         return (kind, value)
     if isinstance(value, tuple | list):
         return (kind, *[value_key(item, proxy_key) for item in value])

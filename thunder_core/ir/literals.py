@@ -18,6 +18,7 @@ import torch
 from thunder_core.errors import TraceError
 from thunder_core.ir.import_paths import TORCH_MODULES, evaluates_to, import_path, module_of_name
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
+from thunder_core.ir.size import SizeExpr
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 
@@ -218,6 +219,7 @@ _SPELLERS: dict[type, Callable[[Speller, Any], str]] = {
     type(Ellipsis): lambda _, value: "...",
     float: _float,
     complex: _complex,
+    SizeExpr: lambda _, value: str(value),
     tuple: _sequence,
     list: _list,
     dict: _dict,

@@ -45,13 +45,21 @@ def print_trace(trace: Trace, *, lowered: bool = False, comments: bool = True) -
     return render_trace(trace, lowered=lowered, comments=comments).source
 
 
-def render_trace(trace: Trace, *, lowered: bool = False, comments: bool = True, boxed: bool = False) -> PrintedTrace:
+def render_trace(
+    trace: Trace,
+    *,
+    lowered: bool = False,
+    comments: bool = True,
+    boxed: bool = False,
+    sizes: tuple[str, ...] | None = None,
+) -> PrintedTrace:
     """Like `print_trace`, with the user's lines in machine-readable form.
 
     Args:
         boxed: the function takes its inputs as one list, and empties it.
+        sizes: the symbols that the function takes behind its inputs; by default those that it has.
     """
-    return _ModulePrinter(lowered, comments).render(trace, boxed)
+    return _ModulePrinter(lowered, comments).render(trace, boxed, sizes)
 
 
 class _ModulePrinter:
@@ -66,9 +74,9 @@ class _ModulePrinter:
         self.bodies: list[tuple[Trace, str]] = []
         self.function_names: set[str] = set()
 
-    def render(self, trace: Trace, boxed: bool) -> PrintedTrace:
+    def render(self, trace: Trace, boxed: bool, sizes: tuple[str, ...] | None) -> PrintedTrace:
         self.function_names.add(trace.name)
-        self._function(trace, trace.name, boxed)
+        self._function(trace, trace.name, boxed, sizes)
         main = self.functions[-1]
         lines = main.header() if self.comments else []
         lines.extend(f"import {module}" for module in sorted(self.speller.modules, key=_import_order) if module)
@@ -92,10 +100,10 @@ class _ModulePrinter:
         local = self.speller.local_targets
         return PrintedTrace("\n".join(lines), locations, local, _with_checks(lines, checked), claimed)
 
-    def _function(self, trace: Trace, name: str, boxed: bool = False) -> None:
+    def _function(self, trace: Trace, name: str, boxed: bool = False, sizes: tuple[str, ...] | None = None) -> None:
         function = FunctionPrinter(self.speller, lowered=self.lowered, comments=self.comments)
         self.value_names |= trace.names()
-        function.print_function(trace, name, boxed=boxed)
+        function.print_function(trace, name, boxed=boxed, sizes=sizes)
         self.functions.append(function)
 
     def _value_names(self) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import math
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -50,9 +51,14 @@ def compile_source(
 
 
 def compile_trace(
-    trace: Trace, *, title: str | None = None, boxed: bool = False, costs: ResultChecks | None = None
+    trace: Trace,
+    *,
+    title: str | None = None,
+    boxed: bool = False,
+    costs: ResultChecks | None = None,
+    sizes: tuple[str, ...] | None = None,
 ) -> Callable[..., Any]:
-    """The trace as a callable of its inputs.
+    """The trace as a callable of its inputs, followed by its sizes.
 
     A symbol of function style is called by its dotted name where that gives its very target; in all other cases (a
     compiled region, a function whose module is hidden by another object of that name) its target is bound to a name.
@@ -63,14 +69,21 @@ def compile_trace(
     Args:
         boxed: the callable takes one list of its inputs, which it empties, so that it alone holds them.
         costs: where the cost of the checks is added.
+        sizes: the symbols that it takes; by default those that the trace has.
     """
-    printed = render_trace(trace, comments=False, boxed=boxed)
+    printed = render_trace(trace, comments=False, boxed=boxed, sizes=sizes)
     globals_ = dict(printed.local_targets)
     title = title or trace.name
     function = compile_source(printed.source, trace.name, globals_, title=title, locations=printed.locations)
     if printed.claimed:
         _check_first_run(function, trace.name, printed, globals_, title, costs or ResultChecks())
     return function
+
+
+def compile_sizes(values: Any, sizes: tuple[str, ...]) -> Callable[..., Any]:
+    """Nested tuples of sizes as a function of the symbols ``sizes``, which returns them as plain ints."""
+    source = f"def values({', '.join(sizes)}):\n    return {values!r}\n"
+    return compile_source(source, "values", {"math": math}, title="sizes")
 
 
 def _check_first_run(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
 
-Dimension = int | torch.SymInt
-"""A size, a stride or an offset: a plain int, or a symbolic one under dynamic shapes."""
+from thunder_core.ir.size import Size, as_constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class TensorProxy:
     """
 
     name: str
-    shape: tuple[Dimension, ...]
-    stride: tuple[Dimension, ...]
+    shape: tuple[Size, ...]
+    stride: tuple[Size, ...]
     dtype: torch.dtype
     device: torch.device
     requires_grad: bool
     storage: int
-    offset: Dimension = 0
+    offset: Size = 0
     layout: torch.layout = torch.strided
 
     @property
@@ -41,8 +41,8 @@ class TensorProxy:
         return len(self.shape)
 
     @property
-    def numel(self) -> Dimension:
-        count: Dimension = 1
+    def numel(self) -> Size:
+        count: Size = 1
         for size in self.shape:
             count = count * size
         return count
@@ -50,7 +50,7 @@ class TensorProxy:
     @property
     def contiguous(self) -> bool:
         """Whether the elements lie one after the other in memory, the last dimension first, as PyTorch means it."""
-        expected: Dimension = 1
+        expected: Size = 1
         for size, stride in zip(reversed(self.shape), reversed(self.stride)):
             if size == 0:
                 return True
@@ -61,9 +61,15 @@ class TensorProxy:
         return self.layout is torch.strided
 
     @property
-    def geometry(self) -> tuple[tuple[Dimension, ...], tuple[Dimension, ...], Dimension]:
+    def geometry(self) -> tuple[tuple[Size, ...], tuple[Size, ...], Size]:
         """``(shape, stride, offset)``: which elements of its storage it shows."""
         return self.shape, self.stride, self.offset
+
+    def with_constant_sizes(self, values: Mapping[str, int] | None = None) -> TensorProxy:
+        """The same value where the symbols have these values, by default those of the recording."""
+        shape = tuple([as_constant(size, values) for size in self.shape])
+        stride = tuple([as_constant(step, values) for step in self.stride])
+        return replace(self, shape=shape, stride=stride, offset=as_constant(self.offset, values))
 
 
 @dataclass(frozen=True, slots=True)

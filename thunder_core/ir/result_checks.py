@@ -16,6 +16,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.function_printer import FunctionPrinter
 from thunder_core.ir.literals import Speller
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import SizeExpr, are_constant
 from thunder_core.ir.verifier import verification_requested
 
 _RULES = frozenset({"dtype", "shape", "layout", "device", "strides"})
@@ -107,6 +108,8 @@ def _difference(expected: TensorProxy, value: Any) -> str:
         return f"{type(value).__qualname__} instead of a tensor"
     if value.dtype is not expected.dtype:
         return f"dtype {value.dtype} instead of {expected.dtype}"
+    if not are_constant(expected.shape):
+        return _difference_in_constant_sizes(expected, value)
     if value.shape != expected.shape:
         return f"shape {tuple(value.shape)} instead of {tuple(expected.shape)}"
     if value.layout is not expected.layout:
@@ -118,6 +121,16 @@ def _difference(expected: TensorProxy, value: Any) -> str:
         if 0 not in expected.shape and any(one != other and size > 1 for one, other, size in pairs):
             return f"strides {value.stride()} instead of {tuple(expected.stride)}"
     return ""
+
+
+def _difference_in_constant_sizes(expected: TensorProxy, value: torch.Tensor) -> str:
+    """What differs in the sizes that do not vary between calls, and besides sizes."""
+    known = [(one, other) for one, other in zip(value.shape, expected.shape) if type(other) is not SizeExpr]
+    if value.ndim != expected.ndim or any(one != other for one, other in known):
+        return f"shape {tuple(value.shape)} instead of {tuple(expected.shape)}"
+    if value.layout is not expected.layout:
+        return f"layout {value.layout} instead of {expected.layout}"
+    return "" if value.device == expected.device else f"device {value.device} instead of {expected.device}"
 
 
 def _is_seed(value: torch.Tensor) -> bool:

@@ -7,11 +7,15 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
+from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.definitions import Uses, producers_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.size import as_constant, symbols_of
+from thunder_core.ir.tree import iterate_leaves, list_sizes, map_leaves
 
 
 class Stage(enum.Enum):
@@ -48,6 +52,7 @@ class Trace:
 
     # derived from the lines when they are first needed
     _producers: dict[str, BoundSymbol] | None = field(default=None, init=False, repr=False, compare=False)
+    _sizes: tuple[str, ...] | None = field(default=None, init=False, repr=False, compare=False)
     _uses: Uses | None = field(default=None, init=False, repr=False, compare=False)
 
     def with_symbols(self, symbols: Iterable[BoundSymbol], provenance: str) -> Trace:
@@ -65,6 +70,16 @@ class Trace:
 
         ops = [replace(op.map_arguments(value), output=map_leaves(value, op.output)) for op in self.symbols]
         return replace(self, symbols=tuple(ops), output=map_leaves(value, self.output))
+
+    def with_constant_sizes(self, values: Mapping[str, int] | None = None) -> Trace:
+        """The same program where the symbols have these values, by default those of the recording."""
+
+        def value(leaf: Any) -> Any:
+            return leaf.with_constant_sizes(values) if isinstance(leaf, TensorProxy) else as_constant(leaf, values)
+
+        ops = [op.with_constant_sizes(values) for op in self.symbols]
+        inputs = tuple([value(proxy) for proxy in self.inputs])
+        return replace(self, inputs=inputs, symbols=tuple(ops), output=map_leaves(value, self.output))
 
     def names(self) -> set[str]:
         """Every name defined in the trace."""
@@ -93,6 +108,39 @@ class Trace:
         if self._producers is None:
             object.__setattr__(self, "_producers", producers_of(self.symbols))
         return self._producers or {}
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Names of the symbols in its inputs, lines and output: further parameters, behind the inputs."""
+        if self._sizes is None:
+            object.__setattr__(self, "_sizes", tuple(sorted(set(self._symbols()), key=lambda name: (len(name), name))))
+        return self._sizes or ()
+
+    def check_sizes(self) -> None:
+        """Raise SizeVariesError if there are sizes as fakes have them, which a part of the compiler left so."""
+        for bound in self.symbols:
+            for leaf in iterate_leaves((bound.args, bound.kwargs, bound.output)):
+                sizes = (*leaf.shape, *leaf.stride, leaf.offset) if isinstance(leaf, TensorProxy) else (leaf,)
+                if any(isinstance(size, torch.SymInt) for size in sizes):
+                    raise SizeVariesError(
+                        f"{bound.symbol.name} is recorded without its symbols", location=bound.location
+                    )
+
+    def check_bodies(self) -> None:
+        """Raise SizeVariesError if the traces among its arguments have sizes, which nothing hands to them."""
+        for body in self.bodies():
+            if body.sizes:
+                raise SizeVariesError(f"{body.name}, a program that a line takes, has sizes that vary between calls")
+
+    def _symbols(self) -> Iterator[str]:
+        for proxy in self.inputs:
+            if isinstance(proxy, TensorProxy):
+                yield from symbols_of((*proxy.shape, *proxy.stride, proxy.offset))
+        for bound in self.symbols:
+            for size in list_sizes((*bound.args, bound.kwargs) if bound.kwargs else bound.args):
+                yield from size.symbols
+        for size in list_sizes((self.output,)):
+            yield from size.symbols
 
     def producer(self, name: str) -> BoundSymbol | None:
         """The line that defines the value ``name``; None for an input."""

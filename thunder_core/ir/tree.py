@@ -13,7 +13,9 @@ from typing import Any
 import torch
 
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.size import SizeExpr
 
+_NO_SIZE = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, type(Ellipsis), *PROXY_TYPES})
 _LITERALS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, type(Ellipsis)})
 
 
@@ -27,7 +29,8 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     if kind is dict:
         return {key: map_leaves(function, item) for key, item in value.items()}
     if kind is torch.Size:
-        return torch.Size([map_leaves(function, item) for item in value])
+        sizes = [map_leaves(function, item) for item in value]
+        return torch.Size(sizes) if all(isinstance(size, int | torch.SymInt) for size in sizes) else tuple(sizes)
     if kind is slice:
         return slice(
             map_leaves(function, value.start), map_leaves(function, value.stop), map_leaves(function, value.step)
@@ -90,6 +93,24 @@ def _collect(values: Iterable[Any], found: list[Proxy]) -> None:
             _collect(item.values(), found)
         elif isinstance(item, tuple | list | dict | slice):
             found += [leaf for leaf in iterate_leaves(item) if isinstance(leaf, PROXY_TYPES)]
+
+
+def list_sizes(values: Iterable[Any], found: list[SizeExpr] | None = None) -> list[SizeExpr]:
+    """The sizes that vary among the leaves of the values, appended to ``found``; not those of proxies."""
+    found = [] if found is None else found
+    for item in values:
+        kind = type(item)
+        if kind in _NO_SIZE:
+            continue
+        if kind is SizeExpr:
+            found.append(item)
+        elif kind is slice:
+            list_sizes((item.start, item.stop, item.step), found)
+        elif isinstance(item, dict):
+            list_sizes(item.values(), found)
+        elif isinstance(item, tuple | list):
+            list_sizes(item, found)
+    return found
 
 
 def leaves(value: Any) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import iterate_leaves, list_sizes, map_leaves
 from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.transform import Place, Transform, TransformContext
 
@@ -69,7 +69,7 @@ class _Folder:
         return True
 
     def _constant(self, bound: BoundSymbol) -> bool:
-        if not bound.effects.pure or Tag.HIGHER_ORDER in bound.symbol.tags:
+        if not bound.effects.pure or Tag.HIGHER_ORDER in bound.symbol.tags or list_sizes((bound.args, bound.kwargs)):
             return False
         if any(proxy.name not in self.values for proxy in bound.inputs()):
             return False

@@ -22,6 +22,9 @@ from thunder_core.passes.autocast_policies import CAST, UNCHANGED, Rewrite
 from thunder_core.passes.base import Pass, PassContext
 from thunder_core.pytorch_internals import is_view
 from thunder_core.symbols.autocast import CLEAR_CACHE
+from thunder_core.tracing.fake_mode import ObservingFakeMode
+from thunder_core.tracing.fake_tensors import make_fake
+from thunder_core.tracing.sizes import from_fake
 
 
 @dataclass(frozen=True)
@@ -120,11 +123,13 @@ class _Writer:
         self.lines.append(rewrite.with_result_dtype(plain.map_arguments(converted)))
 
     def _convert(self, plain: BoundSymbol, proxy: TensorProxy, dtype: torch.dtype, context: Context) -> TensorProxy:
-        copy = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta").to(dtype)
+        mode = ObservingFakeMode()
+        with mode:
+            copy = make_fake(mode, replace(proxy, requires_grad=False)).to(dtype)
         made = TensorProxy(
             self.builder.name(f"{proxy.name}_{SHORT_DTYPES.get(dtype, 'cast')}"),
             proxy.shape,
-            copy.stride(),
+            from_fake(copy.stride()),
             dtype,
             proxy.device,
             proxy.requires_grad and context.grad_enabled and not context.inference,

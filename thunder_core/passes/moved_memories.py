@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.proxy import Dimension, TensorProxy
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import Size
 from thunder_core.ir.tree import map_leaves
 
 
@@ -19,7 +20,7 @@ class Place(NamedTuple):
     """
 
     storage: int
-    shift: Dimension = 0
+    shift: Size = 0
 
     @classmethod
     def where(cls, old: TensorProxy, new: TensorProxy) -> Place:

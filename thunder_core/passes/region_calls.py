@@ -22,6 +22,7 @@ from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.dependencies import dependencies, run_order
 from thunder_core.passes.offers import Offers
 from thunder_core.passes.region_program import RegionProgram
+from thunder_core.tracing.sizes import active_symbols
 
 _Answer = TypeVar("_Answer")
 
@@ -210,7 +211,8 @@ class RegionCalls:
         written = tuple([region.inputs[index].name for index in written_inputs(region)])
         effects = Effects(mutates=written) if written else PURE
         parts = region.symbols
-        return BoundSymbol(symbol, region.inputs, {}, region.output, effects, context, first.location, parts)
+        arguments = (*region.inputs, *active_symbols(region.sizes))
+        return BoundSymbol(symbol, arguments, {}, region.output, effects, context, first.location, parts)
 
 
 def take_regions(programs: Sequence[RegionCalls], executors: Sequence[Executor]) -> RegionCounts:

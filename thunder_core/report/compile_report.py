@@ -11,6 +11,7 @@ from thunder_core.report.decision_table import decision_table
 from thunder_core.report.decisions import LineDecisions, share_lines
 from thunder_core.report.preset_choice import PresetChoice
 from thunder_core.report.region_report import RegionReport
+from thunder_core.report.sizes_report import SizesReport
 from thunder_core.report.training_report import TrainingReport
 
 
@@ -48,6 +49,7 @@ class EntryReport:
         regions: what became of regions that executors fuse; None without any.
         notes: what transforms say besides, and which patterns of executors match no operation of the program.
         preset: where its executors come from, if none were named.
+        sizes: which sizes vary between calls; None where all are constants, as they were to be.
     """
 
     reason: str
@@ -63,6 +65,7 @@ class EntryReport:
     regions: RegionReport | None = None
     notes: tuple[str, ...] = ()
     preset: PresetChoice | None = None
+    sizes: SizesReport | None = None
 
     @property
     def seconds(self) -> float:
@@ -136,6 +139,8 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
         lines.append(f"  {stage.name:<28}{stage.seconds * 1e3:9.2f} ms {size}")
     if entry.preset is not None:
         lines.extend(f"  {line}" for line in entry.preset.lines())
+    if entry.sizes is not None:
+        lines.extend(f"  {line}" for line in entry.sizes.lines())
     lines.extend(f"  {line}" for line in share_lines(entry.decisions))
     lines.extend(f"    {line}" for line in decision_table(entry.decisions))
     if entry.regions is not None:

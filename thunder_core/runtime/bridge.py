@@ -56,6 +56,7 @@ class Bridge(torch.autograd.Function):
         ctx.hooked = top_saved_tensors_default_hooks(True) is not None
         ctx.kept = ctx.consumed = None
         ctx.inputs = program.again.remember(inputs)
+        ctx.sizes = inputs[len(inputs) - len(program.sizes) :]
         ctx.set_materialize_grads(False)
         outputs = tuple([_no_view(value) for value in values[:count]])
         if program.joint.constant:
@@ -74,13 +75,14 @@ class Bridge(torch.autograd.Function):
         wanted = _wanted(ctx.next_functions, program.edges)
         if torch.is_grad_enabled():
             values = _values(ctx, program, program.saved_inputs)
-            gradients: Sequence[Any] = program.again.gradients(ctx.inputs, values, given, wanted)
+            gradients: Sequence[Any] = program.again.gradients(ctx.inputs, values, given, wanted, ctx.sizes)
         else:
             present = tuple([cotangent is not None for cotangent in given])
-            backward = program.backward(present, wanted)
+            backward = program.backward(present, wanted, ctx.sizes)
             arguments = _saved(ctx, program, backward, all(present))
-            pairs = zip(given, program.cotangent_strides, strict=True)
+            pairs = zip(given, program.cotangent_strides(*ctx.sizes), strict=True)
             arguments += [with_strides(cotangent, stride) for cotangent, stride in pairs if cotangent is not None]
+            arguments += ctx.sizes
             del cotangents, given  # the program alone holds them now
             try:
                 gradients = backward.function(arguments)
@@ -120,7 +122,8 @@ def _values(ctx: Any, program: DifferentiatedProgram, needed: Iterable[int]) -> 
         return [kept.get(index) for index in range(len(program.partitioned.saved))]
     tensors = ctx.saved_tensors  # raises where they are freed
     if ctx.hooked:
-        tensors = [with_strides(tensor, stride) for tensor, stride in zip(tensors, program.saved_strides, strict=True)]
+        strides = program.saved_strides(*ctx.sizes)
+        tensors = [with_strides(tensor, stride) for tensor, stride in zip(tensors, strides, strict=True)]
     if program.all_tensors:
         return list(tensors)
     values = list(ctx.objects)

@@ -10,9 +10,13 @@ from typing import Any
 import torch
 
 from thunder_core import progress
+from thunder_core.acquire.acquire import Acquired, acquire
+from thunder_core.acquire.attempt import why_constant
+from thunder_core.acquire.input_sizes import VaryingSizes
 from thunder_core.config.settings import Settings
 from thunder_core.executors.states import States
 from thunder_core.guards.prologue import CallShape, build_prologue
+from thunder_core.guards.sizes import SizesGuard
 from thunder_core.guards.source import ConstantSource
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
@@ -23,6 +27,7 @@ from thunder_core.passes.pass_manager import PassManager
 from thunder_core.pytorch_internals import top_saved_tensors_default_hooks
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.report.region_report import RegionReport
+from thunder_core.report.sizes_report import SizesReport
 from thunder_core.runtime.autocast import without_autocast
 from thunder_core.runtime.bridge import join
 from thunder_core.runtime.chosen_executors import with_executors
@@ -32,6 +37,7 @@ from thunder_core.runtime.frozen_heap import frozen_heap
 from thunder_core.runtime.program import Program
 from thunder_core.runtime.region_contents import region_contents
 from thunder_core.runtime.transform import transform
+from thunder_core.tracing.sizes import compiling_with
 
 
 def compile_program(
@@ -41,14 +47,18 @@ def compile_program(
     settings: Settings,
     states: States,
     reason: str,
+    varying: VaryingSizes | None = None,
 ) -> tuple[Entry, tuple[Any, ...]]:
     """Acquire ``function`` with these arguments, transform it, and make it callable.
 
     Returns the entry and its computation's inputs for this call. ``reason`` says why, for the report.
+
+    Args:
+        varying: which sizes of inputs are to be symbols; None for constants alone.
     """
     name = getattr(function, "__qualname__", type(function).__qualname__)
     with frozen_heap(), _own_saved_tensors(), progress.compiling(name):
-        return _compile(function, args, kwargs, settings, states, reason)
+        return _compile(function, args, kwargs, settings, states, reason, varying)
 
 
 @contextmanager
@@ -72,14 +82,18 @@ def _compile(
     settings: Settings,
     states: States,
     reason: str,
+    varying: VaryingSizes | None,
 ) -> tuple[Entry, tuple[Any, ...]]:
     progress.stage("acquisition")
     start = time.perf_counter()
-    acquired = settings.front_end(function, args, kwargs)
+    if varying is not None and settings.front_end is acquire:
+        acquired = acquire(function, args, kwargs, varying)
+    else:
+        acquired = settings.front_end(function, args, kwargs)
+    hints = None if acquired.sizes is None else acquired.sizes.hints
     stages = [StageReport("acquisition", time.perf_counter() - start, len(acquired.trace.symbols))]
-    manager = PassManager()
     settings, preset = with_executors(settings, acquired.trace)
-    program = transform(manager, acquired, settings, states)
+    acquired, manager, program = _transform(acquired, settings, states)
     stages += map(StageReport.of, manager.records)
 
     progress.stage("prologue")
@@ -87,6 +101,11 @@ def _compile(
     checked = settings.config.cache != "same input"  # there the user promises that only the data of tensors changes
     guarded = acquired.guarded or not checked
     names = [proxy.name for proxy in program.final.inputs]
+    exact_stride = acquired.saw_strides or program.differentiated is not None  # formulas depend on strides
+    sizes = None
+    if acquired.input_sizes is not None:
+        facts = acquired.input_sizes.sizes.facts()
+        sizes = SizesGuard.of(acquired.input_sizes.inputs, facts, exact_stride=exact_stride)
     prologue = build_prologue(
         () if guarded else acquired.observer.guards(),
         list(zip(names, program.sources, program.objects, strict=True)),
@@ -94,29 +113,33 @@ def _compile(
         shape=CallShape.of(args, kwargs),
         non_overlapping=_pairs_apart(acquired.trace) if checked else (),
         sharing=_sharing(acquired.trace) if checked else (),
-        exact_stride=acquired.saw_strides or program.differentiated is not None,  # formulas depend on strides
+        exact_stride=exact_stride,
         metadata=not guarded,
+        sizes=sizes,
     )
     acquired.observer.close()
     inputs, unfit = prologue.function(args, kwargs), None
     if inputs is None:
         unfit = prologue.why(args, kwargs) or "the guards disagree with themselves"
-        inputs = tuple(program.objects)
+        inputs = (*program.objects, *(hints.values() if hints is not None and sizes is not None else ()))
     stages.append(StageReport("prologue", time.perf_counter() - start, None))
 
     progress.stage("code generation")
     start = time.perf_counter()
     epilogue = program.functional.epilogue
     modes = acquired.trace.context
+    symbols = () if sizes is None else tuple(sizes.symbols)
     checks = ResultChecks() if program.differentiated is None else program.differentiated.checks
     if program.as_recorded is not None:
-        computation = compile_trace(program.final)  # under the caller's autocast, as in eager
+        computation = compile_trace(program.final, sizes=symbols)  # under the caller's autocast, as in eager
     elif program.differentiated is None:
-        computation = without_autocast(compile_trace(program.final, costs=checks), modes)
+        computation = without_autocast(compile_trace(program.final, costs=checks, sizes=symbols), modes)
     else:
         computation = without_autocast(join(program.differentiated), modes)
-    after = compile_trace(epilogue) if epilogue is not None else None
-    run = build_run(computation, after, program.functional, acquired.recipe, acquired.has_subclasses)
+    after = compile_trace(epilogue, sizes=symbols) if epilogue is not None else None
+    run = build_run(
+        computation, after, program.functional, acquired.recipe, acquired.has_subclasses, hints, sizes is not None
+    )
     stages.append(StageReport("code generation", time.perf_counter() - start, None))
     repeatable = not acquired.random_states and not acquired.recipe.once and unfit is None
     repeatable = repeatable and acquired.raised is None
@@ -133,6 +156,7 @@ def _compile(
         program.as_recorded,
         regions=_region_report(program),
         preset=preset,
+        sizes=SizesReport.of(sizes, acquired.constant_sizes),
     )
     constants = {
         proxy.name: source.value
@@ -158,8 +182,25 @@ def _compile(
         settings.executors,
         settings.transforms,
         acquired.raised is not None,
+        acquired.sizes,
     )
     return entry, inputs
+
+
+def _transform(acquired: Acquired, settings: Settings, states: States) -> tuple[Acquired, PassManager, Program]:
+    """What the passes make of the program; of one with sizes that vary, where they cannot, with constant sizes."""
+    manager = PassManager()
+    if acquired.sizes is not None:
+        try:
+            with compiling_with(acquired.sizes):
+                program = transform(manager, acquired, settings, states)
+                for trace in program.executed:
+                    trace.check_bodies()
+                return acquired, manager, program
+        except Exception as error:  # noqa: BLE001 - told as a reason; what is wrong without symbols, too, is raised below
+            manager = PassManager()
+            acquired = acquired.with_constant_sizes(why_constant(error))
+    return acquired, manager, transform(manager, acquired, settings, states)
 
 
 def _region_report(program: Program) -> RegionReport | None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.autodiff.zero_cotangents import ZeroCotangents
-from thunder_core.ir.program import compile_trace
+from thunder_core.errors import SizeVariesError
+from thunder_core.ir.program import compile_sizes, compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
@@ -17,9 +18,6 @@ from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_core.runtime.late_programs import LatePrograms
 from thunder_core.runtime.related_outputs import dependents
 from thunder_core.runtime.second_derivatives import SecondDerivatives
-
-Variant = tuple[tuple[bool, ...], tuple[bool, ...]]
-"""For which outputs there is a cotangent, and which gradients are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +49,11 @@ class DifferentiatedProgram:
         plain: inputs are of classes with a ``__torch_function__``, which must not act again in backward.
         checks: what it costs to check, in first runs, what executors return.
 
+        sizes: names of the symbols for sizes that vary between calls: the last inputs.
         forward: from the inputs to outputs and saved values.
         outputs: number of outputs.
         tensors: positions of the tensors among the saved values.
-        saved_strides: of those tensors.
+        saved_strides, cotangent_strides: of those tensors and of cotangents, by the sizes of a call.
         saved_inputs: positions of the program's inputs among the saved values.
         all_tensors: whether all saved values are tensors.
         gradient_of: for each input the position of its gradient, -1 if it has none.
@@ -71,51 +70,87 @@ class DifferentiatedProgram:
     late: LatePrograms
     plain: bool = False
     checks: ResultChecks = field(default_factory=ResultChecks)
-    _variants: dict[Variant, Backward] = field(default_factory=dict)
+    _variants: dict[Any, Backward] = field(default_factory=dict)
+    _constant: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        self.sizes = () if self.late.sizes is None else tuple(self.late.sizes.hints)
         saved, primals = self.partitioned.saved, self.joint.primals
         places = {proxy.name: place for place, proxy in enumerate(primals)}
         tensors = [place for place, proxy in enumerate(primals) if isinstance(proxy, TensorProxy)]
-        self.forward: Callable[..., tuple[Any, ...]] = compile_trace(self.forward_trace, costs=self.checks)
+        self.forward: Callable[..., tuple[Any, ...]] = compile_trace(
+            self.forward_trace, costs=self.checks, sizes=self.sizes
+        )
         self.outputs = self.partitioned.outputs
         self.tensors = [index for index, proxy in enumerate(saved) if isinstance(proxy, TensorProxy)]
-        self.saved_strides = [tuple(map(int, proxy.stride)) for proxy in saved if isinstance(proxy, TensorProxy)]
+        strides = tuple([proxy.stride for proxy in saved if isinstance(proxy, TensorProxy)])
+        self.saved_strides = compile_sizes(strides, self.sizes)
         self.saved_inputs = {index for index, proxy in enumerate(saved) if proxy.name in places}
         self.all_tensors = len(self.tensors) == len(saved)
         sources = [places[proxy.name] for proxy in self.joint.differentiable]
         found = {place: index for index, place in enumerate(sources)}
-        self.gradient_of = [found.get(place, -1) for place in range(len(primals))]
-        self.cotangent_strides = [tuple(map(int, proxy.stride)) for proxy in self.joint.cotangents]
+        self.gradient_of = [found.get(place, -1) for place in range(len(primals))] + [-1] * len(self.sizes)
+        self.cotangent_strides = compile_sizes(tuple([proxy.stride for proxy in self.joint.cotangents]), self.sizes)
         self.edges = [tensors.index(place) for place in sources]
         self.related = dependents(self.original) if len(self.original.output) == self.outputs else {}
         self.again = SecondDerivatives(self.original, self.joint, saved, self.late)
 
-    def backward(self, present: tuple[bool, ...], wanted: tuple[bool, ...]) -> Backward:
-        """The backward program for these cotangents and gradients; made when it is first asked for."""
+    def backward(self, present: tuple[bool, ...], wanted: tuple[bool, ...], sizes: tuple[int, ...] = ()) -> Backward:
+        """The backward program for these cotangents and gradients; made when it is first asked for.
+
+        Args:
+            sizes: of the call.
+        """
         variant = (present, wanted)
-        known = self._variants.get(variant)
+        known = self._variants.get(variant) or self._variants.get((*variant, sizes))
         if known is None:
             with self._lock:
-                known = self._variants.get(variant) or self._variants.setdefault(variant, self._compile(*variant))
+                known = self._variants.get(variant) or self._variants.get((*variant, sizes))
+                if known is None:
+                    known, constant = self._compile(present, wanted, sizes)
+                    self._variants[(*variant, sizes) if constant else variant] = known
         return known
 
-    def _compile(self, present: tuple[bool, ...], wanted: tuple[bool, ...]) -> Backward:
+    def _compile(
+        self, present: tuple[bool, ...], wanted: tuple[bool, ...], sizes: tuple[int, ...]
+    ) -> tuple[Backward, bool]:
+        """The program, and whether it is for these sizes alone."""
         saved = self.partitioned.saved
         if all(present) and all(wanted):
             consumed = self._consumed(self.partitioned.backward)
-            function = compile_trace(self.backward_trace, boxed=True, costs=self.checks)
-            return Backward(self._plainly(function), tuple(range(len(saved))), consumed)
+            function = compile_trace(self.backward_trace, boxed=True, costs=self.checks, sizes=self.sizes)
+            return Backward(self._plainly(function), tuple(range(len(saved))), consumed), False
         cotangents = self.joint.cotangents
         absent = frozenset(proxy.name for proxy, given in zip(cotangents, present, strict=True) if not given)
         unwanted = frozenset(index for index, asked in enumerate(wanted) if not asked)
         every = frozenset(proxy.name for proxy in cotangents)
-        functional, executable = self.late.backward(self.partitioned.backward, ZeroCotangents(every, absent, unwanted))
+        functional, executable, constant = self._late(ZeroCotangents(every, absent, unwanted), sizes)
         read = {proxy.name for proxy in executable.inputs}
         used = tuple([index for index, proxy in enumerate(saved) if proxy.name in read])
-        function = compile_trace(executable, boxed=True, costs=self.checks)
-        return Backward(self._plainly(function), used, self._consumed(functional))
+        function = compile_trace(executable, boxed=True, costs=self.checks, sizes=self.sizes)
+        return Backward(self._plainly(function), used, self._consumed(functional)), constant
+
+    def _late(self, specialise: ZeroCotangents, sizes: tuple[int, ...]) -> tuple[Trace, Trace, bool]:
+        """A backward as specialised and as executed, and whether it is for these sizes alone.
+
+        The prologue was made before: where the passes need another fact about sizes, it cannot check that any more.
+        """
+        backward = self.partitioned.backward
+        if self.sizes and not self._constant:
+            assert self.late.sizes is not None
+            known = self.late.sizes.fact_count
+            try:
+                made = self.late.backward(backward, specialise)
+                made[1].check_bodies()
+                if self.late.sizes.fact_count == known:
+                    return *made, False
+            except SizeVariesError:
+                pass
+            self._constant = True  # what it computes with sizes may rest on such a fact from now on
+        if self.sizes:
+            backward = backward.with_constant_sizes(dict(zip(self.sizes, sizes, strict=True)))
+        return *self.late.backward(backward, specialise), bool(self.sizes)
 
     def _plainly(self, function: Callable[[list[Any]], Sequence[Any]]) -> Callable[[list[Any]], Sequence[Any]]:
         if not self.plain:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,6 +27,7 @@ from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.report.decisions import LineDecisions
 from thunder_core.runtime.decisions import Assignments, decisions_of, lines_of
+from thunder_core.tracing.sizes import Sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,7 @@ class Entry:
         executors: those that were asked, in order.
         transforms: those that ran.
         raises: its run raises an exception that this one call led to; such an entry is not kept.
+        sizes: the symbols that its traces print; None where all sizes are constants.
     """
 
     prologue: Prologue
@@ -72,6 +74,7 @@ class Entry:
     executors: tuple[Executor, ...] = ()
     transforms: tuple[Transform, ...] = ()
     raises: bool = False
+    sizes: Sizes | None = None
 
     @property
     def report(self) -> EntryReport:
@@ -101,12 +104,17 @@ def build_run(
     functional: Functionalized,
     recipe: Recipe,
     plain: bool = False,
+    sizes: Mapping[str, int] | None = None,
+    varying: bool = False,
 ) -> Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]:
     """One generated function: computation, epilogue, then the recipe's statements.
 
     Args:
         plain: inputs are of classes with a ``__torch_function__``, which has been recorded and must not act again.
+        sizes: the symbols for sizes, with the values that they had when the program was recorded.
+        varying: whether these sizes vary; they are the last inputs then.
     """
+    names = tuple(sizes or ())
     lines = ["def run(inputs, args, kwargs):", "    values = computation(*inputs)"]
     if epilogue is not None or recipe.writes:  # these come last
         lines[1:] = [
@@ -117,8 +125,13 @@ def build_run(
             "        raise",
         ]
     if epilogue is not None:
-        arguments = ", ".join(_result(argument) for argument in functional.epilogue_arguments)
+        taken = names if varying else ()
+        arguments = ", ".join([*[_result(argument) for argument in functional.epilogue_arguments], *taken])
         lines.append(f"    after = epilogue({arguments})")
+    if sizes and varying:
+        lines.insert(1, f"    {', '.join(names)}, = inputs[{-len(names)}:]")
+    elif sizes:
+        lines.insert(1, f"    {', '.join(names)}, = {tuple(sizes.values())}")
     if plain:
         lines[1:] = ["    with plain():", *[f"    {line}" for line in lines[1:]]]
     lines.extend(f"    o{index} = {_result(source)}" for index, source in enumerate(functional.results))

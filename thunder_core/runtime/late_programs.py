@@ -12,6 +12,7 @@ from thunder_core.passes.pass_manager import PassManager
 from thunder_core.report.compile_report import StageReport
 from thunder_core.runtime.compilation import Compilation
 from thunder_core.runtime.pipeline import SECOND_DERIVATIVES, Step, late_backward, run
+from thunder_core.tracing.sizes import Sizes, compiling_with
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,12 @@ class LatePrograms:
     Attributes:
         compilation: what they share with the programs of the compilation.
         stages: of all that were made so far.
+        sizes: of the compilation, that vary between calls; None where all are constants.
     """
 
     compilation: Compilation
     stages: list[StageReport] = field(default_factory=list)
+    sizes: Sizes | None = None
 
     def backward(self, trace: Trace, specialise: ZeroCotangents) -> tuple[Trace, Trace]:
         """A backward for some cotangents and gradients: specialised, and as executors run it.
@@ -43,6 +46,7 @@ class LatePrograms:
         self, steps: tuple[Step, ...], phase: Phase, trace: Trace, compilation: Compilation
     ) -> tuple[Trace, Trace]:
         manager = PassManager()
-        made = run(manager, steps, replace(compilation, traces={phase: trace}))
+        with compiling_with(self.sizes):
+            made = run(manager, steps, replace(compilation, traces={phase: trace}))
         self.stages.extend(map(StageReport.of, manager.records))
         return manager.records[0].traces[0], made.traces[phase]

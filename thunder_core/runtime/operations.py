@@ -31,6 +31,8 @@ def count_operations(bound: BoundSymbol) -> int | None:
     symbol = bound.symbol.reference or bound.symbol
     if Tag.BACKWARD in bound.symbol.tags or Tag.LOCAL in symbol.tags or not (symbol.tags & _COUNTED):
         return None
+    if bound.varies():
+        bound = bound.with_constant_sizes()
     key = call_key(bound, PLAIN)
     return None if key is None else _cache.get(key, lambda: _count(bound))
 

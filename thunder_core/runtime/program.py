@@ -50,3 +50,9 @@ class Program:
     notes: list[object] = field(default_factory=list)
     later: list[StageReport] = field(default_factory=list)
     unclaimed: tuple[Assignment, ...] = ()
+
+    @property
+    def executed(self) -> tuple[Trace, ...]:
+        """The programs that run: forward, backward, epilogue."""
+        epilogue = self.functional.epilogue
+        return (self.final, *self.backward_traces[-1:], *(() if epilogue is None else (epilogue,)))

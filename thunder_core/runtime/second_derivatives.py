@@ -75,7 +75,12 @@ class SecondDerivatives:
         return RememberedInputs(tuple(map(ref, tensors)), _versions(tensors), objects)
 
     def gradients(
-        self, remembered: RememberedInputs, saved: Sequence[Any], cotangents: Sequence[Any], wanted: Sequence[bool]
+        self,
+        remembered: RememberedInputs,
+        saved: Sequence[Any],
+        cotangents: Sequence[Any],
+        wanted: Sequence[bool],
+        sizes: tuple[int, ...] = (),
     ) -> list[Any]:
         """For each differentiable input its gradient, with a graph, or None where it is not wanted or none flows.
 
@@ -83,6 +88,7 @@ class SecondDerivatives:
             remembered, saved: of the call.
             cotangents: of the outputs in `Joint.cotangent_of`; None for an absent one.
             wanted: for each differentiable input.
+            sizes: of the call, those that vary between calls.
 
         Raises:
             UnsupportedError: the program does something else when it is run again, or an input is gone or was written.
@@ -94,7 +100,7 @@ class SecondDerivatives:
             for place in asked:  # apart from what other inputs were computed from
                 inputs[place] = inputs[place].view_as(inputs[place])
             states = _generator_states() if self._may_draw else ()
-            outputs = program(*inputs)
+            outputs = program(*inputs, *sizes)
             if states and not all(map(torch.equal, states, _generator_states())):
                 raise _not_the_same("an operator that draws random numbers")
             pairs = [
@@ -118,7 +124,8 @@ class SecondDerivatives:
             effects = [bound for bound in silent.symbols if _differs_next_time(bound)]
             if effects:
                 raise _not_the_same(effects[0].symbol.name, effects[0].location)
-            self._program = compile_trace(self._late.second_derivatives(silent))
+            names = () if self._late.sizes is None else tuple(self._late.sizes.hints)
+            self._program = compile_trace(self._late.second_derivatives(silent), sizes=names)
         return self._program
 
     def _inputs(self, remembered: RememberedInputs, saved: Sequence[Any]) -> list[Any]:

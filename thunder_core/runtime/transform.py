@@ -84,7 +84,7 @@ class _Transformation:
         partitioned, forward = made.result(Partitioned), made.result(AssignmentResult)
         (backward,) = forward.others
         final, backward_final = made.traces[Phase.FORWARD], made.traces[Phase.BACKWARD]
-        late = LatePrograms(made.without_programs())
+        late = LatePrograms(made.without_programs(), sizes=self.acquired.sizes)
         assignments = {
             Phase.JOINT: tuple([Assignment(bound, answers) for bound, answers in joint.offered]),
             Phase.FORWARD: forward.assignments,

@@ -83,7 +83,9 @@ class FakeRun:
             return make_alias(base, proxy, leaf=leaves)
         if proxy.layout is not torch.strided:
             with no_dispatch():
-                empty = torch.empty(proxy.shape, dtype=proxy.dtype, layout=proxy.layout, device=proxy.device)
+                empty = torch.empty(
+                    list(map(int, proxy.shape)), dtype=proxy.dtype, layout=proxy.layout, device=proxy.device
+                )
             return self._mode.from_tensor(empty.requires_grad_(proxy.requires_grad))
         fake = make_fake(self._mode, proxy) if leaves else make_derived(self._mode, proxy)
         self._storages[proxy.storage] = fake

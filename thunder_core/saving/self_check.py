@@ -10,6 +10,7 @@ import torch
 from thunder_core.errors import ThunderError
 from thunder_core.ir.annotation import Annotator
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.size import as_constants
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.saving.files import load_trace
 
@@ -68,7 +69,7 @@ def _random_tensor(
         sharing = [item for item in proxies if isinstance(item, TensorProxy) and item.storage == proxy.storage]
         memories[proxy.storage] = _random_memory(sharing, generator)
     memory = memories[proxy.storage].view(proxy.dtype)
-    tensor = memory.as_strided(proxy.shape, proxy.stride, proxy.offset)
+    tensor = memory.as_strided(*as_constants(proxy.geometry))
     return tensor.requires_grad_(proxy.requires_grad)
 
 

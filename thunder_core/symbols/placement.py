@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.ir.size import SizeExpr
 from thunder_core.symbols.layout import REQUIRED, Layout, same_value
 
 IGNORED: Final = frozenset({"_stacklevel"})
@@ -68,7 +69,7 @@ class Placement:
 
 def sequence_as_tuple(value: Any) -> Any:
     """Sizes and dimensions as a tuple, so that equal calls look equal; lists of anything else stay."""
-    return tuple(value) if all(isinstance(item, int | torch.SymInt) for item in value) else value
+    return tuple(value) if all(isinstance(item, int | SizeExpr | torch.SymInt) for item in value) else value
 
 
 def make_placement(layout: Layout, canonical: Layout, count: int, keywords: tuple[str, ...]) -> Placement | None:

@@ -29,6 +29,7 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.schema import schema_effects, schema_is_external, schema_is_random, written_values
 from thunder_core.tracing.native_attention import NATIVE_ATTENTION
+from thunder_core.tracing.sizes import active_environment
 
 
 class _Observing(threading.local):
@@ -75,7 +76,7 @@ class ObservingFakeMode(FakeTensorMode):
     """`FakeTensorMode` that observes effects, and hands escaped operations to ``on_escape``."""
 
     def __init__(self, on_escape: Callable[..., Any] | None = None) -> None:
-        super().__init__(allow_non_fake_inputs=True)
+        super().__init__(allow_non_fake_inputs=True, shape_env=active_environment(), static_shapes=True)
         self.on_escape = on_escape
         self.observed: Observed | None = None
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import on_fakes
 from thunder_core.pytorch_internals import FakeTensor, FakeTensorMode, no_dispatch
 
 
@@ -37,11 +38,11 @@ def make_fake(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | N
     """
     with no_dispatch(), torch.inference_mode(False), torch.no_grad():
         if storage_size is None and proxy.offset == 0:
-            meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
+            meta = torch.empty_strided(*on_fakes((proxy.shape, proxy.stride)), dtype=proxy.dtype, device="meta")
         else:
             size = storage_size if storage_size is not None else _extent(proxy)
-            flat = torch.empty_strided((size,), (1,), dtype=proxy.dtype, device="meta")
-            meta = flat.as_strided(proxy.shape, proxy.stride, proxy.offset)
+            flat = torch.empty_strided((on_fakes(size),), (1,), dtype=proxy.dtype, device="meta")
+            meta = flat.as_strided(*on_fakes(proxy.geometry))
         fake: FakeTensor = FakeTensor(mode, meta, proxy.device)
         if proxy.requires_grad:
             fake.requires_grad_()
@@ -60,7 +61,7 @@ def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False, deri
     enabled = (proxy.requires_grad or not base.requires_grad) and not apart
     with torch.inference_mode(False), torch.set_grad_enabled(enabled):
         source = base if base.dtype == proxy.dtype else base.view(proxy.dtype)
-        fake: FakeTensor = source.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[assignment]
+        fake: FakeTensor = source.as_strided(*on_fakes(proxy.geometry))  # type: ignore[assignment]
         if apart:
             fake = fake.detach()  # type: ignore[assignment]
             fake.requires_grad_(proxy.requires_grad)
@@ -78,7 +79,7 @@ def make_derived(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int 
             return computed(make_fake(mode, proxy))  # type: ignore[return-value]
         size = storage_size if storage_size is not None else _extent(proxy)
         whole = computed(make_fake(mode, replace(proxy, shape=(size,), stride=(1,), offset=0)))
-        return whole.as_strided(proxy.shape, proxy.stride, proxy.offset)  # type: ignore[return-value]
+        return whole.as_strided(*on_fakes(proxy.geometry))  # type: ignore[return-value]
 
 
 def _extent(proxy: TensorProxy) -> Any:
@@ -92,14 +93,28 @@ def _extent(proxy: TensorProxy) -> Any:
 
 def make_sharing_fakes(mode: FakeTensorMode, proxies: Iterable[TensorProxy]) -> dict[str, torch.Tensor]:
     """Fake tensors like the proxies, by name, that share storages as these do and do not require grad."""
-    proxies = list(proxies)
-    sizes: dict[int, Any] = {}
-    for proxy in proxies:  # in bytes, a multiple of every element size
-        sizes[proxy.storage] = max(sizes.get(proxy.storage, 0), _extent(proxy) * 16)
-    devices = {proxy.storage: proxy.device for proxy in proxies}
+    groups: dict[int, list[TensorProxy]] = {}
+    for proxy in proxies:
+        groups.setdefault(proxy.storage, []).append(proxy)
+    fakes: dict[str, torch.Tensor] = {}
     with mode, torch.inference_mode(False), torch.no_grad():
-        whole = {number: torch.empty(size, dtype=torch.uint8, device=devices[number]) for number, size in sizes.items()}
-        return {
-            proxy.name: whole[proxy.storage].view(proxy.dtype).as_strided(proxy.shape, proxy.stride, proxy.offset)
-            for proxy in proxies
-        }
+        for group in groups.values():
+            if len(group) == 1:
+                fakes[group[0].name] = make_fake(mode, replace(group[0], requires_grad=False))
+            else:
+                whole = _whole(group)
+                for proxy in group:
+                    elements = whole if whole.dtype == proxy.dtype else whole.view(proxy.dtype)
+                    fakes[proxy.name] = elements.as_strided(*on_fakes(proxy.geometry))
+    return fakes
+
+
+def _whole(proxies: Sequence[TensorProxy]) -> torch.Tensor:
+    """A tensor that shows the whole memory of these, of their dtype if they have one; of bytes otherwise."""
+    dtypes = {proxy.dtype for proxy in proxies}
+    size: Any = 0
+    for proxy in proxies:
+        size = torch.sym_max(size, on_fakes(_extent(proxy)))
+    if len(dtypes) == 1:
+        return torch.empty(size, dtype=proxies[0].dtype, device=proxies[0].device)
+    return torch.empty(size * 16, dtype=torch.uint8, device=proxies[0].device)  # a multiple of every element size

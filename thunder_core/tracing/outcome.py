@@ -11,6 +11,7 @@ import torch
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import view_base
 from thunder_core.tracing.fake_mode import Observed, storage_address
+from thunder_core.tracing.sizes import from_fake
 from thunder_core.tracing.user_frames import calls_program
 
 
@@ -95,7 +96,7 @@ def infer(
     def describe(leaf: Any) -> Any:
         nonlocal cacheable
         if not isinstance(leaf, torch.Tensor):
-            return leaf
+            return from_fake(leaf)
         index = len(results)
         if leaf.layout is not torch.strided or leaf.is_conj() or leaf.is_neg():
             cacheable = False
@@ -107,9 +108,9 @@ def infer(
                 same_as,
                 shared,
                 result_storages.get(address, -1),
-                tuple(leaf.shape),
-                leaf.stride() if leaf.layout is torch.strided else (),
-                leaf.storage_offset() if leaf.layout is torch.strided else 0,
+                from_fake(tuple(leaf.shape)),
+                from_fake(leaf.stride()) if leaf.layout is torch.strided else (),
+                from_fake(leaf.storage_offset()) if leaf.layout is torch.strided else 0,
                 leaf.dtype,
                 leaf.device,
                 leaf.requires_grad,

@@ -11,6 +11,7 @@ from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.size import on_fakes
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, iterate_proxies, map_leaves
 from thunder_core.tracing.fake_tensors import make_fake, make_sharing_fakes
@@ -56,7 +57,7 @@ def trace_call(
     def value(leaf: Any) -> Any:
         if isinstance(leaf, TensorProxy):
             return fakes[leaf.name]
-        return others[leaf.name] if isinstance(leaf, PROXY_TYPES) else leaf
+        return others[leaf.name] if isinstance(leaf, PROXY_TYPES) else on_fakes(leaf)
 
     args, kwargs = map_leaves(value, args), map_leaves(value, kwargs)
     with torch.random.fork_rng(devices=[]), tracer.recording(context, grad=level is not Level.CORE_ATEN):

@@ -34,6 +34,7 @@ from thunder_core.symbols.registry import registry
 from thunder_core.tracing.decompositions import decomposition_of
 from thunder_core.tracing.fake_mode import Observed, ObservingFakeMode, storage_address
 from thunder_core.tracing.native_attention import NATIVE_ATTENTION
+from thunder_core.tracing.sizes import from_fake
 
 _LARGEST_CONSTANT: Final = 64
 
@@ -134,7 +135,9 @@ class Tracer:
 
     def trace(self, output: Any, context: Context) -> Trace:
         """The calls that the tensors in ``output`` depend on, and those with effects, as a trace."""
-        result = map_leaves(lambda leaf: self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf, output)
+        result = map_leaves(
+            lambda leaf: self.proxy(leaf) if isinstance(leaf, torch.Tensor) else from_fake(leaf), output
+        )
         ops = needed_ops(self.ops, {proxy.name for proxy in list_proxies((result,))})
         trace = Trace("call", tuple(self.inputs), tuple(ops), result, Stage.ACQUIRED, "tracer", context)
         return trace.with_gradients(self.requiring_grad())
@@ -225,12 +228,12 @@ class Tracer:
     def _argument(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.UntypedStorage):
             raise LoweringError("it works on memory itself")
-        return self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf
+        return self.proxy(leaf) if isinstance(leaf, torch.Tensor) else from_fake(leaf)
 
     def _result(self, leaf: Any) -> Any:
         """A new name for a result, also for one that is a written argument itself."""
         if not isinstance(leaf, torch.Tensor):
-            return leaf
+            return from_fake(leaf)
         before = self._proxies.get(id(leaf))
         new = self._new(leaf)
         if before is not None:
@@ -246,13 +249,13 @@ class Tracer:
         strided = tensor.layout is torch.strided
         return TensorProxy(
             f"v{self._computed}",
-            tuple(tensor.shape),
-            tensor.stride() if strided else (),
+            from_fake(tuple(tensor.shape)),
+            from_fake(tensor.stride()) if strided else (),
             tensor.dtype,
             tensor.device,
             False,
             storage,
-            tensor.storage_offset() if strided else 0,
+            from_fake(tensor.storage_offset()) if strided else 0,
             tensor.layout,
         )
 
@@ -310,4 +313,5 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 def _shown_elements(tensor: torch.Tensor) -> Any:
     """Which elements a tensor shows: equal for equal values, as long as nobody writes."""
     bits = tensor.is_conj(), tensor.is_neg()
-    return storage_address(tensor), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), bits
+    place = from_fake((*tensor.shape, *tensor.stride(), tensor.storage_offset()))
+    return storage_address(tensor), tensor.dtype, tensor.ndim, place, bits

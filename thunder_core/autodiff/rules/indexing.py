@@ -20,6 +20,8 @@ def getitem(input: Tensor, index: Any) -> Result:
         return NotImplemented
     if any(isinstance(item, slice) and item.step not in (None, 1) for item in items):
         return NotImplemented
+    if any(isinstance(size, torch.SymInt) for size in input.shape):  # places are counted with Python's ranges
+        return NotImplemented
     output = input[index]
     kept, starts = _selected(input, items)
     return output, lambda g: _pad(g if list(g.shape) == kept else torch.reshape(g, kept), starts, input)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
 
 def _rows(tensor: Tensor) -> Tensor:
     """All dimensions but the last as one."""
-    return tensor if tensor.dim() == 2 else torch.reshape(tensor, (tensor.shape[:-1].numel(), tensor.shape[-1]))
+    return tensor if tensor.dim() == 2 else torch.reshape(tensor, (math.prod(tensor.shape[:-1]), tensor.shape[-1]))
 
 
 def _first(mat1: Tensor, mat2: Tensor, g: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ def rms_norm(
     if input.device.type != "cpu" or input.dtype not in (torch.float32, torch.float64):
         return NotImplemented
     dims = tuple(range(-len(normalized_shape), 0))
-    length = torch.Size(normalized_shape).numel()
+    length = math.prod(normalized_shape)
     epsilon = float(torch.finfo(input.dtype).eps if eps is None else eps)
     rstd = torch.rsqrt(torch.mean(torch.pow(input, 2), dims, True) + epsilon)
     normalized = input * rstd

@@ -11,7 +11,8 @@ import torch
 from thunder_core.ir.context import Context
 from thunder_core.ir.geometry import end
 from thunder_core.ir.keys import CanonicalNames, value_key
-from thunder_core.ir.proxy import Dimension, TensorProxy
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import Size, on_fakes
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.pytorch_internals import FakeTensor
@@ -34,7 +35,7 @@ class Metadata:
 
         Offsets in it count from the first element that any argument shows of the memory.
         """
-        starts: dict[int, Dimension] = {}
+        starts: dict[int, Size] = {}
         for proxy in iterate_proxies((args, kwargs)):
             if not isinstance(proxy, TensorProxy):
                 return None
@@ -57,7 +58,7 @@ class Metadata:
             tensors = [self._fake(proxy, fakes) for proxy in iterate_proxies((args, kwargs))]
 
             def fake(leaf: Any) -> Any:
-                return fakes[leaf.name] if isinstance(leaf, TensorProxy) else leaf
+                return fakes[leaf.name] if isinstance(leaf, TensorProxy) else on_fakes(leaf)
 
             args, kwargs = map_leaves(fake, args), map_leaves(fake, kwargs)
             with torch.set_grad_enabled(context.grad_enabled and not context.inference):

@@ -123,4 +123,4 @@ def _named(leaf: Any, parameters: Mapping[str, str]) -> Any:
 
 
 def _real(proxy: TensorProxy) -> torch.Tensor:
-    return torch.zeros(proxy.shape, dtype=proxy.dtype, device=proxy.device)
+    return torch.zeros(list(map(int, proxy.shape)), dtype=proxy.dtype, device=proxy.device)

@@ -59,7 +59,9 @@ def artifact(compiled: Any, scope: dict[str, Any], checked: tuple[int, ...], bun
     return pickle.dumps(_Stored(compiled.source_code, code, tuple(bundles), constants, checked))
 
 
-def load(data: bytes, expected: list[tuple[int, ...]], written: tuple[int, ...] = ()) -> CompiledRegion:
+def load(
+    data: bytes, expected: Callable[..., Sequence[tuple[int, ...]]], written: tuple[int, ...] = ()
+) -> CompiledRegion:
     """The region from the bytes; the rest is as in `CompiledRegion`. Raises for anything else."""
     stored = pickle.loads(data)
     if not isinstance(stored, _Stored):

@@ -16,12 +16,14 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from thunder_core import progress
-from thunder_core.ir.program import compile_trace
+from thunder_core.ir.program import compile_sizes, compile_trace
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import on_fakes
 from thunder_core.ir.tensors import written_inputs
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_errata import with_wide_statistics
 from thunder_core.tracing.fake_tensors import make_fake
+from thunder_core.tracing.sizes import active_environment, active_symbols, from_fake
 from thunder_plugin_inductor.artifacts import artifact
 from thunder_plugin_inductor.compiled_region import CompiledRegion
 from thunder_plugin_inductor.concatenation import parts_by_themselves
@@ -105,10 +107,12 @@ class _Started:
     """A region whose kernels are being compiled."""
 
     def __init__(self, region: Trace, waiting: list[Kernels]) -> None:
-        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        sizes = active_symbols(region.sizes)
+        mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=active_environment() if sizes else None)
         self.region = region
         with tracing(TracingContext(mode)), bundled() as self.bundle:
             fakes = [make_fake(mode, proxy) for proxy in region.inputs if isinstance(proxy, TensorProxy)]
+            fakes += on_fakes(sizes)
             before = len(waiting)
             self.compiled: Any = compile_fx_inner(_graph(region, fakes, mode), fakes)
         self.kernels = waiting[before:]
@@ -118,14 +122,16 @@ class _Started:
         with bundled() as bundle:
             for kernels in self.kernels:
                 kernels.wait()
-        expected = [tuple(map(int, proxy.stride)) for proxy in self.region.output]
+        sizes = self.region.sizes
+        expected = compile_sizes(tuple([proxy.stride for proxy in self.region.output]), sizes)
         compiled, written = self.compiled, written_inputs(self.region)
         if not isinstance(compiled, CompiledFxGraph) or len(self.kernels) != 1 or inductor_config.triton.cudagraphs:
-            return CompiledRegion(compiled, (), expected, written)
+            return CompiledRegion(compiled, (), expected, written, len(sizes))
         checked = () if getattr(compiled, "_defers_input_alignment", False) else tuple(compiled.inputs_to_check)
         (kernels,) = self.kernels
-        found = CompiledRegion(kernels.scope["call"], checked, expected, written)
-        found.artifact = partial(artifact, compiled, kernels.scope, checked, self.bundle + bundle)
+        found = CompiledRegion(kernels.scope["call"], checked, expected, written, len(sizes))
+        if not sizes:
+            found.artifact = partial(artifact, compiled, kernels.scope, checked, self.bundle + bundle)
         return found
 
 
@@ -146,8 +152,9 @@ def _graph(region: Trace, fakes: list[Any], mode: FakeTensorMode) -> torch.fx.Gr
     output.meta["user_visible_output_idxs"] = list(range(len(region.output)))
     for node, proxy in zip(output.args[0], region.output, strict=True):
         value = node.meta["val"]
-        if (tuple(value.shape), value.dtype, value.device) != (tuple(proxy.shape), proxy.dtype, proxy.device):
+        found = (from_fake(tuple(value.shape)), value.dtype, value.device)
+        if found != (tuple(proxy.shape), proxy.dtype, proxy.device):
             raise RuntimeError(f"{proxy.name} came out as {value.dtype}{list(value.shape)} on {value.device}")
-        if value.stride() != proxy.stride:
+        if from_fake(value.stride()) != proxy.stride:
             node.meta["val"] = make_fake(mode, proxy)
     return graph

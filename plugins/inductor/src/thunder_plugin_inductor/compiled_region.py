@@ -28,24 +28,27 @@ class CompiledRegion:
     Attributes:
         call: the function.
         checked: positions of inputs whose data must start at a multiple of 16 bytes.
-        expected: strides of the results.
+        expected: strides of the results, of the sizes that vary between calls.
         written: positions of inputs that are written.
+        sizes: how many such sizes follow the tensors. Where there are any, each call sees what strides results have.
         artifact: returns what other processes can load; None where there is nothing.
     """
 
-    __slots__ = ("artifact", "call", "checked", "expected", "written", "wrong")
+    __slots__ = ("artifact", "call", "checked", "expected", "sizes", "written", "wrong")
 
     def __init__(
         self,
         call: Callable[[list[Any]], Any],
         checked: tuple[int, ...],
-        expected: list[tuple[int, ...]],
+        expected: Callable[..., Sequence[tuple[int, ...]]],
         written: tuple[int, ...] = (),
+        sizes: int = 0,
     ) -> None:
         self.call = call
         self.checked = checked
         self.expected = expected
         self.written = written
+        self.sizes = sizes
         self.wrong: list[int] | None = None
         self.artifact: Callable[[], bytes | None] | None = None
 
@@ -62,12 +65,15 @@ class CompiledRegion:
             if found is None:
                 raise
             raise IndexOutOfRange(f"an index is out of range: not from {found[1]} to below {found[2]}") from error
-        if self.wrong is None:
-            self.wrong = _wrong(results, inputs, self.expected)
-        if self.wrong:
+        wrong = self.wrong
+        if wrong is None or self.sizes:
+            tensors = len(inputs) - self.sizes
+            wrong = self.wrong = _wrong(results, inputs[:tensors], self.expected(*inputs[tensors:]))
+        if wrong:
             results = [*results]
-            for index in self.wrong:
-                results[index] = with_strides(results[index].clone(), self.expected[index])
+            expected = self.expected(*inputs[len(inputs) - self.sizes :])
+            for index in wrong:
+                results[index] = with_strides(results[index].clone(), expected[index])
         return results
 
     def _writing(self, inputs: Sequence[Any], arguments: list[Any]) -> Sequence[Any]:

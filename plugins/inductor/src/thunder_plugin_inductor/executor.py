@@ -8,6 +8,7 @@ from typing import Any
 
 from thunder_core.executors.hardware import source_hash
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.program import compile_sizes
 from thunder_core.ir.tensors import written_inputs
 from thunder_core.ir.trace import Trace
 from thunder_fusion import FusionExecutor
@@ -27,6 +28,7 @@ class InductorExecutor(FusionExecutor):
 
     options: InductorOptions = field(default_factory=InductorOptions)
     name: str = "inductor"
+    varying_sizes = True
 
     def __post_init__(self) -> None:
         """Raises OptionError for settings that Inductor does not have."""
@@ -73,7 +75,7 @@ class InductorExecutor(FusionExecutor):
         """The module, run again."""
         from thunder_plugin_inductor.artifacts import load
 
-        strides = [tuple(map(int, proxy.stride)) for proxy in region.output]
+        strides = compile_sizes(tuple([proxy.stride for proxy in region.output]), ())
         return load(artifact, strides, written_inputs(region))
 
 

@@ -69,10 +69,10 @@ def _refusal(
 
 def _rows(input: TensorProxy, start: int | None, stop: int | None) -> int:
     """How many have logits."""
-    rows: int = input.numel // input.shape[-1]
+    rows = int(input.numel // input.shape[-1])
     if input.ndim < 2:
         return rows
-    tokens = input.shape[-2]
+    tokens = int(input.shape[-2])
     return rows // tokens * len(range(tokens)[start:stop])
 
 

@@ -1,0 +1,1 @@
+"""Sizes of inputs that vary between calls."""

@@ -1,0 +1,245 @@
+"""Programs against eager across sizes: results, gradients, and how often they are compiled."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import thunder
+
+SIZES = [(3, 8), (2, 20), (5, 9), (4, 33)]
+
+
+def matrices(x: torch.Tensor) -> torch.Tensor:
+    return x @ x.transpose(-1, -2) + x.sum(-1, keepdim=True)
+
+
+def views(x: torch.Tensor) -> torch.Tensor:
+    b, n, d = x.shape
+    y = x.view(b, n, 2, d // 2).permute(0, 2, 1, 3)
+    return y.reshape(b * 2, -1).unflatten(1, (n, d // 2)).flatten()
+
+
+def slices(x: torch.Tensor) -> torch.Tensor:
+    n = x.shape[1]
+    return torch.cat([x[:, 1:], x[:, : n - 1], x[:, n // 2 :], x[:, -2:]], 1)
+
+
+def split(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    a, b = x.split([2, x.shape[1] - 2], 1)
+    return a * 2, b.mean(1), *x.chunk(2, -1)
+
+
+def positions(x: torch.Tensor) -> torch.Tensor:
+    n = x.size(1)
+    return x + torch.arange(n, device=x.device)[None, :, None] / 7 + torch.zeros(x.shape[0], 1, 1)
+
+
+def masks(x: torch.Tensor) -> torch.Tensor:
+    n = x.shape[1]
+    mask = torch.ones(n, n, dtype=torch.bool).tril()
+    scores = (x @ x.mT).masked_fill(~mask, float("-inf"))
+    return scores.softmax(-1) @ x
+
+
+def attention(x: torch.Tensor) -> torch.Tensor:
+    b, n, d = x.shape
+    q = x.view(b, n, 2, d // 2).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, q, q, is_causal=True).transpose(1, 2).reshape(b, n, d)
+
+
+def pads(x: torch.Tensor) -> torch.Tensor:
+    return F.pad(x, (1, 2, 0, 3)) * x.shape[0]
+
+
+def roll_and_flip(x: torch.Tensor) -> torch.Tensor:
+    return x.roll(1, 1).flip(1) + x.cumsum(1)
+
+
+def expand(x: torch.Tensor) -> torch.Tensor:
+    return x[:, :1].expand(-1, x.shape[1], -1) + x.new_ones(x.shape) + torch.full_like(x, 2)
+
+
+def in_place(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y += x
+    y[:, 0] = 0
+    return y
+
+
+def normalized(x: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(x, (x.shape[-1],)) + F.softmax(x, 1) + F.gelu(x)
+
+
+def variances(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.var(1), x.std(), x.mean((0, 1)), x.amax(1), torch.logsumexp(x, 1)
+
+
+def by_numel(x: torch.Tensor) -> torch.Tensor:
+    return x.sum() / x.numel() + len(x.shape)
+
+
+PROGRAMS = [
+    *(matrices, views, slices, split, positions, masks, attention, roll_and_flip, expand, in_place, normalized),
+    *(variances, by_numel),
+]
+
+
+def inputs(b: int, n: int, *, grad: bool = False) -> torch.Tensor:
+    return torch.randn(b, n, 8, generator=torch.Generator().manual_seed(b * n)).requires_grad_(grad)
+
+
+def tensors(result: Any) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_values(program: Callable[..., Any]) -> None:
+    compiled = thunder.jit(program, dynamic=True, executors=[])
+    for b, n in SIZES:
+        x = inputs(b, n)
+        for actual, expected in zip(tensors(compiled(x)), tensors(program(x)), strict=True):
+            torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+            assert actual.stride() == expected.stride()
+    assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_gradients(program: Callable[..., Any]) -> None:
+    compiled = thunder.jit(program, dynamic=True, executors=[])
+    for b, n in SIZES:
+        x, y = inputs(b, n, grad=True), inputs(b, n, grad=True)
+        actual, expected = tensors(compiled(x)), tensors(program(y))
+        cotangents = [torch.randn_like(one) for one in expected]
+        torch.autograd.backward(actual, cotangents)
+        torch.autograd.backward(expected, cotangents)
+        torch.testing.assert_close(x.grad, y.grad)
+    assert thunder.cache_misses(compiled) == 1
+
+
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, stride=2)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.max_pool2d(torch.relu(self.norm(self.first(x))), 2)
+        return self.second(y).mean((2, 3))
+
+
+class Language(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.positions = nn.Embedding(11, 8), nn.Embedding(40, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(8, 11)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        return F.cross_entropy(self.head(self.layer(x)).flatten(0, 1), tokens.flatten())
+
+
+def test_convolutions_train() -> None:
+    model = Convolutions()
+    eager = copy.deepcopy(model)
+    compiled = thunder.jit(model, dynamic=True, executors=[])
+    for b, height, width in [(2, 12, 16), (3, 16, 14), (5, 20, 32)]:
+        x = torch.randn(b, 3, height, width)
+        _same_step(compiled, eager, x)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_language_model_trains() -> None:
+    model = Language()
+    eager = copy.deepcopy(model)
+    compiled = thunder.jit(model, dynamic=True, executors=[])
+    for b, n in SIZES:
+        _same_step(compiled, eager, torch.randint(0, 11, (b, n)))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def _same_step(compiled: Any, eager: nn.Module, x: torch.Tensor) -> None:
+    actual, expected = compiled(x).sum(), eager(x).sum()
+    torch.testing.assert_close(actual, expected)
+    actual.backward()
+    expected.backward()
+    for one, other in zip(compiled.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+        one.grad = other.grad = None
+    for one, other in zip(compiled.buffers(), eager.buffers(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_cotangents_of_some_results() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.sin() @ x.mT
+        return y, (y * x.shape[1]).exp().sum()
+
+    compiled = thunder.jit(program, dynamic=True, executors=[])
+    for b, n in SIZES:
+        x, y = (inputs(b, n, grad=True) for _ in range(2))
+        with torch.no_grad():
+            x *= 0.01
+            y *= 0.01
+        for index in (0, 1):
+            compiled(x)[index].sum().backward()
+            program(y)[index].sum().backward()
+            torch.testing.assert_close(x.grad, y.grad)
+            x.grad = y.grad = None
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_what_pytorch_computes_with_constants_takes_constants() -> None:
+    compiled = thunder.jit(pads, dynamic=True, executors=[])
+    for b, n in SIZES:
+        torch.testing.assert_close(compiled(inputs(b, n)), pads(inputs(b, n)), rtol=0, atol=0)
+    assert thunder.cache_misses(compiled) == len(SIZES)
+
+
+def test_second_derivatives() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x**3 * x.shape[0]).sum()
+
+    compiled = thunder.jit(program, dynamic=True, executors=[])
+    for b, n in SIZES[:2]:
+        x = inputs(b, n, grad=True)
+        (first,) = torch.autograd.grad(compiled(x), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        torch.testing.assert_close(second, 6 * x * b)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_random_numbers_and_writes() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = F.dropout(x, 0.5, training=True)
+        x.add_(1)
+        return y + torch.randn(x.shape[1], 1)
+
+    compiled = thunder.jit(program, dynamic=True, executors=[])
+    for b, n in SIZES:
+        x, y = inputs(b, n), inputs(b, n)
+        torch.manual_seed(0)
+        actual = compiled(x)
+        torch.manual_seed(0)
+        torch.testing.assert_close(actual, program(y), rtol=0, atol=0)
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
+
+
+def test_autocast() -> None:
+    linear = nn.Linear(8, 8)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return linear(x).float().sum(1)
+
+    compiled = thunder.jit(program, dynamic=True, executors=[])
+    for b, n in SIZES:
+        torch.testing.assert_close(compiled(inputs(b, n)), program(inputs(b, n)), rtol=0, atol=0)
+    assert thunder.cache_misses(compiled) == 1

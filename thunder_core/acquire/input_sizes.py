@@ -1,0 +1,109 @@
+"""Which sizes of a program's inputs vary between calls, and the symbols for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import torch
+
+from thunder_core.guards.shared_memory import base_of
+from thunder_core.guards.sizes import SizedInput
+from thunder_core.guards.source import Source
+from thunder_core.guards.steps import BufferSource
+from thunder_core.ir.size import Size, hint_of
+from thunder_core.pytorch_internals import DisableTorchFunction
+from thunder_core.tracing.sizes import Sizes
+
+_MARKED: Final = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices")
+_STATIC: Final = "_dynamo_static_indices"
+_RANGES: Final = "_dynamo_dynamic_range"
+
+
+@dataclass(frozen=True)
+class VaryingSizes:
+    """What is asked of one recording.
+
+    Attributes:
+        all: every size may vary that is not marked otherwise, but for buffers of modules.
+        dimensions: those that differed between calls, by the path of their tensor.
+    """
+
+    all: bool = False
+    dimensions: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+    def of(self, tensor: torch.Tensor, source: Source) -> dict[int, tuple[int | None, int | None]]:
+        """The dimensions of a tensor whose sizes are to be symbols, each with the bounds that its mark gives."""
+        marks = vars(tensor)
+        bounds = {one.dim: (one.min, one.max) for one in marks.get(_RANGES, ())}
+        marked = {index for name in _MARKED for index in marks.get(name, ())}
+        static = set(marks.get(_STATIC, ()))
+        every = self.all and not isinstance(source, BufferSource)  # of a module, which keeps it
+        wanted = set(range(tensor.ndim)) if every else set(self.dimensions.get(source.describe(), ()))
+        return {index: bounds.get(index, (None, None)) for index in sorted((wanted | marked) - static)}
+
+    def with_dimensions(self, found: Mapping[str, frozenset[int]]) -> VaryingSizes:
+        """These and the dimensions that were found to differ."""
+        merged = {path: self.dimensions.get(path, frozenset()) | dims for path, dims in found.items()}
+        return replace(self, dimensions={**self.dimensions, **merged})
+
+
+def is_marked(value: Any) -> bool:
+    """Whether a size of a tensor is marked as one that varies: by ``torch._dynamo.mark_dynamic``, say."""
+    return isinstance(value, torch.Tensor) and any(name in vars(value) for name in _MARKED)
+
+
+class InputSizes:
+    """Makes the symbols of one recording.
+
+    Args:
+        wanted: which sizes may vary.
+        sizes: of the compilation.
+
+    Attributes:
+        inputs: the tensors that have symbols, in order.
+    """
+
+    def __init__(self, wanted: VaryingSizes, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self.inputs: list[SizedInput] = []
+        self._wanted = wanted
+
+    def may_vary(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor that the program meets may get symbols: a plain one, which is no view of another.
+
+        Parameters keep their shapes.
+        """
+        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+            return False
+        with DisableTorchFunction():
+            return base_of(tensor) is tensor
+
+    def geometry(self, tensor: torch.Tensor, source: Source) -> tuple[tuple[Size, ...], tuple[Size, ...]] | None:
+        """Shape and strides with symbols; None where no size of the tensor varies."""
+        path = source.describe()
+        if not self.may_vary(tensor):
+            return None
+        wanted = self._wanted.of(tensor, source)
+        shape = tuple(
+            [
+                self.sizes.new(size, f"{path}.shape[{index}]", wanted[index]) if index in wanted else size
+                for index, size in enumerate(tuple(tensor.shape))
+            ]
+        )
+        if all(type(size) is int for size in shape):
+            return None
+        stride = _strides(shape, tensor.stride())
+        self.inputs.append(SizedInput(source, shape, stride))
+        return shape, stride
+
+
+def _strides(shape: tuple[Size, ...], strides: tuple[int, ...]) -> tuple[Size, ...]:
+    """Strides as products of the sizes that they step over, where they are such products; numbers otherwise."""
+    known: dict[int, Size] = {0: 0, 1: 1}
+    found: dict[int, Size] = {}
+    for index in sorted(range(len(shape)), key=lambda index: (strides[index], -index)):
+        found[index] = known.get(strides[index], strides[index])
+        known[hint_of(shape[index]) * strides[index]] = found[index] * shape[index]
+    return tuple([found[index] for index in range(len(shape))])

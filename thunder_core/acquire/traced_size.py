@@ -1,0 +1,182 @@
+"""The size that the user's program handles while it is recorded: an int to it, a symbol to fakes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from thunder_core.errors import SizeVariesError
+from thunder_core.ir.size import Size, SizeExpr
+from thunder_core.tracing.user_frames import user_location
+
+_SYMBOLIC: Final = ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod")
+_COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
+_BY_VALUE: Final = (
+    *("truediv", "rtruediv", "pow", "rpow", "divmod", "rdivmod", "lshift", "rlshift", "rshift", "rrshift"),
+    *("and", "rand", "or", "ror", "xor", "rxor", "invert", "hash", "str", "repr", "format", "float", "complex"),
+)
+"""What Python does with the number itself: the program is compiled for that number then."""
+_THE_SAME: Final = ("pos", "trunc", "floor", "ceil", "copy")
+_METHODS_OF_INTS: Final = frozenset([name for name in vars(int) if not name.startswith("_")])
+_INTERNAL: Final = ("torch", "sympy", "thunder", "thunder_core")
+
+
+class TracedSize(torch.SymInt):
+    """A size that varies between calls.
+
+    Arithmetic keeps it so. A comparison gives a bool, and is checked in each call; what needs the number itself
+    (``int(n)``, ``range(n)``, ``f"{n}"``, ``n / 2``, a key of a dictionary) gives it, and is checked likewise.
+    Programs take it for an int: ``isinstance(n, int)`` holds.
+    """
+
+    @property
+    def __class__(self) -> type:
+        """``int`` to the program, the class itself to PyTorch and Thunder."""
+        caller = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]
+        return TracedSize if caller in _INTERNAL else int
+
+    @__class__.setter
+    def __class__(self, kind: type) -> None:
+        raise TypeError("the class of a size cannot be changed")
+
+    @property
+    def real(self) -> TracedSize:
+        """The size: of its attributes that ints have, those that do not need its value."""
+        return self
+
+    numerator = real
+
+    @property
+    def imag(self) -> int:
+        """Zero."""
+        return 0
+
+    @property
+    def denominator(self) -> int:
+        """One."""
+        return 1
+
+    def __neg__(self) -> Any:
+        return traced(torch.SymInt.__neg__(self))
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self if digits is None else round(int(self), digits)
+
+    def __deepcopy__(self, memo: Any) -> TracedSize:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        """What else ints have: ``n.bit_length()``."""
+        if name in _METHODS_OF_INTS:
+            return getattr(int(self), name)
+        raise AttributeError(f"'int' object has no attribute {name!r}")
+
+
+def traced(value: Any) -> Any:
+    """A number of fakes as the program gets it; a tuple or ``torch.Size`` likewise. Anything else as it is."""
+    if type(value) is torch.SymInt:
+        constant = value.node.maybe_as_int()
+        return TracedSize(value.node) if constant is None else constant
+    if isinstance(value, torch.Size):
+        return torch.Size([traced(item) for item in value])
+    if type(value) is tuple or type(value) is list:
+        return type(value)([traced(item) for item in value])
+    return value
+
+
+def untraced(value: Any) -> Any:
+    """A number of the program as fakes take it: what PyTorch does with it is not what the program does."""
+    return torch.SymInt(value.node) if type(value) is TracedSize else value
+
+
+def traced_size(size: Size) -> Any:
+    """A size of a trace as the program gets it."""
+    return traced(size.symint) if isinstance(size, SizeExpr) else size
+
+
+def _unobserved(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """What PyTorch and SymPy run to compute with sizes is no part of the program."""
+
+    def call(self: TracedSize, *others: Any) -> Any:
+        sizes = self.node.shape_env.sizes()
+        watcher = None if sizes is None else sizes.watcher
+        if watcher is None:
+            return operation(self, *others)
+        watcher.pause()
+        try:
+            return operation(self, *others)
+        except Exception as error:  # the program may catch it: with constants it is Python's for sure
+            raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error
+        finally:
+            watcher.resume()
+
+    return call
+
+
+def _symbolic(name: str) -> Callable[..., Any]:
+    of_numbers = getattr(torch.SymInt, name)
+
+    def operation(self: TracedSize, other: Any) -> Any:
+        kind = type(other)
+        if kind is int or kind is bool or kind is TracedSize or kind is torch.SymInt:
+            return traced(of_numbers(self, other))
+        return _with_other_number(self, name, other)
+
+    return operation
+
+
+def _comparison(name: str) -> Callable[..., Any]:
+    of_numbers = getattr(torch.SymInt, name)
+
+    def operation(self: TracedSize, other: Any) -> Any:
+        kind = type(other)
+        if kind is int or kind is bool or kind is TracedSize or kind is torch.SymInt:
+            return bool(of_numbers(self, other))
+        return _with_other_number(self, name, other)
+
+    return operation
+
+
+def _with_other_number(size: TracedSize, name: str, other: Any) -> Any:
+    """What Python makes of an int and a float, by its value; tensors and other objects know themselves."""
+    if isinstance(other, float | complex):
+        return getattr(type(other)(int(size)), name)(other)
+    return NotImplemented
+
+
+def _by_value(name: str) -> Callable[..., Any]:
+    def operation(self: TracedSize, *others: Any) -> Any:
+        if others and isinstance(others[0], float | complex):
+            return _with_other_number(self, name, others[0])
+        if others and not isinstance(others[0], int | TracedSize | str):
+            return NotImplemented
+        plain = [int(other) if type(other) is TracedSize else other for other in others]
+        return getattr(int, name)(int(self), *plain) if hasattr(int, name) else complex(int(self))
+
+    return operation
+
+
+def _define() -> None:
+    for name in _SYMBOLIC:
+        setattr(TracedSize, f"__{name}__", _unobserved(_symbolic(f"__{name}__")))
+    for name in _COMPARISONS:
+        setattr(TracedSize, f"__{name}__", _unobserved(_comparison(f"__{name}__")))
+    for name in _BY_VALUE:
+        setattr(TracedSize, f"__{name}__", _unobserved(_by_value(f"__{name}__")))
+    TracedSize.__neg__ = _unobserved(TracedSize.__neg__)  # type: ignore[method-assign]
+    for name in ("int", "index"):
+        setattr(TracedSize, f"__{name}__", _unobserved(getattr(torch.SymInt, f"__{name}__")))
+    for name in _THE_SAME:
+        setattr(TracedSize, f"__{name}__", lambda self: self)
+
+
+_define()

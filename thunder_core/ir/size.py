@@ -1,0 +1,202 @@
+"""Sizes that vary between calls: expressions of symbols, as ``s0 * 4``.
+
+A symbol is a number input of the programs that one compilation makes: the prologue reads it from an input's shape, and
+hands it to forward, backward, regions and epilogue. In a trace, expressions of symbols stand where plain ints do: among
+the sizes of proxies and the arguments of calls.
+
+Nothing here looks at the value of an expression. Two are equal if they have equal terms, so ``==`` may say no for sizes
+that always agree, and never says yes for sizes that can differ. Whatever else depends on the value raises
+`SizeVariesError`; the compilation then takes its sizes as constants.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+from weakref import ref
+
+import torch
+
+from thunder_core.errors import SizeVariesError
+
+
+class SizeScope(Protocol):
+    """The symbols of one compilation. Expressions of two compilations are never equal: ``number`` tells them apart."""
+
+    number: int
+
+    def symint(self, size: SizeExpr) -> torch.SymInt:
+        """The expression as fakes have it."""
+        ...
+
+    def size(self, value: int | torch.SymInt) -> Size:
+        """A number of fakes as traces have it."""
+        ...
+
+    def text_of(self, expression: Any) -> str:
+        """An expression as Python."""
+        ...
+
+    def symbols_of(self, expression: Any) -> tuple[str, ...]:
+        """Names of the symbols in an expression."""
+        ...
+
+    def value(self, size: SizeExpr, values: Mapping[str, int]) -> int:
+        """What the expression is where the symbols have these values."""
+        ...
+
+
+class SizeExpr:
+    """An int that the program knows only when it runs. Immutable and hashable.
+
+    Attributes:
+        expression: its terms, in the form of `scope`.
+        hint: its value when the program was recorded. Programs must not depend on it; policies may.
+        symbols: names of the symbols in it.
+    """
+
+    __slots__ = ("_hash", "_scope", "_scope_number", "_text", "expression", "hint", "symbols")
+
+    expression: Any
+    hint: int
+    symbols: tuple[str, ...]
+    _hash: int
+    _text: str
+    _scope: ref[Any]
+    _scope_number: int
+
+    def __init__(self, expression: Any, hint: int, scope: SizeScope) -> None:
+        set_once = object.__setattr__
+        set_once(self, "expression", expression)
+        set_once(self, "hint", hint)
+        set_once(self, "symbols", scope.symbols_of(expression))
+        set_once(self, "_text", scope.text_of(expression))
+        set_once(self, "_scope", ref(scope))  # caches of all compilations hold sizes, and must not hold these
+        set_once(self, "_scope_number", scope.number)
+        set_once(self, "_hash", hash((expression, scope.number)))
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    @property
+    def scope(self) -> SizeScope:
+        """The compilation that it belongs to, while that lives."""
+        scope: SizeScope | None = self._scope()
+        assert scope is not None, f"the compilation of {self} is gone"
+        return scope
+
+    @property
+    def symint(self) -> torch.SymInt:
+        """The expression as fakes have it."""
+        return self.scope.symint(self)
+
+    def value(self, values: Mapping[str, int]) -> int:
+        """What it is where the symbols have these values."""
+        return self.scope.value(self, values)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SizeExpr):
+            return False
+        return self._scope_number == other._scope_number and bool(self.expression == other.expression)
+
+    def __hash__(self) -> int:
+        hashed: int = self._hash
+        return hashed
+
+    def __str__(self) -> str:
+        text: str = self._text
+        return text
+
+    __repr__ = __str__
+
+    def _computed(self, operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Size:
+        if not all(isinstance(operand, int | SizeExpr) for operand in (left, right)):
+            return NotImplemented  # type: ignore[no-any-return]
+        computed: Size = self.scope.size(operation(on_fakes(left), on_fakes(right)))
+        return computed
+
+    def __add__(self, other: Size) -> Size:
+        return self._computed(operator.add, self, other)
+
+    def __radd__(self, other: Size) -> Size:
+        return self._computed(operator.add, other, self)
+
+    def __sub__(self, other: Size) -> Size:
+        return self._computed(operator.sub, self, other)
+
+    def __rsub__(self, other: Size) -> Size:
+        return self._computed(operator.sub, other, self)
+
+    def __mul__(self, other: Size) -> Size:
+        return self._computed(operator.mul, self, other)
+
+    def __rmul__(self, other: Size) -> Size:
+        return self._computed(operator.mul, other, self)
+
+    def __floordiv__(self, other: Size) -> Size:
+        return self._computed(operator.floordiv, self, other)
+
+    def __rfloordiv__(self, other: Size) -> Size:
+        return self._computed(operator.floordiv, other, self)
+
+    def __mod__(self, other: Size) -> Size:
+        return self._computed(operator.mod, self, other)
+
+    def __rmod__(self, other: Size) -> Size:
+        return self._computed(operator.mod, other, self)
+
+    def __neg__(self) -> Size:
+        return self._computed(operator.sub, 0, self)
+
+    def _value(self, *_: Any) -> NoReturn:
+        raise SizeVariesError(f"a part of the compiler needs the value of the size {self}, which varies between calls")
+
+    __bool__ = __int__ = __index__ = __float__ = __lt__ = __le__ = __gt__ = __ge__ = _value
+
+
+Size = int | SizeExpr
+"""A size, a stride, an offset, or another int of a program: constant, or an expression of symbols."""
+
+
+def on_fakes(value: Any) -> Any:
+    """A size as fakes have it; a tuple or list likewise, item by item. Anything else as it is."""
+    if isinstance(value, SizeExpr):
+        return value.symint
+    if type(value) is tuple or type(value) is list:
+        return type(value)([on_fakes(item) for item in value])
+    return value
+
+
+def hint_of(size: Size) -> int:
+    """What a size was when the program was recorded."""
+    return size.hint if isinstance(size, SizeExpr) else size
+
+
+def are_constant(sizes: Iterable[Any]) -> bool:
+    """Whether none of the sizes varies."""
+    return not any(type(size) is SizeExpr for size in sizes)
+
+
+def symbols_of(values: Iterable[Any]) -> Iterator[str]:
+    """The names of the symbols among the values, as they appear, repeated ones repeated."""
+    for value in values:
+        if type(value) is SizeExpr:
+            yield from value.symbols
+
+
+def as_constants(geometry: tuple[Sequence[Size], Sequence[Size], Size]) -> tuple[list[int], list[int], int]:
+    """Shape, strides and offset of a tensor all of whose sizes are constants.
+
+    Raises:
+        SizeVariesError: one of them varies.
+    """
+    shape, stride, offset = geometry
+    return list(map(int, shape)), list(map(int, stride)), int(offset)
+
+
+def as_constant(value: Any, values: Mapping[str, int] | None = None) -> Any:
+    """A size where the symbols have these values, by default those of the recording; anything else as it is."""
+    if type(value) is not SizeExpr:
+        return value
+    return value.hint if values is None else value.value(values)

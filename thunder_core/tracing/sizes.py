@@ -1,0 +1,272 @@
+"""The sizes of one compilation that vary between calls: symbols, and what the program found out about them.
+
+PyTorch's ``ShapeEnv`` computes with sizes on fakes, as ``SymInt``. Whatever depends on the value of one adds a fact to
+it: ``if x.shape[0] > 4`` adds ``s0 > 4``, ``int(x.shape[0])`` adds ``s0 == 17``. The prologue checks the facts.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from weakref import ref
+
+import torch
+
+from thunder_core.errors import SizeVariesError
+from thunder_core.guards.sizes import SizeFact
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.size import Size, SizeExpr
+from thunder_core.tracing.user_frames import user_location
+
+SMALLEST: Final = 2
+"""Sizes 0 and 1 are constants: PyTorch's kernels and broadcasting treat them in ways of their own."""
+LARGEST: Final = 2**62
+_numbers: Final = itertools.count()
+
+
+@functools.cache
+def _classes() -> tuple[Any, Any]:
+    """The classes that derive from PyTorch's, made when first needed: to import these takes a third of a second."""
+    from thunder_core.pytorch_internals import GuardSource, ShapeEnv, ShapeSource
+
+    @dataclass(frozen=True)
+    class Place(ShapeSource):
+        """Where a symbol is read: the path of a tensor and a dimension."""
+
+        path: str = ""
+
+        @functools.cached_property
+        def name(self) -> str:
+            return self.path
+
+        @functools.cached_property
+        def guard_source(self) -> Any:
+            return GuardSource.LOCAL
+
+    class Environment(ShapeEnv):
+        """Names symbols ``s0``, ``s1``, ... in the order of the inputs, and tells which line asked for each fact."""
+
+        def __init__(self, sizes: ref[Sizes]) -> None:
+            super().__init__(
+                duck_shape=False,
+                allow_scalar_outputs=False,
+                allow_dynamic_output_shape_ops=False,
+            )
+            self.sizes = sizes  # weak: the other way it is not
+            self.symbol_count = 0
+
+        def _generate_unique_id(self, source_name: str) -> int:
+            self.symbol_count += 1
+            return self.symbol_count - 1
+
+        def evaluate_expr(self, *args: Any, **kwargs: Any) -> Any:
+            known = len(self.guards)
+            result = super().evaluate_expr(*args, **kwargs)
+            if len(self.guards) > known:
+                sizes = self.sizes()
+                assert sizes is not None
+                sizes.asked(len(self.guards))
+            return result
+
+    return Place, Environment
+
+
+@functools.cache
+def _warm_up() -> None:
+    """Have SymPy set up what it needs, lest a program that is recorded does: the context of ``decimal``, caches."""
+    sizes = Sizes(warm=False)
+    size = sizes.new(5, "")
+    assert isinstance(size, SizeExpr)
+    assert size.symint > 4
+    assert (size.symint * 3) // 2 + size.symint % 3 != 5
+
+
+class Watcher(Protocol):
+    """What observes a program."""
+
+    def pause(self) -> None:
+        """Until `resume`."""
+        ...
+
+    def resume(self) -> None:
+        """After `pause`."""
+        ...
+
+
+class Sizes:
+    """The symbols of one compilation; the `thunder_core.ir.size.SizeScope` of its expressions.
+
+    Attributes:
+        environment: PyTorch's, for fakes.
+        hints: what each symbol was when the program was recorded, by name, in order.
+        watcher: what observes the program while it runs; paused while sizes are computed with.
+    """
+
+    def __init__(self, *, warm: bool = True) -> None:
+        if warm:
+            _warm_up()
+        self.number = next(_numbers)
+        self.watcher: Watcher | None = None
+        from thunder_core.pytorch_internals import PythonPrinter
+
+        self._place, environment = _classes()
+        self.environment = environment(ref(self))
+        self.hints: dict[str, int] = {}
+        self._bounds: dict[str, tuple[int, int | None]] = {}
+        self._symbols: dict[Any, str] = {}
+        self._symints: dict[SizeExpr, torch.SymInt] = {}
+        self._sizes: dict[Any, Size] = {}
+        self._locations: list[SourceLocation | None] = []
+        self._printer = PythonPrinter()
+
+    def new(self, hint: int, path: str, bounds: tuple[int | None, int | None] = (None, None)) -> Size:
+        """A symbol for a size that is ``hint`` in this call; the constant itself for 0 and 1.
+
+        Args:
+            path: where it is read, such as ``x.shape[0]``.
+            bounds: the least and the greatest value that the user promises.
+        """
+        lower, upper = max(bounds[0] or SMALLEST, SMALLEST), bounds[1]
+        if hint < lower or (upper is not None and hint > upper):
+            return hint
+        from thunder_core.pytorch_internals import DimDynamic, StrictMinMaxConstraint, ValueRanges
+
+        constraint = None
+        if bounds != (None, None):
+            constraint = StrictMinMaxConstraint(
+                warn_only=False, vr=ValueRanges(lower, LARGEST if upper is None else upper)
+            )
+        symbol = self.environment.create_symbol(hint, self._place(path=path), DimDynamic.DYNAMIC, constraint)
+        name = str(symbol)
+        self.hints[name] = hint
+        self._bounds[name] = (lower, upper)
+        self._symbols[symbol] = name
+        return self.size(self.environment.create_symintnode(symbol, hint=hint))
+
+    def symbol(self, name: str) -> Size:
+        """The symbol of that name."""
+        expression = next(symbol for symbol, own in self._symbols.items() if own == name)
+        return SizeExpr(expression, self.hints[name], self)
+
+    def asked(self, count: int) -> None:
+        """The environment has ``count`` facts by now; those that are new were needed at this line of the program."""
+        location = None if self.watcher is None else user_location()
+        self._locations += [location] * (count - len(self._locations))
+
+    # ------------------------------------------------------------ as the scope of expressions
+
+    def symint(self, size: SizeExpr) -> torch.SymInt:
+        known = self._symints.get(size)
+        if known is None:
+            made = self.environment.create_symintnode(size.expression, hint=size.hint)
+            assert isinstance(made, torch.SymInt), f"{size} is no constant"
+            known = self._symints[size] = made
+        return known
+
+    def size(self, value: int | torch.SymInt) -> Size:
+        if not isinstance(value, torch.SymInt):
+            return value
+        expression = value.node.expr
+        known = self._sizes.get(expression)
+        if known is None:
+            known = self._sizes[expression] = self._new_size(expression, value.node.hint)
+        return known
+
+    def text_of(self, expression: Any) -> str:
+        return str(self._printer.doprint(expression))
+
+    def symbols_of(self, expression: Any) -> tuple[str, ...]:
+        return tuple(sorted([self._symbols[symbol] for symbol in expression.free_symbols]))
+
+    def value(self, size: SizeExpr, values: Mapping[str, int]) -> int:
+        free = size.expression.free_symbols
+        return int(size.expression.xreplace({symbol: values[self._symbols[symbol]] for symbol in free}))
+
+    def _new_size(self, expression: Any, hint: Any) -> Size:
+        if expression.is_Integer:
+            return int(expression)
+        if hint is None or not expression.free_symbols <= self._symbols.keys():
+            raise SizeVariesError(f"PyTorch cannot tell the size {expression} from the sizes of the inputs")
+        return SizeExpr(expression, int(hint), self)
+
+    # ------------------------------------------------------------ what was found out
+
+    @property
+    def fact_count(self) -> int:
+        """How many facts there are besides the ranges of symbols. It grows only."""
+        return len(self.environment.guards)
+
+    def facts(self) -> list[SizeFact]:
+        """The ranges of the symbols, then what the program and the compiler asked, in order."""
+        ranges = [SizeFact(self._range(name)) for name in self.hints]
+        guards = self.environment.guards
+        locations = [*self._locations, *[None] * (len(guards) - len(self._locations))]
+        return ranges + [
+            SizeFact(str(self._printer.doprint(guard.expr)), location, self._constant_of(guard.expr))
+            for guard, location in zip(guards, locations, strict=True)
+        ]
+
+    def constant(self, name: str) -> int | None:
+        """The one value that a symbol can have by the facts; None if it may have others."""
+        symbol = next(symbol for symbol, own in self._symbols.items() if own == name)
+        value = self.environment.replace(symbol)
+        return int(value) if value.is_Integer else None
+
+    def _range(self, name: str) -> str:
+        lower, upper = self._bounds[name]
+        return f"{lower} <= {name}" if upper is None else f"{lower} <= {name} <= {upper}"
+
+    def _constant_of(self, fact: Any) -> tuple[str, int] | None:
+        names = [self._symbols[symbol] for symbol in fact.free_symbols if symbol in self._symbols]
+        value = self.constant(names[0]) if len(names) == 1 and type(fact).__name__ == "Equality" else None
+        return None if value is None else (names[0], value)
+
+
+class _Active(threading.local):
+    sizes: Sizes | None = None
+
+
+_active: Final = _Active()
+
+
+@contextmanager
+def compiling_with(sizes: Sizes | None) -> Iterator[None]:
+    """Fake tensors that are made in the body may have these sizes."""
+    outer, _active.sizes = _active.sizes, sizes
+    try:
+        yield
+    finally:
+        _active.sizes = outer
+
+
+def active_environment() -> Any:
+    """PyTorch's environment of the sizes that the program of this thread is compiled with; None for constants."""
+    return None if _active.sizes is None else _active.sizes.environment
+
+
+def active_symbols(names: Sequence[str]) -> list[Size]:
+    """The symbols of these names of the compilation of this thread."""
+    return [] if _active.sizes is None else [_active.sizes.symbol(name) for name in names]
+
+
+def from_fake(value: Any) -> Any:
+    """A number of fakes as traces have it; a tuple, list or ``torch.Size`` likewise. Anything else as it is.
+
+    Raises:
+        SizeVariesError: a float or a truth that depends on sizes.
+    """
+    if isinstance(value, torch.SymInt):
+        sizes: Sizes | None = value.node.shape_env.sizes()
+        assert sizes is not None, "a number of a compilation that is gone"
+        return sizes.size(value)
+    if isinstance(value, tuple | list) and any(isinstance(item, torch.SymInt) for item in value):
+        items = [from_fake(item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, torch.SymFloat | torch.SymBool):
+        raise SizeVariesError(f"a call gives the number {value}, which depends on sizes that vary between calls")
+    return value
