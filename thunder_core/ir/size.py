@@ -161,10 +161,13 @@ Size = int | SizeExpr
 
 def on_fakes(value: Any) -> Any:
     """A size as fakes have it; a tuple or list likewise, item by item. Anything else as it is."""
-    if isinstance(value, SizeExpr):
+    kind = type(value)
+    if kind is SizeExpr:
         return value.symint
-    if type(value) is tuple or type(value) is list:
-        return type(value)([on_fakes(item) for item in value])
+    if kind is tuple or kind is list:
+        for item in value:
+            if type(item) is not int:
+                return kind([on_fakes(item) for item in value])
     return value
 
 
