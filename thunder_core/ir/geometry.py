@@ -18,7 +18,7 @@ def end(proxy: TensorProxy) -> Any:
     """One past the last element; the offset when there is none. A size that may vary between calls."""
     if 0 in proxy.shape:
         return proxy.offset
-    last: Any = sum((size - 1) * step for size, step in zip(proxy.shape, proxy.stride, strict=True))  # type: ignore[misc]
+    last: Any = sum((size - 1) * step for size, step in zip(proxy.shape, proxy.stride, strict=True))
     return 1 + proxy.offset + last
 
 

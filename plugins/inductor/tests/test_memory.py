@@ -83,7 +83,7 @@ def test_inputs_at_any_address() -> None:
         given.extend(inputs)
         return [inputs[1] * 2]
 
-    region = CompiledRegion(kernel, (0, 1, 2, 3), [(1,)])
+    region = CompiledRegion(kernel, (0, 1, 2, 3), lambda: [(1,)])
     whole = torch.arange(48.0)
     inputs = [whole[1:13].view(3, 4).t(), whole[1:5], whole[3:7].as_strided((2, 3), (1, 1)), whole[4:8]]
     (result,) = region(*inputs)
