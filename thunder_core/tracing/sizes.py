@@ -21,15 +21,6 @@ from thunder_core.errors import SizeVariesError
 from thunder_core.guards.sizes import SizeFact
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.size import Size, SizeExpr
-from thunder_core.pytorch_internals import (
-    DimDynamic,
-    GuardSource,
-    PythonPrinter,
-    ShapeEnv,
-    ShapeSource,
-    StrictMinMaxConstraint,
-    ValueRanges,
-)
 from thunder_core.tracing.user_frames import user_location
 
 SMALLEST: Final = 2
@@ -41,6 +32,7 @@ _numbers: Final = itertools.count()
 @functools.cache
 def _classes() -> tuple[Any, Any]:
     """The classes that derive from PyTorch's, made when first needed: to import these takes a third of a second."""
+    from thunder_core.pytorch_internals import GuardSource, ShapeEnv, ShapeSource
 
     @dataclass(frozen=True)
     class Place(ShapeSource):
@@ -116,6 +108,8 @@ class Sizes:
     """
 
     def __init__(self, *, warm: bool = True) -> None:
+        from thunder_core.pytorch_internals import PythonPrinter  # with the classes above: SymPy
+
         if warm:
             _warm_up()
         self.number = next(_numbers)
@@ -137,6 +131,8 @@ class Sizes:
             path: where it is read, such as ``x.shape[0]``.
             bounds: the least and the greatest value that the user promises.
         """
+        from thunder_core.pytorch_internals import DimDynamic, StrictMinMaxConstraint, ValueRanges
+
         lower, upper = max(bounds[0] or SMALLEST, SMALLEST), bounds[1]
         if hint < lower or (upper is not None and hint > upper):
             return hint
