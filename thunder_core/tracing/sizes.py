@@ -108,6 +108,8 @@ class Sizes:
     """
 
     def __init__(self, *, warm: bool = True) -> None:
+        from thunder_core.pytorch_internals import PythonPrinter  # with the classes above: SymPy
+
         if warm:
             _warm_up()
         self.number = next(_numbers)
@@ -131,6 +133,8 @@ class Sizes:
             path: where it is read, such as ``x.shape[0]``.
             bounds: the least and the greatest value that the user promises.
         """
+        from thunder_core.pytorch_internals import DimDynamic, StrictMinMaxConstraint, ValueRanges
+
         lower, upper = max(bounds[0] or SMALLEST, SMALLEST), bounds[1]
         if hint < lower or (upper is not None and hint > upper):
             return hint
