@@ -253,3 +253,14 @@ def test_saved_programs_have_constant_sizes(tmp_path: Any) -> None:
     thunder.save_trace(f, tmp_path / "program.py")
     loaded = thunder.load_trace(tmp_path / "program.py")
     torch.testing.assert_close(loaded(x)[0], program(x), rtol=0, atol=0)
+
+
+def test_functions_that_tell_the_class_of_ints_get_ints() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if type(x.shape[0]) is int else x * 3
+
+    compiled = thunder.jit(program, dynamic=True)
+    for size in (4, 5):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+    assert "names int" in str(thunder.explain(compiled))

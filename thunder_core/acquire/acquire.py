@@ -187,6 +187,9 @@ def _recorded(
                 recipe, raised = _run(function, recorder, observer, outputs)
             if raised is not None and input_sizes is not None:
                 raise SizeVariesError(f"the program raises {type(raised).__name__}") from raised
+            if input_sizes is not None and observer.tells_ints is not None:
+                reason = "the function asks objects for their class and names int, which a size that varies is not"
+                raise SizeVariesError(reason, location=observer.tells_ints)
             cached_results.check(observer)
             random_states = tuple(observer.consumed_python_rng())
             _check_generators(observer.generators)

@@ -114,7 +114,6 @@ class Sizes:
             _warm_up()
         self.number = next(_numbers)
         self.watcher: Watcher | None = None
-        from thunder_core.pytorch_internals import PythonPrinter
 
         self._place, environment = _classes()
         self.environment = environment(ref(self))
@@ -138,7 +137,6 @@ class Sizes:
         lower, upper = max(bounds[0] or SMALLEST, SMALLEST), bounds[1]
         if hint < lower or (upper is not None and hint > upper):
             return hint
-        from thunder_core.pytorch_internals import DimDynamic, StrictMinMaxConstraint, ValueRanges
 
         constraint = None
         if bounds != (None, None):
