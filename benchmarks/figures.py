@@ -17,6 +17,7 @@ from benchmarks import (
     plugin_discovery,
     saved_bytes,
     training,
+    values,
 )
 from benchmarks.implementations import COMPARED
 from benchmarks.row import Row
@@ -57,6 +58,7 @@ FIGURES = {
     ),
     "import-time": Figure("import thunder beyond import torch", imports.measure),
     "dispatch": Figure("60 cache entries, oldest against newest", dispatch.measure, COMPARED),
+    "values": Figure("programs whose Python depends on values", values.measure),
     "dynamo": Figure("cached calls with Dynamo as the front end, and without", dynamo.measure),
     "memory": Figure(
         "peak memory of forward calls; with --model, of its training",

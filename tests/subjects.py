@@ -12,32 +12,32 @@ from typing import Any
 
 import thunder
 
-Compile = Callable[[Any], Any]
+Compile = Callable[..., Any]
 
 
-def eager(function: Any) -> Any:
+def eager(function: Any, **options: Any) -> Any:
     """No compilation at all."""
     return function
 
 
-def reference(function: Any) -> Any:
+def reference(function: Any, **options: Any) -> Any:
     """The reference executor alone."""
-    return thunder.jit(function, executors=[])
+    return thunder.jit(function, executors=[], **options)
 
 
-def default(function: Any) -> Any:
+def default(function: Any, **options: Any) -> Any:
     """The best that is installed."""
-    return thunder.jit(function)
+    return thunder.jit(function, **options)
 
 
-def aggressive(function: Any) -> Any:
+def aggressive(function: Any, **options: Any) -> Any:
     """The reference executor; training computes again what it can."""
-    return thunder.jit(function, executors=[], recompute="aggressive")
+    return thunder.jit(function, executors=[], recompute="aggressive", **options)
 
 
-def budget(function: Any) -> Any:
+def budget(function: Any, **options: Any) -> Any:
     """The reference executor; training computes as much again as halves what it saves."""
-    return thunder.jit(function, executors=[], recompute={"budget": 0.5})
+    return thunder.jit(function, executors=[], recompute={"budget": 0.5}, **options)
 
 
 SUBJECTS: dict[str, Compile] = {

@@ -556,6 +556,13 @@ def is_view(check: Any) -> None:
     assert not check(value.detach().clone())
 
 
+def accumulation_hooks(read: Callable[[torch.Tensor], Any]) -> None:
+    x = torch.ones(2, requires_grad=True)
+    assert not read(x)
+    x.register_post_accumulate_grad_hook(print)
+    _equal(list(read(x).values()), [print])
+
+
 def backward_hooks(read: Any) -> None:
     value = torch.ones(2, requires_grad=True)
     assert not read(value)
@@ -1047,6 +1054,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "generator_identity": generator_identity,
     "is_view": is_view,
     "backward_hooks_of": backward_hooks,
+    "accumulation_hooks_of": accumulation_hooks,
     "neg_view": neg_view,
     "is_alias_of": alias,
     "CreationMeta": creation_meta,

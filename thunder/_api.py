@@ -31,8 +31,8 @@ def jit(
         executors: who is asked to run operations, in order: names, ``{name: options}``, or executors themselves. ``[]``
             for the reference executor alone, which follows them in any case.
         transforms: passes to add to the pipeline, in the same forms.
-        options: ``cache``, ``sharp_edges``, ``recompute``, ``recompile_warning``, ``recompile_limit``, ``front_end``,
-            ``requires``; see `thunder_core.config.model.ThunderConfig`.
+        options: ``cache``, ``sharp_edges``, ``recompute``, ``recompile_warning``, ``recompile_limit``,
+            ``outcome_limit``, ``dynamic``, ``front_end``, ``requires``; see `thunder_core.config.model.ThunderConfig`.
 
     Returns:
         For a module an instance of its class that shares everything with it and runs compiled; for a function a

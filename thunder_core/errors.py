@@ -96,6 +96,22 @@ class PluginError(ThunderError, RuntimeError):
     """A plugin that was asked for cannot be used; the advice says which command repairs it."""
 
 
+class WrongGuess(BaseException):
+    """A value is not the one that a program was recorded with: another program has to run.
+
+    Callers of compiled functions never see it.
+
+    Attributes:
+        position: how many checks of values came before.
+        actual: the value.
+    """
+
+    def __init__(self, position: int, actual: object, expected: object) -> None:
+        self.position = position
+        self.actual = actual
+        super().__init__(f"the program was recorded with the value {expected!r}, which now is {actual!r}")
+
+
 class ExecutorError(ThunderError, RuntimeError):
     """An executor cannot do what it claims, or declined where the configuration forbids that."""
 

@@ -127,6 +127,8 @@ ROWS: Final = (
     Row("torch.Tensor._is_view", "results that are views"),
     Row("torch.Tensor._backward_hooks", "hooks on results of compiled programs", kind=Kind.ATTRIBUTE,
         name="backward_hooks_of"),
+    Row("torch.Tensor._post_accumulate_grad_hooks", "programs that read gradients of parameters with hooks",
+        kind=Kind.ATTRIBUTE, name="accumulation_hooks_of"),
     Row("torch._neg_view", "inputs whose negation is pending"),
     Row("torch._C._is_alias_of", _SHARED),
     Row("torch._C._autograd.CreationMeta", "views as arguments"),

@@ -42,6 +42,7 @@ CONFIGS = st.fixed_dictionaries(
         | st.fixed_dictionaries({"budget": st.floats(0, allow_infinity=False) | st.integers(0)}),
         "recompile_warning": st.integers(1),
         "recompile_limit": st.integers(1),
+        "outcome_limit": st.integers(1),
     },
 )
 
@@ -126,6 +127,7 @@ def test_a_complete_configuration_has_everything() -> None:
         "recompute: cheap\n"
         "recompile_warning: 8\n"
         "recompile_limit: 64\n"
+        "outcome_limit: 16\n"
     )
 
 

@@ -119,7 +119,7 @@ DATA_DEPENDENT = {
 def test_data_dependence_is_refused_with_the_users_line(name: str, jit: Callable[..., Any]) -> None:
     program = DATA_DEPENDENT[name]
     with pytest.raises(DataDependentError) as caught:
-        jit(program)(t())
+        jit(program, sharp_edges="error")(t())
     error = caught.value
     assert error.location is not None
     assert error.location.filename == __file__
@@ -166,7 +166,7 @@ FITTING: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
 def test_the_advice_fits_the_call_and_works(name: str, jit: Callable[..., Any]) -> None:
     refused, advised, words = FITTING[name]
     with pytest.raises(DataDependentError) as caught:
-        jit(refused)(t())
+        jit(refused, sharp_edges="error")(t())
     assert words in caught.value.advice[0]
     x = t()
     torch.testing.assert_close(jit(advised)(x), advised(x))
@@ -174,7 +174,7 @@ def test_the_advice_fits_the_call_and_works(name: str, jit: Callable[..., Any]) 
 
 def test_a_mask_is_no_branch(jit: Callable[..., Any]) -> None:
     with pytest.raises(DataDependentError, match=r"the shape of the result of x\[...\] depends on") as caught:
-        jit(lambda x: x[x > 0])(t())
+        jit(lambda x: x[x > 0], sharp_edges="error")(t())
     assert not any("torch.cond" in advice for advice in caught.value.advice)
 
 
@@ -189,7 +189,7 @@ def test_another_compiler_inside_is_refused(jit: Callable[..., Any]) -> None:
 
 def test_data_dependent_error_names_the_line_of_the_branch(jit: Callable[..., Any]) -> None:
     with pytest.raises(DataDependentError) as caught:
-        jit(branches)(t())
+        jit(branches, sharp_edges="error")(t())
     assert f":{branches.__code__.co_firstlineno + 1}" in str(caught.value)
 
 
@@ -204,7 +204,7 @@ def test_data_dependence_inside_pytorch_has_its_own_way_out(
 ) -> None:
     monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)  # Dynamo switches it off for good
     with pytest.raises(DataDependentError) as caught:
-        jit(ADVICE[advice])(t())
+        jit(ADVICE[advice], sharp_edges="error")(t())
     assert advice in caught.value.advice[0]
 
 
@@ -317,7 +317,7 @@ def test_questions_about_what_is_not_compiled() -> None:
 
 
 def test_errors_leave_no_entry(jit: Callable[..., Any]) -> None:
-    compiled = jit(branches)
+    compiled = jit(branches, sharp_edges="error")
     for _ in range(2):
         with pytest.raises(DataDependentError):
             compiled(t())
@@ -366,7 +366,7 @@ def _translated_in_a_region(x: torch.Tensor) -> torch.Tensor:
 )
 def test_a_refusal_that_the_program_catches_refuses_it(jit: Callable[..., Any], program: Callable[..., Any]) -> None:
     program(t())  # eager has nothing to catch
-    compiled = jit(program)
+    compiled = jit(program, sharp_edges="error")
     for _ in range(2):
         with pytest.raises(DataDependentError) as caught:
             compiled(t())

@@ -182,7 +182,7 @@ def test_text_that_python_would_use_is_refused(use: Any, computed: bool, jit: Ca
         return x + 1
 
     with pytest.raises(DataDependentError, match="give print"):
-        jit(program)(torch.ones(2))
+        jit(program, sharp_edges="error")(torch.ones(2))
 
 
 def test_printing_to_another_file_is_refused(jit: Callable[..., Any], tmp_path: Any) -> None:

@@ -88,14 +88,14 @@ UNDECIDED: dict[str, Callable[[], torch.Tensor]] = {
 @pytest.mark.parametrize("name", UNDECIDED)
 def test_not_decided_by_the_range(name: str, jit: Callable[..., Any]) -> None:
     with pytest.raises(DataDependentError, match="drawn at random") as caught:
-        jit(lambda x: x if UNDECIDED[name]() else -x)(torch.randn(3))
+        jit(lambda x: x if UNDECIDED[name]() else -x, sharp_edges="error")(torch.randn(3))
     assert "probability of 0" in str(caught.value)
 
 
 @pytest.mark.skipif(SUBJECT is eager, reason="about compiled programs")
 def test_the_message_blames_inputs_where_they_take_part(jit: Callable[..., Any]) -> None:
     with pytest.raises(DataDependentError, match="depends on the program's inputs") as caught:
-        jit(lambda x: x if torch.rand([]) < x.sum() else -x)(torch.randn(3))
+        jit(lambda x: x if torch.rand([]) < x.sum() else -x, sharp_edges="error")(torch.randn(3))
     assert "probability of 0" not in str(caught.value)
 
 

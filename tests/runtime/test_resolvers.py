@@ -47,7 +47,7 @@ def test_resolvers_before_it_come_first(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_cause_of_the_error_has_the_reason_of_each() -> None:
     with pytest.raises(DataDependentError) as caught:
-        thunder.jit(_scaled)(torch.ones(3))
+        thunder.jit(_scaled, sharp_edges="error")(torch.ones(3))
     assert caught.value.__cause__ is not None
     reasons = caught.value.__cause__.__notes__
     assert [reason.partition(":")[0] for reason in reasons] == [type(resolver).__name__ for resolver in RESOLVERS]

@@ -166,7 +166,7 @@ def test_errors_of_thunder_end_at_the_users_line() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x[x > 0]
 
-    error = raised(thunder.jit(program), torch.ones(2))
+    error = raised(thunder.jit(program, sharp_edges="error"), torch.ones(2))
     assert isinstance(error, DataDependentError)
     assert frames(error) == [(__file__, program.__code__.co_firstlineno + 1, "program")]
     assert error.__cause__ is not None

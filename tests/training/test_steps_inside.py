@@ -142,20 +142,27 @@ def test_several_steps_and_reads_between() -> None:
     torch.testing.assert_close(run(True), run(False))
 
 
-def test_an_update_that_is_no_line_is_refused() -> None:
-    """The first update of SGD with momentum makes its state, which no line of its parts can do with this rate."""
-    model = _model()
-    optimizer = optim.SGD(model.parameters(), lr=torch.tensor(0.1), momentum=0.9)
+def test_an_update_that_reads_its_rate() -> None:
+    """The first update of SGD with momentum makes its state, which its lines do with the number that the rate is."""
 
-    def program(x: torch.Tensor) -> None:
-        _loss(model, x).backward()
-        optimizer.step()
+    def run(compiled: bool) -> Any:
+        model = _model()
+        rate = torch.tensor(0.1)
+        optimizer = optim.SGD(model.parameters(), lr=rate, momentum=0.9)
 
-    before = [p.detach().clone() for p in model.parameters()]
-    with pytest.raises(thunder.DataDependentError):
-        thunder.jit(program)(torch.randn(5, 3))
-    torch.testing.assert_close([p.detach() for p in model.parameters()], before)
-    assert not optimizer.state
+        def program(x: torch.Tensor) -> None:
+            optimizer.zero_grad()
+            _loss(model, x).backward()
+            optimizer.step()
+
+        step = _compile(program, compiled)
+        generator = torch.Generator().manual_seed(1)
+        for round in range(6):
+            step(torch.randn(5, 3, generator=generator))
+            rate.fill_(0.1 if round < 3 else 0.01)
+        return optimizer.state_dict(), list(model.parameters())
+
+    torch.testing.assert_close(run(True), run(False))
 
 
 def test_a_gradient_is_reset_after_a_write_and_a_line_with_an_effect() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.acquire import cached_results, collectives, data_dependence, escaped, first_calls, leaks, subclasses
 from thunder_core.acquire.active import set_active_recorder
-from thunder_core.acquire.attempt import Attempt, key_of, why_constant
+from thunder_core.acquire.attempt import Attempt, Guesses, key_of, why_constant
 from thunder_core.acquire.eager_modules import module_to_blame
 from thunder_core.acquire.input_sizes import InputSizes, VaryingSizes
 from thunder_core.acquire.interceptions import intercepted, intercepting, stand_in_of
@@ -20,6 +20,8 @@ from thunder_core.acquire.raised import contents, ends_program, note, raising
 from thunder_core.acquire.rebuild import Rebuilder, Recipe
 from thunder_core.acquire.recorder import GraphNeeded, Recorder
 from thunder_core.acquire.resolvers import RESOLVERS
+from thunder_core.acquire.speculation import check_arrays
+from thunder_core.acquire.traced_number import NumbersNeeded
 from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.shared_memory import base_of, is_recorded
@@ -27,7 +29,9 @@ from thunder_core.guards.source import Source
 from thunder_core.guards.stand_ins import recording_turn
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.attention_kernels import only_kernels
+from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.pytorch_internals import tensor_identity
 from thunder_core.tracing.sizes import Sizes, compiling_with
@@ -47,6 +51,7 @@ class Acquired:
         raised: the exception with which the program ends instead of a result; the recipe raises it.
         input_sizes: the inputs with sizes that vary between calls, and the symbols; None where all are constants.
         constant_sizes: why sizes that were to vary are constants; empty otherwise.
+        keeps_numbers: numbers that the program reads from tensors are numbers of the trace.
         saw_strides: the program asked for strides, so that they matter even where they do not decide what is read.
         random_states: random generators outside of PyTorch that the program consumed.
         guarded: who calls the program has checked whatever it read, and the metadata of its inputs, before each call,
@@ -64,6 +69,7 @@ class Acquired:
     guarded: bool = False
     input_sizes: InputSizes | None = None
     constant_sizes: str = ""
+    keeps_numbers: bool = True
 
     @property
     def sizes(self) -> Sizes | None:
@@ -101,6 +107,7 @@ def acquire(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     varying: VaryingSizes | None = None,
+    guesses: Guesses | None = None,
 ) -> Acquired:
     """Run ``function(*args, **kwargs)`` once without computing anything, and return it as a trace.
 
@@ -108,6 +115,9 @@ def acquire(
 
     Args:
         varying: which sizes of inputs become symbols. Where that fails the program is recorded again with constants.
+        guesses: values of tensors that the program's Python reads, as far as they are known. It is recorded with them,
+            then with those of this call, and with lines that raise `thunder_core.errors.WrongGuess` where a run has
+            others. None: a program that reads values is refused.
 
     Raises:
         AcquisitionError: the program cannot be recorded; the message names the user's line.
@@ -117,8 +127,8 @@ def acquire(
         Exception: whatever recording itself raises. An exception of the program's is its end, and recorded as such.
     """
     first_calls.generate_code(function)
-    attempt = Attempt(varying=varying)
-    first: DataDependentError | None = None
+    attempt = Attempt(varying=varying, guesses=guesses if guesses is not None and guesses.values else None)
+    first: DataDependentError | UnsupportedError | None = None
     advanced: list[str] = []
     while True:
         _check_repeatable(advanced)
@@ -127,6 +137,8 @@ def acquire(
                 return _attempt(function, args, kwargs, attempt, advanced)
         except GraphNeeded:
             attempt = replace(attempt, graph=True)
+        except NumbersNeeded:
+            attempt = replace(attempt, guesses=Guesses(numbers=False))
         except first_calls.Uninitialized as needed:
             first_calls.initialize(needed)
         except Exception as error:
@@ -139,10 +151,13 @@ def acquire(
             if update is not None:
                 attempt = replace(attempt, eager_updates=attempt.eager_updates | {update})
                 continue
-            if isinstance(error, UnsupportedError):
+            if isinstance(error, UnsupportedError) and not isinstance(error.__cause__, data_dependence.MetadataUnknown):
                 raise
             module = module_to_blame(error, function, attempt.eager_modules)
             if module is None:
+                if attempt.guesses is None and guesses is not None:
+                    attempt = Attempt(guesses=guesses, constant_sizes=attempt.constant_sizes)
+                    continue
                 if first is None:
                     raise
                 raise first from None
@@ -187,18 +202,31 @@ def _recorded(
                 recipe, raised = _run(function, recorder, observer, outputs)
             if raised is not None and input_sizes is not None:
                 raise SizeVariesError(f"the program raises {type(raised).__name__}") from raised
-            if input_sizes is not None and observer.tells_ints is not None:
+            if input_sizes is not None and "int" in observer.tells:
                 reason = "the function asks objects for their class and names int, which a size that varies is not"
-                raise SizeVariesError(reason, location=observer.tells_ints)
+                raise SizeVariesError(reason, location=observer.tells["int"])
+            if recorder.keeps_numbers and (raised is not None or observer.tells):
+                raise NumbersNeeded
             cached_results.check(observer)
+            check_arrays(recorder)
             random_states = tuple(observer.consumed_python_rng())
             _check_generators(observer.generators)
-        except (GraphNeeded, first_calls.Uninitialized, DataDependentError, UnsupportedError):
+        except (GraphNeeded, first_calls.Uninitialized):
             advanced += observer.rewind()
             raise
-        except Exception:
-            if input_sizes is not None:
+        except (DataDependentError, UnsupportedError) as error:
+            advanced += observer.rewind()
+            if recorder.keeps_numbers:
+                raise NumbersNeeded from error
+            raise
+        except NumbersNeeded:
+            advanced += observer.rewind()
+            raise
+        except Exception as error:
+            if input_sizes is not None or recorder.keeps_numbers:
                 advanced += observer.rewind()
+            if recorder.keeps_numbers:
+                raise NumbersNeeded from error
             raise
         finally:
             observer.undo()
@@ -207,7 +235,7 @@ def _recorded(
         trace = Trace(
             "computation",
             tuple(recorder.inputs.proxies),
-            tuple(recorder.trace.lines),
+            tuple(recorder.trace.lines) if raised is None else without_guesses(recorder.trace.lines),
             tuple(outputs),
             Stage.ACQUIRED,
             "acquisition",
@@ -233,7 +261,13 @@ def _recorded(
         raised,
         input_sizes=input_sizes,
         constant_sizes=attempt.constant_sizes,
+        keeps_numbers=attempt.guesses is None or attempt.guesses.numbers,
     )
+
+
+def without_guesses(lines: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:
+    """The lines without checks of values: a program that ends with an exception runs for this call only."""
+    return tuple([line for line in lines if Tag.GUESS not in line.symbol.tags])
 
 
 def _check_repeatable(advanced: list[str]) -> None:

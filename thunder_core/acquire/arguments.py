@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import enum
 import types
+from collections.abc import Container
 from typing import Any
 
 import torch
 
 from thunder_core.acquire.inputs import Inputs
+from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.variable import Variable
@@ -42,6 +44,7 @@ class Call:
         inputs: of the trace; arguments from outside of the program are added.
         args, kwargs: the arguments that the program gives.
         runs_python: whether the call runs the user's Python, which may tell a number from an instance of a subclass.
+        numbers: types of numbers that lines compute and the call takes as they come; others get the value of this call.
 
     Attributes:
         args, kwargs: with tensors as proxies and other objects as literals or opaque inputs.
@@ -58,6 +61,7 @@ class Call:
         "inputs",
         "key",
         "kwargs",
+        "numbers",
         "objects",
         "proxies",
         "runs_python",
@@ -65,10 +69,17 @@ class Call:
     )
 
     def __init__(
-        self, inputs: Inputs, args: tuple[Any, ...], kwargs: dict[str, Any], *, runs_python: bool = False
+        self,
+        inputs: Inputs,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        runs_python: bool = False,
+        numbers: Container[type] = (),
     ) -> None:
         self.inputs = inputs
         self.runs_python = runs_python
+        self.numbers = numbers
         self.variables: list[Variable] = []
         self.proxies: list[TensorProxy] = []
         self.objects: list[Any] = []
@@ -84,6 +95,14 @@ class Call:
         self.foldable = self.foldable and type(size) is int
         self.key.append((type(size), size))
         return size
+
+    def number(self, number: TracedNumber) -> Any:
+        """Take note of a number that a line computes."""
+        if number.proxy.python_type not in self.numbers:
+            return _convert(number.value(), self)
+        self.key.append(number.proxy.python_type)
+        self.foldable = False
+        return number.proxy
 
     def tensor(self, tensor: torch.Tensor) -> TensorProxy:
         """Take note of a tensor argument."""
@@ -120,6 +139,8 @@ def _convert(value: Any, call: Call) -> Any:
 
 
 def _convert_rare(value: Any, kind: type, call: Call) -> Any:
+    if kind is TracedNumber:
+        return call.number(value)
     if kind is dict:
         call.key.append((kind, tuple(value)))
         return {key: _convert(item, call) for key, item in value.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -15,6 +16,20 @@ Key = int | type[torch.nn.Module]
 
 
 @dataclass(frozen=True)
+class Guesses:
+    """Values of tensors that a program's Python reads.
+
+    Attributes:
+        values: those that are known, in the order in which they are read; each with how.
+        numbers: whether numbers that the program reads may stay numbers of the trace. The values are of a recording
+            with the same answer.
+    """
+
+    values: tuple[tuple[str, Any], ...] = ()
+    numbers: bool = True
+
+
+@dataclass(frozen=True)
 class Attempt:
     """What one recording of a program does otherwise than the first.
 
@@ -22,6 +37,8 @@ class Attempt:
         graph: whether fakes have the autograd graph of the program: each call is inferred then, not equal ones once.
         eager_modules: modules whose calls are recorded as one line, by `key_of`.
         eager_updates: functions of optimizers whose calls are recorded as one line.
+        guesses: values of tensors that the program reads, as far as they are known; those after them are read in this
+            call. Each run checks them. None: such a program is refused.
         varying: which sizes of inputs are symbols; None where all are constants.
         constant_sizes: why an attempt with symbols failed; empty if there was none.
     """
@@ -29,6 +46,7 @@ class Attempt:
     graph: bool = False
     eager_modules: frozenset[Key] = frozenset()
     eager_updates: frozenset[Callable[..., None]] = frozenset()
+    guesses: Guesses | None = None
     varying: VaryingSizes | None = None
     constant_sizes: str = ""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import logging
+import math
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +30,7 @@ from thunder_core.acquire import (
     checkpoints,
     collectives,
     conditional,
+    deferred,
     eager_paths,
     generator_state,
     hook_handles,
@@ -200,6 +202,14 @@ _AUTOCAST: Final[Rows] = (
 )
 """Ends of regions of autocast."""
 
+_MATH: Final[Rows] = tuple(
+    [
+        Interception(math, name, deferred.tells, "numbers that lines compute", when=active_recorder)
+        for name in ("isnan", "isinf", "isfinite")
+    ]
+)
+"""Functions that give a bool for a number."""
+
 _TEXT: Final[Rows] = (
     Interception(builtins, "print", printing.print_values, "each run prints", when=active_recorder),
     Interception(torch, "set_printoptions", printing.set_printoptions, "it acts on what lines print"),
@@ -312,6 +322,7 @@ TABLE: Final[Rows] = (
     *_MODULES,
     *_RANDOM,
     *_AUTOCAST,
+    *_MATH,
     *_TEXT,
     *_TENSORS,
     *_ENVIRONMENT,

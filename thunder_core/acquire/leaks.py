@@ -7,9 +7,8 @@ import threading
 import time
 from typing import Any, Final
 
-import torch
-
 from thunder_core.acquire.tensors import Tensors
+from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.errors import LeakedTensorError
 from thunder_core.ir.location import SourceLocation
 
@@ -18,31 +17,37 @@ _PATIENCE: Final = 20
 
 
 def check(tensors: Tensors) -> None:
-    """Raise `LeakedTensorError` if a traced tensor is still referenced; user containers are cleaned first."""
-    if not tensors.alive():
+    """Raise `LeakedTensorError` if a traced tensor or number is still referenced; containers are cleaned first."""
+    if not _alive(tensors):
         return
     gc.collect()  # reference cycles of the user's program (frames, closures) are not leaks
-    alive = tensors.alive()
+    alive = _alive(tensors)
     for _ in range(_PATIENCE if threading.active_count() > 1 else 0):
         if not alive:
             break
         alive = []
         time.sleep(0.01)
-        alive = tensors.alive()
+        alive = _alive(tensors)
     if not alive:
         return
     locations: list[SourceLocation | None] = []
     holders: list[str] = []
     while alive:
-        tensor = alive.pop()
-        locations.append(tensors.variable(tensor).location)
-        holders.extend(_scrub(tensor, ignore=(alive, locals())))
+        item = alive.pop()
+        variable = item.variables[0] if type(item) is TracedNumber else tensors.variable(item)
+        locations.append(variable.location)
+        holders.extend(_scrub(item, ignore=(alive, locals())))
     raise _error(", ".join(holders), locations[-1])
+
+
+def _alive(tensors: Tensors) -> list[Any]:
+    """What the program was given, and somebody still holds."""
+    return [*tensors.alive(), *[number for reference in tensors.numbers if (number := reference()) is not None]]
 
 
 def _error(holder: str, location: SourceLocation | None) -> LeakedTensorError:
     return LeakedTensorError(
-        f"a tensor computed by the compiled function was stored outside of its results, in {holder}",
+        f"a tensor or a number computed by the compiled function was stored outside of its results, in {holder}",
         location=location,
         advice=(
             "return it from the function, or store it in a variable, a container or an attribute of an object",
@@ -51,8 +56,8 @@ def _error(holder: str, location: SourceLocation | None) -> LeakedTensorError:
     )
 
 
-def _scrub(tensor: torch.Tensor, ignore: tuple[Any, ...]) -> list[str]:
-    """Remove ``tensor`` from the containers that hold it; returns a description of each."""
+def _scrub(tensor: Any, ignore: tuple[Any, ...]) -> list[str]:
+    """Remove a traced tensor or number from the containers that hold it; returns a description of each."""
     described = []
     ignored = {id(item) for item in ignore}
     for holder in gc.get_referrers(tensor):

@@ -14,6 +14,7 @@ from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.traced_number import NumbersNeeded
 from thunder_core.acquire.traced_size import traced, traced_size, untraced
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
 from thunder_core.acquire.variable import Variable
@@ -117,7 +118,11 @@ class AcquisitionMode(RecordingMode):
         try:
             return self._call(func, args, kwargs or {})
         except Exception as error:
-            if self.recorder.inputs.input_sizes is None or isinstance(error, EndsRecording):
+            if isinstance(error, EndsRecording):
+                raise
+            if self.recorder.keeps_numbers:
+                raise NumbersNeeded from error
+            if self.recorder.inputs.input_sizes is None:
                 raise
             # the program may catch it, and it may be of sizes: with constants it is eager's for sure
             raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error

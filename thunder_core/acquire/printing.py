@@ -21,6 +21,7 @@ import torch
 from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import is_computed, refuse_classes
+from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
 from thunder_core.guards.hidden_state import caller_of_logging
@@ -275,7 +276,7 @@ def set_printoptions(recorder: Recorder, original: Callable[..., None], /, *args
 
 def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     refuse_classes((args, kwargs), "a tensor to be printed", is_computed)
-    call = Call(recorder.inputs, args, kwargs)
+    call = Call(recorder.inputs, args, kwargs, numbers=(bool, int, float))
     recorder.trace.write(symbol, call.args, call.kwargs, effects=Effects(external=True))
 
 
@@ -285,7 +286,7 @@ def _printable(value: Any) -> Any:
 
 
 def _has_tensors(value: Any) -> bool:
-    return any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(value))
+    return any(isinstance(leaf, torch.Tensor) or type(leaf) is TracedNumber for leaf in iterate_leaves(value))
 
 
 def _is_literal(value: Any) -> bool:

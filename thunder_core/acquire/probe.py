@@ -78,19 +78,25 @@ def record_sampled(recorder: Recorder, request: ValueRequest, target: Callable[.
         return Declined("its metadata differs between samples, or it cannot be tried")
     if found.views and not recorder.trace.storages.written.isdisjoint(proxy.storage for proxy in call.proxies):
         return Declined("it shows a part of a storage that the program writes")
-    with recorder.tensors.fake_mode.observing() as observed:
-        device = call.proxies[0].device if call.proxies else torch.device("cpu")
-        made = map_leaves(lambda leaf: FakeTensor(recorder.tensors.fake_mode, leaf, device), found.result)
-        outcome, fakes = infer(lambda: made, (), {}, [], observed)
-    if any(found.requires_grad):
-        pairs = zip(outcome.results, found.requires_grad, strict=True)
-        marked = [replace(result, requires_grad=recorded) for result, recorded in pairs]
-        outcome, fakes = replace(outcome, results=tuple(marked)), []
+    outcome, fakes = as_outcome(recorder, found, call)
     result = record_checked(recorder, request.symbol, call, outcome, fakes)
     if found.views:
         shown = [recorder.tensors.proxy_of(leaf) for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
         recorder.trace.storages.entangled.update(proxy.storage for proxy in (*shown, *call.proxies))
     return Resolved(result)
+
+
+def as_outcome(recorder: Recorder, found: Probed, call: Call) -> tuple[Outcome, list[Any]]:
+    """What a call gives, for the recorder, and fakes of its results; none where these have gradients."""
+    with recorder.tensors.fake_mode.observing() as observed:
+        device = call.proxies[0].device if call.proxies else torch.device("cpu")
+        made = map_leaves(lambda leaf: FakeTensor(recorder.tensors.fake_mode, leaf, device), found.result)
+        outcome, fakes = infer(lambda: made, (), {}, [], observed)
+    if not any(found.requires_grad):
+        return outcome, fakes
+    pairs = zip(outcome.results, found.requires_grad, strict=True)
+    marked = [replace(result, requires_grad=recorded) for result, recorded in pairs]
+    return replace(outcome, results=tuple(marked)), []
 
 
 def record_checked(recorder: Recorder, symbol: Symbol, call: Call, outcome: Outcome, fakes: list[Any]) -> Any:
@@ -149,14 +155,22 @@ def _attempt(
         sample = fill(leaf)
         return sample.requires_grad_().view_as(sample) if leaf.requires_grad else sample
 
-    given = map_leaves(real, args), map_leaves(real, kwargs)
-    tensors = [leaf for leaf in iterate_leaves(given) if isinstance(leaf, torch.Tensor)]
-    versions = [version_of(tensor) for tensor in tensors]
     try:
         with trying():
-            result = target(*given[0], **given[1])
+            return outcome_of(target, map_leaves(real, args), map_leaves(real, kwargs))
     except (RuntimeError, ValueError, IndexError):
         return None
+
+
+def outcome_of(target: Callable[..., Any], args: Any, kwargs: Any) -> Probed | None:
+    """What a call gives for real arguments; None if it gives other things than new tensors.
+
+    Raises:
+        Exception: what the call raises.
+    """
+    tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    versions = [version_of(tensor) for tensor in tensors]
+    result = target(*args, **kwargs)
     leaves: list[Any] = []
     map_leaves(leaves.append, result)
     if not all(isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided for leaf in leaves):

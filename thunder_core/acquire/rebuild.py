@@ -24,9 +24,9 @@ from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.interceptions import original_of
 from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_method_of_value, rebuild_generator
 from thunder_core.acquire.recipe_writer import RecipeWriter
+from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import holds_traced_tensor, variable_of
-from thunder_core.acquire.values import TracedNumber
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.observer import Observer, Write
@@ -108,7 +108,7 @@ class Rebuilder(RecipeWriter):
             return f"({from_fake(value)})"
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
-        if isinstance(value, TracedNumber):
+        if type(value) is TracedNumber:
             return self._output(value.proxy)
         if isinstance(value, TracedHandle):
             return self._output(value.proxy())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
 from types import CellType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 from torch.random import fork_rng
@@ -19,6 +19,7 @@ from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.line_writer import LineWriter
 from thunder_core.acquire.open_trace import OpenTrace
+from thunder_core.acquire.prefix import Prefix
 from thunder_core.acquire.slices import is_random
 from thunder_core.acquire.switch_changes import SwitchChanges
 from thunder_core.acquire.tensors import Suspension, Tensors
@@ -33,6 +34,9 @@ from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_mode import ObservingFakeMode
 from thunder_core.tracing.outcome import Outcome, infer
 from thunder_core.tracing.user_frames import calls_program, user_location
+
+_FRACTIONS: Final = (float,)
+"""Numbers that elementwise functions take as they come: the metadata of results does not depend on them."""
 
 
 class GraphNeeded(EndsRecording):
@@ -72,6 +76,7 @@ class Recorder:
         writer: writes lines whose results are tensor objects.
         suspension: entered while the recorder runs torch code of its own.
         switches: of PyTorch's, that the program changes.
+        prefix: the lines so far, run for values that the program reads.
         works: handles of communication that the program started.
         saw_strides: whether the program asked for strides.
     """
@@ -95,6 +100,7 @@ class Recorder:
         self.tensors = Tensors(self.trace, self.inputs, fake_mode, self.suspension)
         self.writer = LineWriter(self.trace, self.inputs, self.tensors)
         self.switches = SwitchChanges()
+        self.prefix = Prefix()
         self.works: list[Any] = []
         self.saw_strides = False
         self._resolvers = resolvers
@@ -105,6 +111,12 @@ class Recorder:
         self.tensors.close()
         self.tensors.fake_mode.on_escape = None
         self.inputs.close()
+
+    @property
+    def keeps_numbers(self) -> bool:
+        """Whether the program has been given numbers that lines compute."""
+        guesses = self.attempt.guesses
+        return guesses is not None and guesses.numbers and bool(self.tensors.numbers)
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record one call and return its result, with traced tensors in place of the tensors it would compute."""
@@ -120,7 +132,8 @@ class Recorder:
             return self._call(symbol, args, kwargs)
 
     def _call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        call = Call(self.inputs, args, kwargs, runs_python=Tag.LOCAL in symbol.tags)
+        numbers = _FRACTIONS if Tag.ELEMENTWISE in symbol.tags else ()
+        call = Call(self.inputs, args, kwargs, runs_python=Tag.LOCAL in symbol.tags, numbers=numbers)
         if symbol.target in ASKS_AUTOGRAD and not self.attempt.graph:
             raise GraphNeeded
         context = self.trace.context_of(symbol)

@@ -9,9 +9,18 @@ from __future__ import annotations
 from typing import Final
 
 from thunder_core.acquire.concrete import Constant
+from thunder_core.acquire.deferred import Deferred
 from thunder_core.acquire.probe import Sample
 from thunder_core.acquire.ranges import RandomRange
 from thunder_core.acquire.recorder import Resolver
+from thunder_core.acquire.speculation import Speculation
 from thunder_core.acquire.without_cudnn import WithoutCudnn
 
-RESOLVERS: Final[tuple[Resolver, ...]] = (Constant(), RandomRange(), WithoutCudnn(), Sample())
+RESOLVERS: Final[tuple[Resolver, ...]] = (
+    Constant(),
+    RandomRange(),
+    WithoutCudnn(),
+    Deferred(),
+    Speculation(),
+    Sample(),
+)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.tree import iterate_leaves
@@ -37,7 +38,7 @@ def has_torch_dispatch(kind: type) -> bool:
 @cache
 def is_handed_calls(kind: type) -> bool:
     """Whether calls with tensors of this class are the class's to record."""
-    return has_torch_function(kind) and not has_torch_dispatch(kind)
+    return kind is not TracedNumber and has_torch_function(kind) and not has_torch_dispatch(kind)
 
 
 def is_computed(tensor: torch.Tensor) -> bool:

@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.open_trace import OpenTrace
+from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import untraced
 from thunder_core.acquire.traced_tensor import leave, make_traced, variable_of
 from thunder_core.acquire.variable import Variable, metadata_key
@@ -49,6 +50,7 @@ class Tensors:
     Attributes:
         fake_mode: where metadata comes from.
         made: the traced tensors handed to the program.
+        numbers: those handed to the program that lines compute.
         renamed: variables that got a new name by a write, with what they were before, in order.
         other_gradients: tensors whose gradient the program set or deleted, or that a function of the user's changed.
     """
@@ -56,6 +58,7 @@ class Tensors:
     def __init__(self, trace: OpenTrace, inputs: Inputs, fake_mode: ObservingFakeMode, suspension: Suspension) -> None:
         self.fake_mode = fake_mode
         self.made: list[weakref.ref[torch.Tensor]] = []
+        self.numbers: list[weakref.ref[Any]] = []
         self.renamed: list[tuple[Variable, TensorProxy]] = []
         self.other_gradients: set[Variable] = set()
         self._names = trace.names
@@ -146,10 +149,15 @@ class Tensors:
     def fakes(self, value: Any) -> Any:
         """Nested arguments with fakes in place of tensors."""
         return map_leaves(
-            lambda leaf: self.fake(self.variable(leaf)) if isinstance(leaf, torch.Tensor) else untraced(leaf), value
+            lambda leaf: self.fake(self.variable(leaf)) if isinstance(leaf, torch.Tensor) else _plain(leaf), value
         )
 
     def ask(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Ask the fakes of the arguments a question about metadata."""
         with self._suspension, self.fake_mode.observing():
             return func(*self.fakes(args), **self.fakes(kwargs))
+
+
+def _plain(leaf: Any) -> Any:
+    """A number as fakes take it."""
+    return leaf.numbers.hint(leaf) if type(leaf) is TracedNumber else untraced(leaf)

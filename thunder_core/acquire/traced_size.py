@@ -83,7 +83,7 @@ class TracedSize(torch.SymInt):
 
 def traced(value: Any) -> Any:
     """A number of fakes as the program gets it; a tuple or ``torch.Size`` likewise. Anything else as it is."""
-    if type(value) is torch.SymInt:
+    if type(value) is torch.SymInt and hasattr(value.node, "shape_env"):  # not those of nested tensors
         constant = value.node.maybe_as_int()
         return TracedSize(value.node) if constant is None else constant
     if isinstance(value, torch.Size):

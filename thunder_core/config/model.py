@@ -137,7 +137,9 @@ class ThunderConfig(BaseModel):
         "`torch._dynamo.mark_dynamic`.",
     )
     sharp_edges: Literal["allow", "warn", "error"] = Field(
-        default="warn", description="What to do when the program consumes Python's or NumPy's random state."
+        default="warn",
+        description="What to do when the program consumes Python's or NumPy's random state. With error, a program "
+        "whose Python reads values of tensors is refused, too.",
     )
     recompute: Annotated[Policy | Budget, BeforeValidator(_recompute)] = Field(
         default="cheap", description="What training computes again in backward instead of saving it."
@@ -151,6 +153,11 @@ class ThunderConfig(BaseModel):
         default=64,
         description="How many entries a function or module keeps. With that many nothing is compiled any more, and "
         "eager PyTorch runs the calls that fit none of them.",
+    )
+    outcome_limit: Count = Field(
+        default=16,
+        description="How many programs are compiled for calls that differ only in values that Python reads from "
+        "tensors. Beyond it eager PyTorch runs the calls with other values.",
     )
 
     def __init__(self, **values: Any) -> None:

@@ -32,7 +32,7 @@ from thunder_core.ir.location import SourceLocation
 __all__ = ["Observer", "Write", "WriteKind"]
 
 _SKIPPED = ATOM_TYPES
-_INT = ("int",)
+_NUMBERS = frozenset({("int",), ("float",)})
 _NO_NAMES = names_of(compile("", "<nothing>", "exec"))
 
 
@@ -48,8 +48,8 @@ class Observer:
     Attributes:
         global_state: PyTorch's modes and flags when the observer was made.
         generators: PyTorch's random generators that the program reaches.
-        tells_ints: the first function that names ``int`` and asks objects for their class, which may tell an int from
-            what stands for one: ``type(n) is int``. None if there is none.
+        tells: for ``int`` and ``float`` the first function that names it and asks objects for their class, which may
+            tell a number from what stands for one: ``type(n) is int``.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Observer:
         self.global_state = GlobalState.current()
         self._heap = Heap(stand_in, args, kwargs)
         self.generators = self._heap.generators
-        self.tells_ints: SourceLocation | None = None
+        self.tells: dict[str, SourceLocation] = {}
         self._following = Following(self._heap)
         self._reads = FrameReads(self._heap, self._following)
         self._builtins = BuiltinCalls(self._heap, self._following)
@@ -240,8 +240,10 @@ class Observer:
             value = variables.get(name)
             if type(value) not in _SKIPPED:
                 reach(value, names, name)
-        if names.asks_class and _INT in names.chains:
-            self.tells_ints = self.tells_ints or SourceLocation(code.co_filename, frame.f_lineno, code.co_qualname)
+        if names.asks_class:
+            for (name,) in _NUMBERS.intersection(names.chains):
+                place = SourceLocation(code.co_filename, frame.f_lineno, code.co_qualname)
+                self.tells.setdefault(name, place)
         if kind is CodeKind.MODULE:
             return
         reads.function_entered(code, names)

@@ -55,6 +55,7 @@ class Tag(enum.Enum):
     AS_RECORDED = enum.auto()
     HOOK = enum.auto()  # has the user's functions called with gradients, or calls them; takes None for an absent one
     REPORT = enum.auto()  # tells the user something, and gives nothing: it prints, logs or warns
+    GUESS = enum.auto()  # ends the run unless a value is the one that the lines after it were recorded with
     PARTIAL = enum.auto()  # a line of backward that tells an absent cotangent, None, from zeros
     COMPONENTWISE = enum.auto()  # of a hook: the i-th result comes from the i-th item of the second argument
     BACKWARD = enum.auto()  # an executor's; the third argument says which results are wanted, the others are None

@@ -7,24 +7,31 @@ from heapq import heappop, heappush
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
 
 
 def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
     """For each bound symbol the earlier ones that must run before it, by position.
 
     Those that define what it reads; the one with effects before it, if it has effects; and for storage that is written,
-    the writer before it or the bound symbol that made it, and those that read the storage since.
+    the writer before it or the bound symbol that made it, and those that read the storage since. What follows a check
+    of a guessed value waits for it: it may not work with another value.
     """
     definer: dict[str, int] = {}
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
     effectful: int | None = None
+    guess: int | None = None
     written = _written(symbols)
     known: set[int] = set()
     result: list[list[int]] = []
     for index, bound in enumerate(symbols):
         inputs = bound.inputs()
         before = {definer[proxy.name] for proxy in inputs if proxy.name in definer}
+        if guess is not None:
+            before.add(guess)
+        if Tag.GUESS in bound.symbol.tags:
+            guess = index
         if not bound.effects.pure:
             if effectful is not None:
                 before.add(effectful)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes import operations
 from thunder_core.passes.base import Pass, PassContext
@@ -68,6 +69,8 @@ class _Rewriting:
         self.memory = MemoryMap(self.trace)
         self.restored: dict[int, BoundSymbol] = {}
         self.dropped: set[int] = set()
+        guesses = [index for index, bound in enumerate(self.trace.symbols) if Tag.GUESS in bound.symbol.tags]
+        self.last_guess = max(guesses, default=-1)
 
     # ---- which ---------------------------------------------------------------------------------------------------
 
@@ -76,6 +79,8 @@ class _Rewriting:
         memory = self.memory
         lines = {memory.definitions[name] for name in mutation.lines if name in memory.definitions}
         position = memory.definitions.get(mutation.lines[0])
+        if position is not None and position < self.last_guess:  # another program may have to run from the same inputs
+            return
         if position is None or not all(self._dead_after(item, position, lines) for item in mutation.written):
             return
         original = _original(self.trace.symbols[position], mutation)

@@ -50,6 +50,7 @@ class EntryReport:
         notes: what transforms say besides, and which patterns of executors match no operation of the program.
         preset: where its executors come from, if none were named.
         sizes: which sizes vary between calls; None where all are constants, as they were to be.
+        values: of tensors, that it was compiled with, and checks in each run.
     """
 
     reason: str
@@ -66,6 +67,7 @@ class EntryReport:
     notes: tuple[str, ...] = ()
     preset: PresetChoice | None = None
     sizes: SizesReport | None = None
+    values: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -141,6 +143,7 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
         lines.extend(f"  {line}" for line in entry.preset.lines())
     if entry.sizes is not None:
         lines.extend(f"  {line}" for line in entry.sizes.lines())
+    lines.extend(f"  only where {text}" for text in entry.values)
     lines.extend(f"  {line}" for line in share_lines(entry.decisions))
     lines.extend(f"    {line}" for line in decision_table(entry.decisions))
     if entry.regions is not None:

@@ -11,7 +11,7 @@ import torch
 
 from thunder_core import progress
 from thunder_core.acquire.acquire import Acquired, acquire
-from thunder_core.acquire.attempt import why_constant
+from thunder_core.acquire.attempt import Guesses, why_constant
 from thunder_core.acquire.input_sizes import VaryingSizes
 from thunder_core.config.settings import Settings
 from thunder_core.executors.states import States
@@ -34,6 +34,7 @@ from thunder_core.runtime.chosen_executors import with_executors
 from thunder_core.runtime.decisions import executed_lines
 from thunder_core.runtime.entry import Entry, build_run
 from thunder_core.runtime.frozen_heap import frozen_heap
+from thunder_core.runtime.outcomes import Undo, guesses_of
 from thunder_core.runtime.program import Program
 from thunder_core.runtime.region_contents import region_contents
 from thunder_core.runtime.transform import transform
@@ -48,6 +49,7 @@ def compile_program(
     states: States,
     reason: str,
     varying: VaryingSizes | None = None,
+    guesses: Guesses | None = None,
 ) -> tuple[Entry, tuple[Any, ...]]:
     """Acquire ``function`` with these arguments, transform it, and make it callable.
 
@@ -55,10 +57,11 @@ def compile_program(
 
     Args:
         varying: which sizes of inputs are to be symbols; None for constants alone.
+        guesses: values that the program reads from tensors, as far as they are known.
     """
     name = getattr(function, "__qualname__", type(function).__qualname__)
     with frozen_heap(), _own_saved_tensors(), progress.compiling(name):
-        return _compile(function, args, kwargs, settings, states, reason, varying)
+        return _compile(function, args, kwargs, settings, states, reason, varying, guesses)
 
 
 @contextmanager
@@ -83,11 +86,13 @@ def _compile(
     states: States,
     reason: str,
     varying: VaryingSizes | None,
+    guesses: Guesses | None,
 ) -> tuple[Entry, tuple[Any, ...]]:
     progress.stage("acquisition")
     start = time.perf_counter()
-    if varying is not None and settings.front_end is acquire:
-        acquired = acquire(function, args, kwargs, varying)
+    if settings.front_end is acquire:
+        speculates = settings.config.sharp_edges != "error"
+        acquired = acquire(function, args, kwargs, varying, (guesses or Guesses()) if speculates else None)
     else:
         acquired = settings.front_end(function, args, kwargs)
     hints = None if acquired.sizes is None else acquired.sizes.hints
@@ -140,6 +145,12 @@ def _compile(
     run = build_run(
         computation, after, program.functional, acquired.recipe, acquired.has_subclasses, hints, sizes is not None
     )
+    guessed = guesses_of(acquired.trace)
+    if guessed:
+        undo = (
+            Undo.of(program.final) if program.as_recorded is None else Undo.of_recorded(acquired.trace, acquired.inputs)
+        )
+        run = undo.around(run)
     stages.append(StageReport("code generation", time.perf_counter() - start, None))
     repeatable = not acquired.random_states and not acquired.recipe.once and unfit is None
     repeatable = repeatable and acquired.raised is None
@@ -157,6 +168,7 @@ def _compile(
         regions=_region_report(program),
         preset=preset,
         sizes=SizesReport.of(sizes, acquired.constant_sizes),
+        values=tuple([guess.describe() for guess in guessed]),
     )
     constants = {
         proxy.name: source.value
@@ -183,6 +195,8 @@ def _compile(
         settings.transforms,
         acquired.raised is not None,
         acquired.sizes,
+        guessed,
+        acquired.keeps_numbers,
     )
     return entry, inputs
 

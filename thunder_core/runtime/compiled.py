@@ -7,15 +7,17 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from thunder_core.acquire.active import this_thread
+from thunder_core.acquire.attempt import Guesses
 from thunder_core.acquire.first_calls import EagerCallNeeded
 from thunder_core.acquire.input_sizes import VaryingSizes, is_marked
 from thunder_core.acquire.tracebacks import folded
 from thunder_core.config.resolve import resolve_config
 from thunder_core.config.settings import Settings
-from thunder_core.errors import UncacheableError, UncacheableWarning
+from thunder_core.errors import UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
 from thunder_core.guards.dispatch import Dispatcher
 from thunder_core.guards.global_state import GlobalState
@@ -24,9 +26,11 @@ from thunder_core.pytorch_internals import peek_interpreter_stack
 from thunder_core.report.compile_report import CompileReport
 from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.entry import Entry
+from thunder_core.runtime.outcomes import entries_for, fits, known_after
 from thunder_core.runtime.recompilations import Recompilations
 from thunder_core.tracing.user_frames import calls_program, warn_user
 
+_MOST_ATTEMPTS = 64  # entries that a call tries one after the other, each of which knows one more value
 _logger = logging.getLogger("thunder.recompiles")
 
 
@@ -53,6 +57,10 @@ class Compiled:
         self._recompilations = Recompilations(name, settings.config)
         self._at_limit = f"no entry fits, and the recompile limit of {settings.config.recompile_limit} is reached"
         self._lock = threading.RLock()
+        self._outcomes = 0
+        self._at_outcome_limit = (
+            f"it reads other values, and the outcome limit of {settings.config.outcome_limit} is reached"
+        )
         self._warned_unfit = False
         self._not_recorded = ""
 
@@ -66,7 +74,7 @@ class Compiled:
                 return self._miss(args, kwargs)
             self.hits += 1
             entry, inputs = found
-            return entry.run(inputs, args, kwargs)
+            return self._run(entry, inputs, args, kwargs) if entry.guesses else entry.run(inputs, args, kwargs)
         except Exception as error:
             error.__traceback__ = folded(error)
             raise
@@ -88,7 +96,7 @@ class Compiled:
             found = self._dispatcher.find(args, kwargs)
             if found is not None:  # another thread compiled it meanwhile
                 self.hits += 1
-                return found[0].run(found[1], args, kwargs)
+                return self._run(*found, args, kwargs)
             self.misses += 1
             try:
                 new = self._new_entry(args, kwargs)
@@ -98,17 +106,70 @@ class Compiled:
                 self._note_eager_call(reason)
         if new is None:
             return self._eager(reason, args, kwargs)
-        entry, inputs = new
-        return entry.run(inputs, args, kwargs)
+        return self._run(*new, args, kwargs)
+
+    def _run(self, entry: Entry, inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call that an entry serves, or, where a value is another, of the entry for that value."""
+        for _ in range(_MOST_ATTEMPTS):
+            try:
+                return entry.run(inputs, args, kwargs)
+            except WrongGuess as error:
+                wrong = error
+            known = known_after(entry, wrong)
+            reason = self._at_outcome_limit
+            try:
+                found = self._entry_with(known, args, kwargs) or self._new_outcome(entry, known, args, kwargs)
+            except EagerCallNeeded as needed:
+                found, reason = None, str(needed)
+                self._note_eager_call(reason)
+            if found is None:
+                return self._eager(reason, args, kwargs)
+            entry, inputs = found
+        return self._eager("the values that it reads are others each time that they are computed", args, kwargs)
+
+    def _entry_with(
+        self, known: Guesses, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Entry, tuple[Any, ...]] | None:
+        """The entry that was compiled with these values, as far as they are known, and its inputs."""
+        found = entries_for(self.entries, args, kwargs)
+        return next(((entry, inputs) for entry, inputs in found if fits(entry, known)), None)
+
+    def _new_outcome(
+        self, entry: Entry, known: Guesses, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Entry, tuple[Any, ...]] | None:
+        """An entry for values that none was compiled with; None beyond the limit."""
+        with self._lock:
+            found = self._entry_with(known, args, kwargs)
+            if found is not None:  # another thread compiled it meanwhile
+                return found
+            if len(list(entries_for(self.entries, args, kwargs))) >= self.settings.config.outcome_limit:
+                self._recompilations.end_outcomes(entry.guesses[len(known.values) - 1])
+                return None
+            self.misses += 1
+            changed = replace(entry.guesses[len(known.values) - 1], value=known.values[-1][1])
+            self._outcomes += 1
+            return self._compile(args, kwargs, changed.describe(), None, known)
 
     def _new_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]] | None:
         """An entry for the call, kept if it may be, and its inputs; None beyond the limit of entries."""
-        if len(self.entries) >= self.settings.config.recompile_limit:
+        if len(self.entries) - self._outcomes >= self.settings.config.recompile_limit:
             self._recompilations.end(self._change(args, kwargs))
             return None
         reason = self._reason(args, kwargs)
-        varying = self._varying(args, kwargs)
-        entry, inputs = compile_program(self.function, args, kwargs, self.settings, self.states, reason, varying)
+        return self._compile(args, kwargs, reason, self._varying(args, kwargs))
+
+    def _compile(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reason: str,
+        varying: VaryingSizes | None,
+        guesses: Guesses | None = None,
+    ) -> tuple[Entry, tuple[Any, ...]]:
+        """An entry, kept if it may be, and its inputs for the call."""
+        entry, inputs = compile_program(
+            self.function, args, kwargs, self.settings, self.states, reason, varying, guesses
+        )
         if varying is not None and entry.made.sizes is not None and entry.made.sizes.reason:
             self._failed_to_vary = varying
         if not entry.raises:

@@ -27,6 +27,7 @@ from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.report.decisions import LineDecisions
 from thunder_core.runtime.decisions import Assignments, decisions_of, lines_of
+from thunder_core.runtime.outcomes import Guess
 from thunder_core.tracing.sizes import Sizes
 
 
@@ -54,6 +55,8 @@ class Entry:
         transforms: those that ran.
         raises: its run raises an exception that this one call led to; such an entry is not kept.
         sizes: the symbols that its traces print; None where all sizes are constants.
+        guesses: values of tensors that its run checks; it raises `thunder_core.errors.WrongGuess` for others.
+        keeps_numbers: numbers that the program reads from tensors are numbers of its traces.
     """
 
     prologue: Prologue
@@ -75,6 +78,8 @@ class Entry:
     transforms: tuple[Transform, ...] = ()
     raises: bool = False
     sizes: Sizes | None = None
+    guesses: tuple[Guess, ...] = ()
+    keeps_numbers: bool = True
 
     @property
     def report(self) -> EntryReport:

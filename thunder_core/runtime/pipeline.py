@@ -28,6 +28,7 @@ from thunder_core.autodiff.output_views import MoveOutputViews
 from thunder_core.autodiff.partition import Partition
 from thunder_core.autodiff.zero_cotangents import ZeroCotangents
 from thunder_core.executors.executor import fusing
+from thunder_core.ir.symbol import Tag
 from thunder_core.passes.assign_executors import AssignExecutors, RewriteClaims
 from thunder_core.passes.base import Pass, PassContext, Phase, Place
 from thunder_core.passes.checkpoint_bodies import FunctionalBodies
@@ -39,6 +40,7 @@ from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.patterns import RecognizeComposites
 from thunder_core.passes.reinplace import Reinplace
 from thunder_core.passes.reinplace_parts import ReinplaceParts
+from thunder_core.passes.reports_last import ReportsLast
 from thunder_core.runtime.compilation import Compilation
 
 
@@ -94,6 +96,10 @@ def _asks_executors(compilation: Compilation) -> bool:
 
 def _has_composites(compilation: Compilation) -> bool:
     return any(executor.composites for executor in compilation.executors)
+
+
+def _checks_values(compilation: Compilation) -> bool:
+    return any(Tag.GUESS in bound.symbol.tags for bound in compilation.trace.symbols)
 
 
 def _fuses_writes_of_parts(compilation: Compilation) -> bool:
@@ -175,7 +181,10 @@ AS_RECORDED: Final = (
     *_executable(Phase.INFERENCE),
 )
 
-FUNCTIONAL: Final = (Step(_functionalize),)
+FUNCTIONAL: Final = (
+    Step(_functionalize),
+    Step(ReportsLast(), when=_checks_values),
+)
 
 EXPLICIT: Final = (
     Step(DeadCode()),

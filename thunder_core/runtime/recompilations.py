@@ -7,6 +7,7 @@ from collections import Counter
 from thunder_core.config.model import ThunderConfig
 from thunder_core.errors import RecompileWarning
 from thunder_core.guards.guard import Change
+from thunder_core.runtime.outcomes import Guess
 from thunder_core.tracing.user_frames import warn_user
 
 _MOST_PLACES = 4
@@ -19,6 +20,7 @@ class Recompilations:
         self.name = name
         self.config = config
         self.limit_reached = False
+        self._outcomes_ended = False
         self._warned = False
         self._counts: Counter[str] = Counter()
         self._latest: dict[str, Change] = {}
@@ -53,6 +55,22 @@ class Recompilations:
             "again: calls that fit one of them run compiled as before, eager PyTorch runs this call and all others. "
             f"What changed between calls:{self._changes()}\nWhat to do:{self._remedies()}\n"
             "  - or raise recompile_limit, if the values are few and come again",
+            RecompileWarning,
+        )
+
+    def end_outcomes(self, guess: Guess) -> None:
+        """Note that a value which the program reads had as many outcomes as are compiled. Warns once, as `add`."""
+        if self._outcomes_ended:
+            return
+        self._outcomes_ended = True
+        place = "" if guess.location is None else f"\n  at {guess.location.describe()}"
+        warn_user(
+            f"{self.name} reads values of tensors, and was compiled for {self.config.outcome_limit} outcomes "
+            "(outcome_limit): eager PyTorch runs calls with others. The value that is another now is "
+            f"{guess.text}{place}\n"
+            "What to do:\n"
+            "  - keep the value a tensor: torch.where, a product with a mask, torch.cond\n"
+            "  - or raise outcome_limit, if the outcomes are few and come again",
             RecompileWarning,
         )
 

@@ -23,6 +23,7 @@ from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, version
 from thunder_core.runtime.late_programs import LatePrograms
 from thunder_core.symbols.schema import is_untagged
 
+_ONCE: Final = frozenset({Tag.REPORT, Tag.GUESS})
 _version: Final = attrgetter("_version")
 
 
@@ -177,8 +178,8 @@ def _differs_next_time(bound: BoundSymbol) -> bool:
 
 
 def _without_reports(trace: Trace) -> Trace:
-    """The program without what it prints, logs and warns of, which it has told already when it runs once more."""
-    lines = [_without_reports_inside(bound) for bound in trace.symbols if Tag.REPORT not in bound.symbol.tags]
+    """The program without what it prints, logs and warns of, and the values that it checks, when it runs once more."""
+    lines = [_without_reports_inside(bound) for bound in trace.symbols if not bound.symbol.tags & _ONCE]
     return trace.with_symbols(lines, trace.provenance)
 
 

@@ -19,7 +19,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import no_dispatch
 from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
-from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE
+from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE, REQUIRED
 from thunder_core.symbols.control_flow import COND
 from thunder_core.symbols.generators import CUDA_STATE, GET_RNG_STATE, NEW_GENERATOR, WRITES
 from thunder_core.symbols.histories import REBASED
@@ -139,6 +139,7 @@ _STAND_INS: dict[Symbol, Callable[..., Any]] = {
     CHECKPOINT_WITH_WRITES: lambda body, written, *operands, **options: body(*operands),
     COND: _run_branch,
     CHECK_TRUE: _nothing,
+    **dict.fromkeys(REQUIRED.values(), _nothing),
     **{symbol: _nothing for _, _, symbol in WRITES},
     GET_RNG_STATE: lambda: torch.empty(torch.Generator().get_state().shape, dtype=torch.uint8),
     CUDA_STATE: lambda *device: torch.empty(_SIZE_OF_CUDA_STATE, dtype=torch.uint8),

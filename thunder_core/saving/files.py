@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from thunder_core.errors import TraceError
+from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.literals import Speller
 from thunder_core.ir.printer import PrintedTrace, render_trace
 from thunder_core.ir.program import compile_source
 from thunder_core.ir.proxy import OpaqueProxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import map_leaves
 from thunder_core.saving.constants import is_encodable, print_constants
 from thunder_core.saving.reader import read_trace
 from thunder_core.saving.saved_program import SavedProgram
+from thunder_core.symbols.checks import REQUIRED
 
 _SELF_CHECK = """\
 if __name__ == "__main__":
@@ -40,8 +45,23 @@ def save_trace(trace: Trace, path: str | Path, constants: Mapping[str, Any] | No
     Path(path).write_text(print_program(trace, constants or {}), encoding="utf-8")
 
 
+def _on_its_own(trace: Trace) -> Trace:
+    """The trace with errors in the place of checks that have another program run."""
+
+    def required(bound: BoundSymbol) -> BoundSymbol:
+        if Tag.GUESS in bound.symbol.tags:
+            return replace(bound, symbol=REQUIRED[bound.symbol])
+        if Tag.HIGHER_ORDER not in bound.symbol.tags:
+            return bound
+        args = map_leaves(lambda leaf: _on_its_own(leaf) if isinstance(leaf, Trace) else leaf, bound.args)
+        return replace(bound, args=args)
+
+    return replace(trace, symbols=tuple(map(required, trace.symbols)))
+
+
 def print_program(trace: Trace, constants: Mapping[str, Any]) -> str:
     """The text that `save_trace` writes."""
+    trace = _on_its_own(trace)
     printed = render_trace(trace)
     _check_importable(trace, printed)
     kinds = {proxy.name: type(proxy) for proxy in trace.inputs}

@@ -2,10 +2,98 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Final
+
 import torch
 
-from thunder_core.errors import DataDependentError
-from thunder_core.ir.symbol import Symbol
+from thunder_core.errors import DataDependentError, WrongGuess
+from thunder_core.ir.symbol import Symbol, Tag
+
+READERS: Final[dict[str, Callable[..., Any]]] = {
+    "bool": torch.Tensor.__bool__,
+    "item": torch.Tensor.item,
+    "int": torch.Tensor.__int__,
+    "float": torch.Tensor.__float__,
+    "complex": torch.Tensor.__complex__,
+    "index": torch.Tensor.__index__,
+    "tolist": torch.Tensor.tolist,
+    "contains": torch.Tensor.__contains__,
+    "format": torch.Tensor.__format__,
+    "repr": torch.Tensor.__repr__,
+    "number": lambda number: number,
+}
+"""How a line reads a value: of a tensor, or the Python number that an earlier line gave."""
+
+
+_SAVED: Final = ("call the compiled function, which has a program for each value; a saved one is for one of them",)
+SHAPES: Final = "shapes"
+"""How `check_shapes` reads."""
+
+
+def check_value(position: int, reader: str, args: tuple[Any, ...], expected: Any) -> None:
+    """Check that a value of the program is the one that its Python saw while it was recorded.
+
+    Args:
+        position: how many such checks come before it in the program.
+        reader: a name in `READERS`.
+        args: what it is called with.
+        expected: what was read; NaN equals NaN, and zeros with other signs differ.
+
+    Raises:
+        WrongGuess: it is another value.
+    """
+    actual = READERS[reader](*args)
+    if not is_same(actual, expected):
+        raise WrongGuess(position, actual, expected)
+
+
+def check_shapes(position: int, tensors: tuple[torch.Tensor, ...], expected: tuple[Any, ...]) -> None:
+    """Check that tensors have the shapes and strides with which the rest of the program was recorded.
+
+    Args:
+        position: how many checks of values come before it in the program.
+        expected: shape and strides of each.
+
+    Raises:
+        WrongGuess: one has others.
+    """
+    actual = tuple([(tuple(tensor.shape), tensor.stride()) for tensor in tensors])
+    if actual != expected:
+        raise WrongGuess(position, actual, expected)
+
+
+def require_value(position: int, reader: str, args: tuple[Any, ...], expected: Any) -> None:
+    """`check_value` of a program that is on its own: there is none for another value.
+
+    Raises:
+        DataDependentError: it is another value.
+    """
+    try:
+        check_value(position, reader, args, expected)
+    except WrongGuess as wrong:
+        raise DataDependentError(str(wrong), advice=_SAVED) from None
+
+
+def require_shapes(position: int, tensors: tuple[torch.Tensor, ...], expected: tuple[Any, ...]) -> None:
+    """`check_shapes` of a program that is on its own. Raises DataDependentError for other shapes."""
+    try:
+        check_shapes(position, tensors, expected)
+    except WrongGuess as wrong:
+        raise DataDependentError(str(wrong), advice=_SAVED) from None
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two Python values, numbers or nested lists of numbers, cannot be told apart."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return bool(one.hex() == other.hex())
+    if isinstance(one, complex):
+        return is_same(one.real, other.real) and is_same(one.imag, other.imag)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return bool(one == other)
 
 
 def check_metadata(tensor: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -37,3 +125,10 @@ def check_true(condition: torch.Tensor | bool, message: object) -> None:
 
 CHECK_TRUE = Symbol("thunder_core.symbols.checks.check_true", check_true)
 CHECK_METADATA = Symbol("thunder_core.symbols.checks.check_metadata", check_metadata)
+CHECK_SHAPES = Symbol("thunder_core.symbols.checks.check_shapes", check_shapes, tags=frozenset({Tag.GUESS}))
+CHECK_VALUE = Symbol("thunder_core.symbols.checks.check_value", check_value, tags=frozenset({Tag.GUESS}))
+REQUIRED: Final = {
+    CHECK_VALUE: Symbol("thunder_core.symbols.checks.require_value", require_value),
+    CHECK_SHAPES: Symbol("thunder_core.symbols.checks.require_shapes", require_shapes),
+}
+"""What takes the place of the checks in a program that is saved."""

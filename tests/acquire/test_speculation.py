@@ -1,0 +1,72 @@
+"""Programs recorded with the values that their Python reads, and lines that check them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from thunder_core.acquire.acquire import acquire
+from thunder_core.acquire.attempt import Guesses
+from thunder_core.errors import DataDependentError, WrongGuess
+from thunder_core.ir.program import compile_trace
+from thunder_core.ir.symbol import Tag
+
+
+def branches(x: torch.Tensor) -> torch.Tensor:
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+def scales(x: torch.Tensor) -> torch.Tensor:
+    return x * float(x.sum())
+
+
+def writes_before(x: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    return x * 2 if x[0] > 1 else x * 3
+
+
+def draws_before(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if torch.rand(()) < 0.5 else x * 3
+
+
+def converges(x: torch.Tensor) -> torch.Tensor:
+    while x.abs().max() > 0.1:
+        x = x / 2
+    return x
+
+
+def selects(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 1] * 2
+
+
+PROGRAMS = (branches, scales, writes_before, draws_before, converges, selects)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_lines_do_what_eager_does(program: Callable[..., Any]) -> None:
+    x = torch.tensor([1.0, 2.0])
+    before, state = x.clone(), torch.get_rng_state()
+    acquired = acquire(program, (x,), {}, guesses=Guesses())
+    assert torch.equal(x, before)
+    assert x._version == 0
+    assert torch.equal(torch.get_rng_state(), state)
+    assert any(Tag.GUESS in line.symbol.tags for line in acquired.trace.symbols)
+    (result,) = compile_trace(acquired.trace)(*acquired.inputs)
+    torch.set_rng_state(state)
+    torch.testing.assert_close(result, program(before), rtol=0, atol=0)
+
+
+def test_another_value_raises() -> None:
+    run = compile_trace(acquire(branches, (torch.ones(2),), {}, guesses=Guesses()).trace)
+    with pytest.raises(WrongGuess) as caught:
+        run(-torch.ones(2))
+    assert caught.value.position == 0
+    assert caught.value.actual is False
+
+
+def test_without_speculation_it_is_refused() -> None:
+    with pytest.raises(DataDependentError):
+        acquire(branches, (torch.ones(2),), {})

@@ -1,0 +1,224 @@
+"""Values that decide what the program does: those of this call, with a check that each run makes.
+
+A value that Python reads becomes a literal of the trace, and the shape of a result that depends on values a constant.
+The line after it raises `thunder_core.errors.WrongGuess` in a run with another value, and another program runs instead:
+see `thunder_core.runtime.outcomes`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from thunder_core.acquire.prefix import NotEvaluated
+from thunder_core.acquire.probe import Probed, as_outcome, outcome_of
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.tensors import tensors_written_by
+from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.pytorch_internals import DisableTorchFunction, OpOverload, disable_current_modes
+from thunder_core.symbols.checks import CHECK_SHAPES, CHECK_VALUE, READERS, SHAPES
+from thunder_core.tracing.fake_tensors import computed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Tensor: Any = torch.Tensor  # its methods are descriptors, which the stubs do not say
+_READERS: Final = {
+    **{reader: name for name, reader in READERS.items() if name != "number"},
+    Tensor.is_nonzero: "bool",
+    torch.is_nonzero: "bool",
+    Tensor.__nonzero__: "bool",
+}
+_ARRAYS: Final = frozenset({Tensor.numpy, Tensor.__array__})
+_OF_ONE_ELEMENT: Final = frozenset({"bool", "item", "int", "float", "complex", "index", "contains"})
+_MOST_ELEMENTS: Final = 4096  # of what becomes a literal of the trace
+_EXTERNAL: Final = Effects(external=True)
+
+
+class Speculation:
+    """Takes the value, or the shape, that a call gives this time, and records a check that it is so in each run."""
+
+    def resolve(self, recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
+        """As `thunder_core.acquire.recorder.Resolver`."""
+        if recorder.attempt.guesses is None:
+            return Declined("this recording takes no value of this call for that of all calls")
+        try:
+            if not request.reads and isinstance(request.kwargs.get("out"), tuple | list):
+                return Declined("it has several results to write to")
+            if not request.reads:
+                return _into_out(recorder, request) or _with_shapes(recorder, request)
+            return _value(recorder, request)
+        except NotEvaluated as reason:
+            return Declined(str(reason))
+
+
+def _value(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
+    """A value that the program's Python gets of tensors."""
+    call, target = request.call, request.symbol.target
+    reader = _READERS.get(target)
+    if not call.proxies or (call.kwargs and target not in _ARRAYS):
+        return Declined("it takes arguments that no check of a value has")
+    if sum(math.prod(proxy.shape) for proxy in call.proxies) > _MOST_ELEMENTS and reader not in _OF_ONE_ELEMENT:
+        return Declined(f"it reads more than {_MOST_ELEMENTS} elements")
+    if target in _ARRAYS:
+        return Resolved(_array(recorder, request))
+    if reader is None:
+        return Declined("only numbers, texts and nested lists of numbers are checked in each run")
+    if reader in ("repr", "format") and any(proxy.requires_grad for proxy in call.proxies) and call.proxies[0].shape:
+        return Declined("the text names the function that autograd differentiates")
+    return Resolved(speculate(recorder, reader, call.args))
+
+
+def _array(recorder: Recorder, request: ValueRequest) -> np.ndarray[Any, Any]:
+    """The values of a tensor for NumPy. Writes to it, which eager's tensor would see, raise.
+
+    Raises:
+        Exception: what eager raises, as for a tensor that requires grad.
+    """
+    (proxy,) = request.call.proxies
+    target, options = request.symbol.target, (request.args[1:], request.kwargs)
+    with disable_current_modes(), DisableTorchFunction():
+        target(torch.empty(0, requires_grad=proxy.requires_grad), *options[0], **options[1])
+    value = speculate(recorder, "tolist", (proxy,))
+    recorder.prefix.shared[proxy.storage] = len(recorder.trace.lines)
+    with disable_current_modes(), DisableTorchFunction():
+        tensor = torch.tensor(value, dtype=proxy.dtype).reshape([int(size) for size in proxy.shape])
+        array: np.ndarray[Any, Any] = target(tensor, *options[0], **options[1])
+    array.flags.writeable = False
+    return array
+
+
+def check_arrays(recorder: Recorder) -> None:
+    """Refuse writes to memory that the program has shown to NumPy before.
+
+    Raises:
+        UnsupportedError: the array that it holds would not see the write.
+    """
+    for storage, position in recorder.prefix.shared.items():
+        for line in recorder.trace.lines[position:]:
+            if any(proxy.storage == storage for proxy in tensors_written_by(line)):
+                raise UnsupportedError(
+                    f"{line.symbol.name} writes to a tensor whose memory a NumPy array shows",
+                    location=line.location,
+                    advice=("copy it before: tensor.clone().numpy()",),
+                )
+
+
+def speculate(recorder: Recorder, reader: str, args: tuple[Any, ...]) -> Any:
+    """The value of this call, after recording the line that checks it.
+
+    Args:
+        reader: a name in `thunder_core.symbols.checks.READERS`.
+        args: what it is called with: proxies and literals.
+
+    Raises:
+        NotEvaluated: the program so far cannot be run while it is recorded.
+        Exception: what eager raises, as for the truth of a tensor of several elements.
+    """
+    position, known = _next_guess(recorder, reader)
+    value = known[0] if known else recorder.prefix.call(recorder, READERS[reader], args, {})
+    _write(recorder, CHECK_VALUE, (position, reader, args, value))
+    return value
+
+
+def _into_out(recorder: Recorder, request: ValueRequest) -> Resolved | None:
+    """A call with ``out=`` as one without, whose result is copied; None for others."""
+    out = request.kwargs.get("out")
+    if not isinstance(out, torch.Tensor):
+        return None
+    others = {name: value for name, value in request.kwargs.items() if name != "out"}
+    result = recorder.call_symbol(request.symbol, request.args, others)
+    if not isinstance(result, torch.Tensor) or not result.shape:
+        return None
+    recorder.call(torch.cat, ([result],), {"out": out})  # it gives ``out`` another size where that is needed
+    return Resolved(out)
+
+
+def _with_shapes(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
+    """Record a call with the shapes that its results have this time, and a check of them."""
+    call, target = request.call, request.symbol.target
+    namespace = getattr(target, "namespace", "aten") if isinstance(target, OpOverload) else "aten"
+    if namespace != "aten" or Tag.LOCAL in request.symbol.tags:
+        return Declined("a function that is not PyTorch's may do more than compute")
+    leaves = iterate_leaves((call.args, call.kwargs))
+    recorded = [leaf.requires_grad for leaf in leaves if isinstance(leaf, TensorProxy)]
+    grad_enabled = torch.is_grad_enabled()
+
+    def run(*args: Any, **kwargs: Any) -> Probed | None:
+        needs = iter(recorded)
+
+        def marked(leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            copy = leaf.clone()  # the call may write it
+            return computed(copy.requires_grad_()) if next(needs) else copy
+
+        with torch.set_grad_enabled(grad_enabled):
+            return outcome_of(target, map_leaves(marked, args), map_leaves(marked, kwargs))
+
+    position, known = _next_guess(recorder, SHAPES)
+    found = recorder.prefix.call(recorder, run, call.args, call.kwargs)
+    if found is None or found.views:
+        return _with_numbers(recorder, request, also_fractions=found is None) or Declined(
+            "its results are not all new tensors"
+        )
+    results = [leaf for leaf in iterate_leaves(found.result) if isinstance(leaf, torch.Tensor)]
+    shapes = tuple([(tuple(leaf.shape), leaf.stride()) for leaf in results])
+    if known and known[0] != shapes:  # an executor's rounding has decided otherwise than PyTorch's
+        shapes = known[0]
+        others = iter(shapes)
+        found = replace(found, result=map_leaves(lambda leaf: _of_shape(leaf, *next(others)), found.result))
+    outcome, fakes = as_outcome(recorder, found, call)
+    context = recorder.trace.context_of(request.symbol)
+    result = recorder.writer.record(request.symbol, call, outcome, fakes or None, context)
+    _write(recorder, CHECK_SHAPES, (position, recorder.trace.lines[-1].outputs(), shapes))
+    return Resolved(result)
+
+
+def _with_numbers(recorder: Recorder, request: ValueRequest, *, also_fractions: bool) -> Resolved | None:
+    """The call with numbers, or lists of them, in the place of tensors that are sizes or bounds: ``x[:n]``.
+
+    Args:
+        also_fractions: floats among the positional arguments are numbers, too: the weights of an update in place.
+    """
+    changed = False
+
+    def number(leaf: Any, *, also_fractions: bool) -> Any:
+        nonlocal changed
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        proxy = recorder.tensors.proxy_of(leaf)
+        fraction = proxy.dtype.is_floating_point
+        if len(proxy.shape) > (0 if fraction else 1) or proxy.dtype.is_complex or (fraction and not also_fractions):
+            return leaf
+        changed = True
+        return speculate(recorder, "tolist", (proxy,))
+
+    args = map_leaves(lambda leaf: number(leaf, also_fractions=also_fractions), request.args)
+    kwargs = map_leaves(lambda leaf: number(leaf, also_fractions=True), request.kwargs)  # alpha=lr
+    return Resolved(recorder.call_symbol(request.symbol, args, kwargs)) if changed else None
+
+
+def _of_shape(leaf: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty_strided(shape, stride, dtype=leaf.dtype, device="meta")
+
+
+def _next_guess(recorder: Recorder, reader: str) -> tuple[int, tuple[Any, ...]]:
+    """How many values were taken before, and the one that is known to come now, if any."""
+    position = recorder.prefix.guesses
+    assert recorder.attempt.guesses is not None
+    known = recorder.attempt.guesses.values[position : position + 1]
+    return position, tuple([value for how, value in known if how == reader])
+
+
+def _write(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...]) -> None:
+    recorder.trace.write(symbol, args, {}, effects=_EXTERNAL)
+    recorder.prefix.guesses += 1

@@ -1,0 +1,169 @@
+"""Python numbers that lines of a trace compute: ``loss.item()``, ``torch.equal(a, b)``, and what Python makes of them.
+
+The program may return, store and print such a number, compute with it, and hand a float to elementwise functions of
+PyTorch: all that are lines. A comparison is a line whose outcome is checked in each run. Whatever else needs the number
+itself takes that of this call, with a check of it.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import torch
+
+from thunder_core.acquire.variable import Variable
+from thunder_core.errors import EndsRecording
+from thunder_core.ir.proxy import NumberProxy
+from thunder_core.ir.symbol import Symbol
+
+_INTERNAL: Final = frozenset({"torch", "thunder", "thunder_core"})
+
+
+class NumbersNeeded(EndsRecording):
+    """A program with numbers that lines compute cannot be recorded so: it is recorded with those of this call."""
+
+
+class Numbers(Protocol):
+    """What the recorder knows of the numbers of a program."""
+
+    def value(self, number: TracedNumber) -> Any:
+        """The number of this call, which each run checks.
+
+        Raises:
+            DataDependentError: it may not be taken, or the lines so far cannot be run while the program is recorded.
+        """
+
+    def hint(self, number: TracedNumber) -> Any:
+        """The number of this call, for what does not depend on it. Raises as `value` does."""
+
+    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> TracedNumber:
+        """Record what Python computes of numbers, of which ``first`` is the first that lines compute."""
+
+
+class TracedNumber:
+    """A number of the program that only the running program knows. Programs take it for the number that it is.
+
+    Args:
+        numbers: what the recorder knows.
+        proxy: the number in the trace.
+        symbol: the call that gave it, or the first one that it comes from.
+        variables: of the tensors that it was read from.
+    """
+
+    __slots__ = ("__weakref__", "numbers", "proxy", "symbol", "variables")
+
+    def __init__(self, numbers: Numbers, proxy: NumberProxy, symbol: Symbol, variables: tuple[Variable, ...]) -> None:
+        self.numbers = numbers
+        self.proxy = proxy
+        self.symbol = symbol
+        self.variables = variables
+
+    @property
+    def __class__(self) -> type:
+        """``float``, ``int`` or ``bool`` to the program, the class itself to PyTorch and Thunder."""
+        caller = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]
+        return TracedNumber if caller in _INTERNAL else self.proxy.python_type
+
+    @__class__.setter
+    def __class__(self, kind: type) -> None:
+        raise TypeError("the class of a number cannot be changed")
+
+    @classmethod
+    def __torch_function__(cls, *_: Any) -> Any:
+        """PyTorch takes it for an argument; the mode of the recording handles the call."""
+        return NotImplemented
+
+    def value(self) -> Any:
+        """The number of this call, which each run checks."""
+        return self.numbers.value(self)
+
+    def __bool__(self) -> bool:
+        number = self if self.proxy.python_type is bool else self.numbers.computed(operator.truth, (self,), self)
+        return bool(number.value())
+
+    def __repr__(self) -> str:
+        return repr(self.value())
+
+    def __copy__(self) -> TracedNumber:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> TracedNumber:
+        return self
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return sys.modules["numpy"].array(self.value(), *args, **kwargs)  # NumPy it is who calls
+
+    def __getattr__(self, name: str) -> Any:
+        """What else numbers have: ``n.is_integer()``."""
+        return getattr(self.value(), name)
+
+
+def _arithmetic(function: Callable[..., Any], name: str, *, swapped: bool) -> Callable[..., Any]:
+    def method(self: TracedNumber, other: Any) -> Any:
+        kind = type(other)
+        if isinstance(other, torch.Tensor):
+            return NotImplemented  # its own method takes the number
+        if kind is not TracedNumber and kind not in (int, float, bool):
+            return getattr(self.value(), name)(other)
+        operands = (other, self) if swapped else (self, other)
+        if function is operator.truediv and (type(operands[1]) is TracedNumber or not operands[1]):
+            return getattr(self.value(), name)(other.value() if kind is TracedNumber else other)  # it may raise
+        return self.numbers.computed(function, operands, self)
+
+    return method
+
+
+def _comparison(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def method(self: TracedNumber, other: Any) -> Any:
+        kind = type(other)
+        if isinstance(other, torch.Tensor):
+            return NotImplemented
+        if kind is not TracedNumber and kind not in (int, float, bool):
+            return getattr(self.value(), name)(other)
+        return self.numbers.computed(function, (self, other), self).value()
+
+    return method
+
+
+def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self: self.numbers.computed(function, (self,), self)
+
+
+def _by_value(name: str) -> Callable[..., Any]:
+    def method(self: TracedNumber, *others: Any) -> Any:
+        if others and isinstance(others[0], torch.Tensor):
+            return NotImplemented
+        plain = [other.value() if type(other) is TracedNumber else other for other in others]
+        return getattr(self.value(), name)(*plain)
+
+    return method
+
+
+_ARITHMETIC: Final = (operator.add, operator.sub, operator.mul, operator.truediv)
+_COMPARISONS: Final = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+_UNARY: Final = (operator.neg, operator.pos, operator.abs)
+_BY_VALUE: Final = (
+    *("int", "float", "complex", "index", "str", "format", "hash", "round", "trunc", "floor", "ceil", "invert"),
+    *("floordiv", "rfloordiv", "mod", "rmod", "divmod", "rdivmod", "pow", "rpow", "lshift", "rlshift", "rshift"),
+    *("rrshift", "and", "rand", "or", "ror", "xor", "rxor"),
+)
+
+
+def _define() -> None:
+    for function in _ARITHMETIC:
+        for prefix in ("", "r"):
+            name = f"__{prefix}{function.__name__}__"
+            setattr(TracedNumber, name, _arithmetic(function, name, swapped=prefix == "r"))
+    for function in _COMPARISONS:
+        name = f"__{function.__name__}__"
+        setattr(TracedNumber, name, _comparison(function, name))
+    for unary in _UNARY:
+        setattr(TracedNumber, f"__{unary.__name__}__", _unary(unary))
+    for name in _BY_VALUE:
+        setattr(TracedNumber, f"__{name}__", _by_value(f"__{name}__"))
+
+
+_define()
