@@ -11,9 +11,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from types import CodeType
 
+from thunder_core.guards.abstract_stack import UNKNOWN
 from thunder_core.guards.bytecode import Gathered, gather
 from thunder_core.guards.code_kinds import CodeKind, kind_of
-from thunder_core.guards.instructions import UNKNOWN
 from thunder_core.guards.lookups import LOOKUPS, may_answer
 
 _VARIADIC = 0x04

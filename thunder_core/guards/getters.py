@@ -10,8 +10,8 @@ import operator
 from dataclasses import replace
 from typing import Any, Final
 
+from thunder_core.guards.abstract_stack import UNKNOWN
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.instructions import UNKNOWN
 
 _READERS: Final = (getattr, hasattr, vars, dir, id, hash, isinstance, issubclass, callable, globals)
 
