@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 from thunder_core.pytorch_internals import version_of
@@ -62,8 +62,7 @@ class CacheWeightCasts(Transform):
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         if context.phase is not Phase.INFERENCE:
             return trace
-        sets = AliasSets.of(trace)
-        fixed = sets.pinned | sets.escaping
+        fixed = Aliases.of(trace).fixed()
 
         def kept(line: BoundSymbol) -> BoundSymbol:
             if not line.is_cast() or line.is_recorded(trace.context) or line.args[0].name not in context.static:

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.moved_memories import MovedMemories
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
@@ -114,8 +114,7 @@ def _move_together(parameters: Sequence[Tensor]) -> None:
 
 def _groups(trace: Trace, keep: frozenset[str]) -> list[list[int]]:
     """Positions of linear layers of the program's inputs that can be merged, in the order of their weights."""
-    sets = AliasSets.of(trace)
-    fixed = sets.pinned | sets.escaping
+    fixed = Aliases.of(trace).fixed()
     inputs = {proxy.name for proxy in trace.inputs}
     groups: dict[Any, list[int]] = {}
     for index, line in enumerate(trace.symbols):
