@@ -25,11 +25,11 @@ class Found:
 
     Attributes:
         composite: the call that means the same.
-        lines: what it stands for, by identity.
+        lines: those that it replaces.
     """
 
     composite: BoundSymbol
-    lines: Mapping[int, BoundSymbol]
+    lines: tuple[BoundSymbol, ...]
 
 
 class Program:
@@ -61,12 +61,12 @@ class Program:
                 continue
             exact = Matching(template, self.trace.producers, defaults, exact=True)
             for match in exact.matches(end, Match(values)):
-                return Found(composite, match.lines)
+                return Found(composite, tuple(match.lines.values()))
         return None
 
     def obstacle(self, found: Found) -> str | None:
         """Why the lines cannot become one call; None if they can."""
-        lines = found.lines.values()
+        lines = found.lines
         if not all(line.effects.pure and line.symbol.executor is None for line in lines):
             return "a line of it has effects"
         if any(line.context != found.composite.context for line in lines):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
 import torch
@@ -16,6 +17,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.rewrite import Rule, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.tracing.rewriting import rewritten_form
 
@@ -40,14 +42,45 @@ class CopyPinnedViews(Transform):
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         """The trace with copies; inputs and output stay as they are."""
-        if not any(map(_keeps_arguments, trace.symbols)):
-            return trace
-        builder = Builder.of(trace)
-        symbols: list[BoundSymbol] = []
-        for bound in trace.symbols:
-            pinned = _pinned_by(bound, trace) if _keeps_arguments(bound) else ()
-            symbols.extend(_rewritten(bound, pinned, trace, builder) if any(pinned) else (bound,))
-        return trace.with_symbols(symbols, self.name) if len(symbols) > len(trace.symbols) else trace
+        pinning = _Pinning(trace)
+        return rewrite(trace, [Rule(pinning.pattern, pinning.replacement)], self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """Attention that is differentiated.
+
+    Attributes:
+        pinned: which of query, key and value alone keep a larger storage for backward.
+    """
+
+    lines: tuple[BoundSymbol, ...]
+    pinned: tuple[bool, ...]
+
+
+class _Pinning:
+    """The rule for one trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    def pattern(self, line: BoundSymbol) -> Iterator[_Attention]:
+        pinned = _pinned_by(line, self.trace) if _keeps_arguments(line) else ()
+        if any(pinned):
+            yield _Attention((line,), pinned)
+
+    def replacement(self, match: _Attention) -> tuple[BoundSymbol, ...] | None:
+        """Attention of copies; None if its result would be laid out otherwise."""
+        (attention,) = match.lines
+        try:
+            form = rewritten_form(attention, _Copied(attention.symbol, match.pinned), self.trace.context)
+        except LoweringError:
+            return None
+        return self._builder.inline(form, attention)
+
+    @cached_property
+    def _builder(self) -> Builder:
+        return Builder.of(self.trace)
 
 
 def _keeps_arguments(line: BoundSymbol) -> bool:
@@ -103,14 +136,3 @@ class _Copied:
             for tensor, pinned in zip(args, self.pinned)
         ]
         return self.attention.target(*first, *args[len(first) :], **kwargs)
-
-
-def _rewritten(
-    attention: BoundSymbol, pinned: tuple[bool, ...], trace: Trace, builder: Builder
-) -> tuple[BoundSymbol, ...]:
-    """The lines instead; the line itself if its result would be laid out otherwise."""
-    try:
-        form = rewritten_form(attention, _Copied(attention.symbol, pinned), trace.context)
-    except LoweringError:
-        return (attention,)
-    return builder.inline(form, attention)

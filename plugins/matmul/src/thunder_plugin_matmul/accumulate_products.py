@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.common_subexpression import merge_equal_calls
 from thunder_core.passes.dead_code import without_dead_code
+from thunder_core.passes.rewrite import Lines, Rule, rewrite
 from thunder_core.passes.substitution import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
@@ -57,27 +59,27 @@ class _Sums:
         self.aliases = Aliases.of(trace)
         self.positions = {proxy.name: at for at, line in enumerate(trace.symbols) for proxy in line.outputs()}
         self.substitution = Substitution(trace)
-        self.replaced: dict[int, tuple[BoundSymbol, ...]] = {}
+        self.added: set[str] = set()
 
     def run(self, name: str) -> Trace:
-        for index, line in enumerate(self.trace.symbols):
-            if Tag.SUM in line.symbol.tags and self._is_plain(line):
-                self._accumulate(index, line)
-        if not self.replaced:
+        accumulated = rewrite(self.trace, [Rule(self._pattern, self._replacement)], name)
+        if accumulated is self.trace:
             return self.trace
-        lines = [part for index, line in enumerate(self.trace.symbols) for part in self.replaced.get(index, (line,))]
         # products that became part of a sum go away, and so do new views that are there already
-        added = frozenset(
-            [proxy.name for parts in self.replaced.values() for part in parts for proxy in part.outputs()]
-        )
-        return merge_equal_calls(without_dead_code(self.trace.with_symbols(lines, name)), self.keep, name, added)
+        return merge_equal_calls(without_dead_code(accumulated), self.keep, name, frozenset(self.added))
+
+    def _pattern(self, line: BoundSymbol) -> Iterator[Lines]:
+        if Tag.SUM in line.symbol.tags and self._is_plain(line):
+            yield Lines((line,))
 
     def _is_plain(self, line: BoundSymbol) -> bool:
         tensors = len(line.args) == 2 and all(isinstance(item, TensorProxy) for item in line.args)
         return tensors and not line.kwargs and line.effects.pure and not line.is_recorded(self.trace.context)
 
-    def _accumulate(self, index: int, line: BoundSymbol) -> None:
-        """Replace the sum if one of the summands is a product."""
+    def _replacement(self, match: Lines) -> tuple[BoundSymbol, ...] | None:
+        """Calls that accumulate, if one of the summands of a sum is a product."""
+        (line,) = match.lines
+        index = self.positions[line.output.name]
         one, other = line.args
         converted, dtype = (self._unconverted(one), self._unconverted(other)), None
         if None not in converted and converted[0].dtype is converted[1].dtype:  # type: ignore[union-attr]
@@ -89,8 +91,9 @@ class _Sums:
             if self._can_accumulate(index, line, x) and self._is_only_for(index, product):
                 lines = self._lines(x, self.trace.symbols[self.positions[product.name]], line, dtype)
                 if lines is not None:
-                    self.replaced[index] = lines
-                    return
+                    self.added.update([proxy.name for part in lines for proxy in part.outputs()])
+                    return lines
+        return None
 
     def _unconverted(self, summand: TensorProxy) -> TensorProxy | None:
         """What a summand was converted from without loss, if that exists for the sum only."""

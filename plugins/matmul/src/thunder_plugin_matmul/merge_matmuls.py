@@ -18,6 +18,7 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.moved_memories import MovedMemories
+from thunder_core.passes.rewrite import Lines, Rule, rewrite
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 from thunder_core.symbols.registry import registry
@@ -58,16 +59,18 @@ class MergeMatmuls(Transform):
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         if context.phase is not Phase.INFERENCE:
             return trace
-        groups = [group for group in _groups(trace, context.keep) if len(group) > 1]
+        groups = {min(group): group for group in _groups(trace, context.keep) if len(group) > 1}
         if not groups:
             return trace
+        first = {id(trace.symbols[index]): group for index, group in groups.items()}
         builder, memories = Builder.of(trace), MovedMemories()
-        replaced: dict[int, list[BoundSymbol]] = {}
-        for group in groups:
-            replaced |= {index: [] for index in group}
-            replaced[min(group)] = _merged([trace.symbols[index] for index in group], builder, memories)
-        lines = [part for index, line in enumerate(trace.symbols) for part in replaced.get(index, [line])]
-        moved = trace.with_symbols(map(memories.line, lines), self.name)
+
+        def pattern(line: BoundSymbol) -> Iterator[Lines]:
+            if id(line) in first:
+                yield Lines(tuple([trace.symbols[index] for index in first[id(line)]]))
+
+        merged = rewrite(trace, [Rule(pattern, lambda match: _merged(match.lines, builder, memories))], self.name)
+        moved = merged.with_symbols(map(memories.line, merged.symbols), self.name)
         return replace(moved, output=map_leaves(memories.value, trace.output))
 
 
@@ -148,7 +151,7 @@ def _follows(proxy: TensorProxy, before: TensorProxy) -> bool:
     return proxy.storage == before.storage and proxy.offset == before.offset + before.numel
 
 
-def _merged(lines: list[BoundSymbol], builder: Builder, memories: MovedMemories) -> list[BoundSymbol]:
+def _merged(lines: Sequence[BoundSymbol], builder: Builder, memories: MovedMemories) -> list[BoundSymbol]:
     """One product, and its parts as the results of ``lines``."""
     first, outputs = lines[0], [line.output for line in lines]
     size = sum(output.shape[-1] for output in outputs)
