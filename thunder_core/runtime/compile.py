@@ -208,7 +208,7 @@ def _region_report(program: Program) -> RegionReport | None:
     if counts is None or not counts.regions:
         return None
     contents = region_contents((program.final, *program.backward_traces[-1:]))
-    return RegionReport(counts.regions, counts.known, counts.read, counts.compiled, counts.notes, contents)
+    return RegionReport.of(counts, contents)
 
 
 def _pairs_apart(trace: Trace) -> list[tuple[str, str]]:
