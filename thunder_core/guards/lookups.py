@@ -1,11 +1,12 @@
-"""Classes with attribute lookup of their own: ``__getattr__`` and ``__getattribute__`` in Python.
+"""Classes that define ``__getattr__`` or ``__getattribute__`` in Python.
 
-A guard about an attribute that such a lookup answers asks the object for it again, at each call. That is right for
-lookups that only look something up. Others (they count, log, cache, or compute from tensors) would do so once more for
-each guard, so nothing asks them: their frames are observed like those of methods, and what they read is guarded.
+A guard on an attribute that such a method computes calls the method again, at each call of the program. That is right
+for methods that only look something up. Others (which count, log, cache, or compute from tensors) would do so once more
+for each guard, so guards do not call them: their frames are observed like those of methods, and what they read is
+guarded.
 
-Every read of an object passes through ``__getattribute__``, a guard's too: objects with one are asked unless its code
-shows that it changes something; then a program that reads them is refused.
+Every read of an object, also that of a guard, calls its ``__getattribute__``: guards read such objects unless the code
+of the method has side effects; then a program that reads them is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from thunder_core.guards.node import MISSING, namespace_of
 from thunder_core.guards.plain import ATOM_TYPES
 
 COMPUTED = object()
-"""Instead of an attribute: only code that takes tensors, or changes something, can tell it."""
+"""In place of an attribute that only code with side effects, or with tensor computations, can compute."""
 _BASES = frozenset({object, torch.nn.Module})
 _DEEPEST = 4
 _MOST_PARTS = 64
@@ -81,8 +82,8 @@ _CHANGING = frozenset(
 def only_looks_up(code: CodeType) -> bool:
     """Whether code changes nothing but its local variables, and calls nothing but functions that change nothing.
 
-    What it calls is judged by name. An instruction, a function or a method that is not known counts as a change, except
-    functions of PyTorch's: whoever asks is stopped by them.
+    Calls are judged by name. An instruction, a function or a method that is not listed counts as a change, except for
+    functions of PyTorch, which stop the reader.
     """
     for step in steps(code):
         if step.operation == "BINARY_OP":
@@ -104,7 +105,7 @@ def _changes_nothing_when_called(callee: StackValue) -> bool:
 
 
 def may_answer(code: CodeType) -> bool:
-    """Whether guards may run the code of a lookup."""
+    """Whether guards may call a lookup method with this code."""
     return _may_run(code, code.co_name == "__getattribute__")
 
 
@@ -114,7 +115,7 @@ def _may_run(code: CodeType, of_all: bool) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _changes(code: CodeType) -> bool:
-    """Whether an instruction of the code stores something, or calls a function that is known to."""
+    """Whether the code stores something, or names a function that does."""
     for step in steps(code):
         if step.operation in _STORES or (step.operation == "BINARY_OP" and step.argument >= _BINARY_OPERATORS):
             return True
@@ -125,11 +126,11 @@ def _changes(code: CodeType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Lookups:
-    """The methods in Python by which a class answers for attributes.
+    """The lookup methods of a class that are written in Python.
 
     Attributes:
-        of_all: those that every read of an attribute passes through.
-        of_absent: those that are called for what an object does not hold.
+        of_all: ``__getattribute__``, called for every attribute.
+        of_absent: ``__getattr__``, called for attributes that are not found otherwise.
     """
 
     of_all: tuple[FunctionType, ...]

@@ -24,7 +24,7 @@ class CommonSubexpression(Transform):
     could see: results that are both returned (they are different objects with different memory) and memory that is
     written.
 
-    What the context says is to be kept is not merged, with everything that shares its memory.
+    Protected values (`TransformContext.keep`) are not merged, nor is anything that shares storage with them.
     """
 
     name: ClassVar[str] = "common_subexpression"

@@ -1,4 +1,4 @@
-"""Patterns in one program."""
+"""Matches of patterns in one program."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from thunder_core.symbols.registry import registry
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A pattern that a program has.
+    """A match of a pattern.
 
     Attributes:
-        composite: the call that means the same.
+        composite: the call that is equivalent to the lines.
         lines: those that it replaces.
     """
 
@@ -39,10 +39,10 @@ class Program:
         self.trace = trace
 
     def find(self, pattern: Pattern, line: BoundSymbol) -> Found | None:
-        """The pattern, if ``line`` is its end.
+        """The match that ends with ``line``, if any.
 
-        The lines are first compared with the pattern on its sample, which says what its arguments are; then with the
-        pattern on these: sizes, constants and conversions must be equal.
+        The lines are first compared with the pattern as recorded on its sample, which binds its parameters; then with
+        the pattern as recorded on the bound values: sizes, constants and casts must be equal.
         """
         sample, defaults = sampled(pattern), pattern.defaults
         end = end_of(sample, line)

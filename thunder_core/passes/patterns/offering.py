@@ -1,4 +1,4 @@
-"""Who gets a composite: the first executor that claims it, unless one before it fuses the lines that it stands for."""
+"""Dispatch of composites: to the first executor that claims it, unless one before it fuses the matched lines."""
 
 from __future__ import annotations
 

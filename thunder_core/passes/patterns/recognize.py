@@ -1,4 +1,4 @@
-"""Find composites in programs that spell them out, and give them to executors that have a kernel for them."""
+"""Recognize composites in programs that spell them out, and replace them where an executor has a kernel."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Rows = Mapping[Symbol, Sequence[tuple[Pattern, frozenset[Symbol]]]]
 
 @dataclass(frozen=True, slots=True)
 class Recognized:
-    """What became of a program.
+    """The result of the pass.
 
     Attributes:
-        trace: with calls of composites.
-        unclaimed: those that it spells out and that stay so, with what the executors answered.
+        trace: the program with calls of composites.
+        unclaimed: matches that were not replaced, with the decisions of the executors.
     """
 
     trace: Trace
