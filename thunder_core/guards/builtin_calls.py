@@ -22,7 +22,6 @@ from thunder_core.guards.watched_builtins import RAISED, WatchedBuiltins
 _ALWAYS = frozenset({"id", "hash", "callable"})
 _BY_NAME = frozenset({"getattr", "hasattr"})
 _CLASSES = frozenset({"isinstance", "issubclass"})
-_NOTHING: Any = object()
 
 
 class BuiltinCalls:

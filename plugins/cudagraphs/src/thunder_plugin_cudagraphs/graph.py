@@ -93,9 +93,9 @@ class Graph:
         self.last_used = 0
 
     def take(self, values: list[Any]) -> list[Any]:
-        """Copy what is copied, and let go of what forward's graph made: the result has the other inputs.
+        """Copy inputs to the static buffers and release those saved by the graph of forward; returns the other inputs.
 
-        ``values`` is emptied if there is any of that.
+        ``values`` is emptied if there are saved ones.
         """
         kept = values
         if self._saved_positions:
@@ -114,7 +114,7 @@ class Graph:
                 memory.restore(values, backend)
 
     def forget(self) -> None:
-        """Leave the program."""
+        """Remove the graph from its program."""
         program = self._program()
         if program is not None and self in program.graphs:
             program.graphs.remove(self)
