@@ -56,7 +56,7 @@ def object_with(tensors: Tensors, fake: torch.Tensor) -> torch.Tensor | None:
 
 
 def read_gradient(recorder: Recorder, tensor: torch.Tensor) -> Any:
-    """The gradient itself, which becomes an input where the program uses it; a line where it is not known yet."""
+    """The gradient, which becomes an input where the program uses it; a line if it is not known while recording."""
     variable = recorder.tensors.find(tensor)
     if variable is not None and (is_traced(tensor) or _may_be_changed(recorder, variable)):
         with DisableTorchFunction():
@@ -76,7 +76,7 @@ def _may_be_changed(recorder: Recorder, variable: Variable) -> bool:
 
 
 class TracedNode:
-    """Stands for a node of the autograd graph of each run."""
+    """Represents a node of the autograd graph, which each run creates anew."""
 
     __slots__ = ()
 

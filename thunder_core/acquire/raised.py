@@ -1,4 +1,4 @@
-"""Exceptions with which a program ends: each run makes the program's writes first, then it raises the exception."""
+"""Programs that end with an exception: each run first performs the writes of the program, then raises it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.errors import ThunderError
 
 
 def ends_program(error: Exception, trace: OpenTrace) -> bool:
-    """Whether an exception is the program's end, as opposed to that of recording it.
+    """Whether an exception was raised by the program, not by its recording.
 
     It gets a note where the lines before it are not all known, so that they cannot run.
     """
@@ -26,7 +26,7 @@ def ends_program(error: Exception, trace: OpenTrace) -> bool:
 
 
 def note(error: Exception, reason: str) -> None:
-    """Say at an exception that writes of the program's before it may be lost: all but those made in place."""
+    """Add a note to an exception: writes of the program before it may be lost, except in-place writes."""
     error.add_note(f"Thunder: what the program wrote before this exception is not all written, as {reason}.")
 
 

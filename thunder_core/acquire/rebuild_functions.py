@@ -1,4 +1,4 @@
-"""How to give the caller a function or a generator that the program made: its code with the values of each call."""
+"""Reconstruction of functions and generators that the program creates and returns, with the values of each call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.ir.import_paths import import_path
 
 
 class FunctionRebuilder:
-    """Writes functions down for a recipe. Functions that share a variable share its cell in each call too."""
+    """Describes functions for the reconstruction of outputs. Functions that share a variable share its cell."""
 
     def __init__(self, rebuilder: RecipeWriter, observer: Observer, handed: MadeObjects) -> None:
         self._rebuilder = rebuilder
@@ -28,7 +28,7 @@ class FunctionRebuilder:
         self._unfilled: list[tuple[str, CellType]] = []
 
     def function(self, function: FunctionType) -> str:
-        """A Python function that no path leads to; those of Python modules are what they are."""
+        """A Python function that the program created. Functions that a path leads to are returned as they are."""
         rebuilder = self._rebuilder
         if import_path(function) is not None:  # it is the same object in each call
             return rebuilder.constant(function)
@@ -43,7 +43,7 @@ class FunctionRebuilder:
         return name
 
     def method(self, method: MethodType) -> str:
-        """A bound method: its function and its object; one that is bound to a class is what it is."""
+        """A bound method: its function and its object. One that is bound to a class is returned as it is."""
         if isinstance(method.__self__, type):
             check_class(method.__self__, self._observer)
             return self._rebuilder.constant(method)
@@ -69,7 +69,7 @@ class FunctionRebuilder:
         return name
 
     def _fill(self) -> None:
-        """Give new cells their content, after the functions that may be part of it."""
+        """Fill new cells, after the functions that their contents may refer to."""
         while self._unfilled:
             name, cell = self._unfilled.pop()
             try:
@@ -80,7 +80,7 @@ class FunctionRebuilder:
 
 
 def rebuild_generator(rebuilder: RecipeWriter, generator: GeneratorType[Any, Any, Any]) -> str | None:
-    """A generator that has not started, which runs when the caller advances it; None for one that has."""
+    """A generator that has not started; it runs when the caller advances it. None for a generator that has started."""
     frame = generator.gi_frame
     if frame is None or inspect.getgeneratorstate(generator) != inspect.GEN_CREATED:
         return None

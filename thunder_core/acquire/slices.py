@@ -15,7 +15,7 @@ def written_storages(line: BoundSymbol) -> set[int]:
 
 
 def slice_of(lines: Sequence[BoundSymbol], storages: set[int]) -> list[BoundSymbol]:
-    """The lines that define or write any of ``storages``, which grows by what those lines read."""
+    """The lines that define or write any of ``storages``, to which the storages that they read are added."""
     kept: list[BoundSymbol] = []
     for line in reversed(lines):
         defined = {proxy.storage for proxy in line.outputs() if isinstance(proxy, TensorProxy)}

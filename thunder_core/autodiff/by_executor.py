@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.autodiff.derivative import PLAIN, Derivative, Query, dense_stride
+from thunder_core.autodiff.derivative import PLAIN, Derivative, Query, sum_stand_in
 from thunder_core.autodiff.pair_on_fakes import WrongGradients, run_on_fakes
 from thunder_core.autodiff.work import fresh_outputs
 from thunder_core.errors import LoweringError
@@ -98,14 +98,14 @@ def _by_name(
 ) -> tuple[list[BoundSymbol], dict[str, Proxy]]:
     """The gradients by the names of the arguments, with lines that sum those of an argument that stands twice."""
     lines: list[BoundSymbol] = []
-    found: dict[str, Proxy] = {}
+    found: dict[str, TensorProxy] = {}
     for proxy, gradient in zip(tensor_inputs_of(bound), gradients, strict=True):
         if gradient is None:
             continue
         if proxy.name in found:
             symbol, args, kwargs = registry.resolve(torch.add, (found[proxy.name], gradient), {})
-            name, storage = f":sum_{len(lines)}", lowest_storage - 1 - len(lines)
-            gradient = replace(gradient, name=name, storage=storage, stride=dense_stride(gradient), offset=0)
+            storage = lowest_storage - 1 - len(lines)
+            gradient = sum_stand_in(found[proxy.name], gradient, f":sum_{len(lines)}", storage)
             lines.append(BoundSymbol(symbol, args, kwargs, gradient, context=PLAIN, location=bound.location))
         found[proxy.name] = gradient
-    return lines, found
+    return lines, {**found}

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.autodiff.derivative import PLAIN, stand_in
+from thunder_core.autodiff.derivative import PLAIN, stand_in, sum_stand_in
 from thunder_core.autodiff.emitter import JointEmitter
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -38,7 +38,7 @@ class Cotangents:
         known = self.known.get(value.name)
         if known is not None:
             name = self.emitter.builder.name(f"{value.name}_cotangent", numbered=True)
-            total = self._new(known, name)
+            total = sum_stand_in(known, gradient, name, self.emitter.builder.new_storage())
             self._call(torch.add, (known, gradient), {}, total, user)
             gradient = total
         self.known[value.name] = gradient

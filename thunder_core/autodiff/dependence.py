@@ -8,6 +8,7 @@ from itertools import chain
 
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.memory import storage_bytes
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.tree import iterate_proxies
 
@@ -59,12 +60,7 @@ class Dependence:
         read += iterate_proxies(joint.gradients)
         needed = tuple({proxy.name: proxy for proxy in read if proxy.name not in dependent}.values())
 
-        overwritten = frozenset(
-            proxy.storage
-            for proxy in joint.primals
-            if isinstance(proxy, TensorProxy) and proxy.name in joint.overwritten
-        )
-
+        overwritten = Aliases.of(joint.trace).storages_of(joint.overwritten)
         returned = [joint.outputs[position] for position in joint.returned]
         there = [proxy.storage for proxy in (*joint.primals, *returned) if isinstance(proxy, TensorProxy)]
         given = frozenset(there) - overwritten

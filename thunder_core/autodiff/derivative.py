@@ -100,6 +100,21 @@ def _dense_stride(shape: tuple[Size, ...], stride: tuple[Size, ...]) -> tuple[Si
     return dense
 
 
+def sum_stand_in(one: TensorProxy, other: TensorProxy, name: str, storage: int) -> TensorProxy:
+    """What `torch.add` makes of two gradients of one value: its strides depend on those of both."""
+    stride = dense_stride(one)
+    if one.stride != other.stride and one.layout is other.layout is torch.strided:
+        stride = _sum_stride(one.shape, one.stride, other.stride)
+    return replace(one, name=name, storage=storage, offset=0, stride=stride, requires_grad=False)
+
+
+@lru_cache(4096)
+def _sum_stride(shape: tuple[Size, ...], *strides: tuple[Size, ...]) -> tuple[Size, ...]:
+    one, other = (torch.empty_strided(*on_fakes((shape, stride)), device="meta") for stride in strides)
+    total: tuple[Size, ...] = from_fake(torch.add(one, other).stride())
+    return total
+
+
 def stand_in(proxy: TensorProxy, name: str, storage: int) -> TensorProxy:
     """A dense value like ``proxy`` in a derivative: its cotangent, or its gradient."""
     return replace(proxy, name=name, storage=storage, offset=0, stride=dense_stride(proxy), requires_grad=False)

@@ -25,9 +25,9 @@ _cache: Final = BoundedCache[Derivative](2048)
 
 
 def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
-    """The derivative of a line; of an equal line (each layer of a model has one) if that was asked before.
+    """The derivative of a line, cached for lines that are equal, as those of the layers of a model.
 
-    The answer is for the line in `Derivative.bound`, whose values may have other names.
+    The result is for the line in `Derivative.bound`, whose values may have other names.
     """
     if calls_hooks_later(query.bound):
         return derive_by_hook(query)
@@ -37,10 +37,10 @@ def derive(query: Query, executors: Sequence[Executor] = ()) -> Derivative:
 
 
 def _find(query: Query, executors: Sequence[Executor], key: Any) -> Derivative:
-    """Ask everybody in turn.
+    """The derivative from the first source that has one.
 
-    What the executors answer is with the derivative: the line may no longer stand in forward when they are asked who
-    runs it.
+    The decisions of executors are stored with it, since forward may no longer have the line when executors are
+    assigned.
     """
     if Tag.LOCAL in query.bound.symbol.tags:
         return derive_by_eager(query, "it is a function of the user's")
@@ -58,7 +58,7 @@ def _find(query: Query, executors: Sequence[Executor], key: Any) -> Derivative:
 
 
 def _formula(query: Query, key: Any) -> Derivative:
-    """What depends on no executor: known to other processes, or found now."""
+    """The derivative that depends on no executor: read from disk, or derived now."""
     known = kept_derivatives.read(key, query)
     if known is not None:
         return known

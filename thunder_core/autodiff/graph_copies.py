@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Any
 
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
 from thunder_core.ir.tensors import tensor_outputs_of
@@ -25,8 +26,7 @@ def with_graph_copies(lines: Iterable[BoundSymbol], trace: Trace, overwritten: C
         trace: the program.
         overwritten: names of its inputs that are written after it.
     """
-    inputs = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
-    storages = {proxy.storage for proxy in inputs if proxy.name in overwritten}
+    storages = Aliases.of(trace).storages_of(overwritten)
     return [_with_copies(line, storages) if storages and _records_graph(line) else line for line in lines]
 
 
@@ -35,7 +35,7 @@ def _records_graph(line: BoundSymbol) -> bool:
     return bool(outputs) and isinstance(outputs[-1], OpaqueProxy) and outputs[-1].type_name == "EagerGraph"
 
 
-def _with_copies(line: BoundSymbol, storages: set[int]) -> BoundSymbol:
+def _with_copies(line: BoundSymbol, storages: frozenset[int]) -> BoundSymbol:
     function, (args, kwargs) = line.args[0], line.args[-2:]
     if function is operations.recomputed_call:  # it writes the program's own inputs in backward
         return line

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
@@ -70,7 +71,7 @@ def has_hooks_on_returned_views(trace: Trace) -> bool:
     Results that are views are made outside of the differentiated program: those of one memory as views of one another,
     and each with all views that lie between it and what it shows.
     """
-    returned = {proxy.storage for proxy in trace.output if isinstance(proxy, TensorProxy)}
+    returned = Aliases.of(trace).escaping
     hooked = [bound.args[0] for bound in trace.symbols if sets_hook(bound)]
     producers = [(proxy, trace.producer(proxy.name)) for proxy in hooked if proxy.storage in returned]
     if any(line is not None and line.is_view() for _, line in producers):

@@ -5,8 +5,9 @@ What is offered here is imported when it is first used: compiling a program take
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from thunder_core.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from thunder_core.config.json_schema import schema as schema
@@ -18,18 +19,6 @@ if TYPE_CHECKING:
     from thunder_core.config.resolve import settings_of as settings_of
     from thunder_core.config.settings import Settings as Settings
     from thunder_core.config.yaml_writer import to_yaml as to_yaml
-
-_WHERE = {
-    "Problem": "problems",
-    "Settings": "settings",
-    "ThunderConfig": "model",
-    "check_config": "resolve",
-    "read_config": "resolve",
-    "resolve_config": "resolve",
-    "schema": "json_schema",
-    "settings_of": "resolve",
-    "to_yaml": "yaml_writer",
-}
 
 __all__ = [
     "Problem",
@@ -43,11 +32,20 @@ __all__ = [
     "to_yaml",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+__getattr__ = lazy_imports(
+    __name__,
+    {
+        "Problem": "problems",
+        "Settings": "settings",
+        "ThunderConfig": "model",
+        "check_config": "resolve",
+        "read_config": "resolve",
+        "resolve_config": "resolve",
+        "schema": "json_schema",
+        "settings_of": "resolve",
+        "to_yaml": "yaml_writer",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -9,20 +9,19 @@ from typing import Any
 
 import torch
 
+from thunder_core.guards.abstract_stack import UNKNOWN
 from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import NO_ATTRIBUTE, NO_SUBCLASS, SUBCLASS
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.instructions import UNKNOWN
 from thunder_core.guards.source import ConstantSource
 from thunder_core.guards.watched_builtins import RAISED, WatchedBuiltins
 
 _ALWAYS = frozenset({"id", "hash", "callable"})
 _BY_NAME = frozenset({"getattr", "hasattr"})
 _CLASSES = frozenset({"isinstance", "issubclass"})
-_NOTHING: Any = object()
 
 
 class BuiltinCalls:

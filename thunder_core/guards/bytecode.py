@@ -1,29 +1,27 @@
-"""Walk the bytecode of a code object and gather the names in it, with what each is asked of."""
+"""The names in the bytecode of a code object, with what each is asked of."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import Final
 
-from thunder_core.guards.accessors import ACCESSORS, Accesses
-from thunder_core.guards.dictionary_uses import DictionaryUses, Instruction
-from thunder_core.guards.instructions import (
+from thunder_core.guards.abstract_stack import (
     ATTRIBUTE_LOADS,
     GLOBAL_LOADS,
     UNKNOWN,
-    instructions,
-    loaded_variable,
-    name_of,
+    StackValue,
+    Step,
     protected_ranges,
+    steps,
+    stored_variables,
     variable_name,
 )
+from thunder_core.guards.dictionary_uses import DictionaryUses
 
-_CELL_STORES = frozenset({"STORE_DEREF", "DELETE_DEREF"})
-
-_COMPARISONS = frozenset(
-    {"COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR", "BUILD_SET", "SET_ADD", "SET_UPDATE", "BUILD_MAP", "MAP_ADD"}
-)
-"""Operations that may compare objects without an equality of their own, by identity."""
+ACCESSORS: Final = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
+"""Builtin functions that read or write attributes by name."""
 _LONGEST_NAME = 60
 
 
@@ -31,11 +29,15 @@ _LONGEST_NAME = 60
 class Gathered:
     """Names over a code object and the code objects in its constants.
 
+    An *owner* is the label of the object that an attribute is loaded from (`StackValue`).
+
     Attributes:
-        loads: attributes with their owners: the variable or attribute that they are loaded from.
+        loads: attributes with their owners.
         guarded: those among them that a ``try`` surrounds.
-        accesses: ``(owner, name)`` asked through ``getattr`` and its kin.
-        whole: owners of which any attribute may be asked.
+        accesses: owners and constant names that are passed to `ACCESSORS`.
+        whole: owners of which any attribute may be read.
+        chains: global variables with the attributes loaded right from them.
+        matched: attributes that ``match`` statements read.
     """
 
     loads: set[tuple[str, str]] = field(default_factory=set)
@@ -63,45 +65,14 @@ def gather(code: CodeType) -> Gathered:
 
 
 def _scan(code: CodeType, gathered: Gathered) -> None:
-    chain: tuple[str, ...] = ()  # a global and the attributes loaded from it so far
-    owner = UNKNOWN  # what the instruction before put on the stack
-    accesses = Accesses()
-    previous = ""
-    tries = protected_ranges(code)
-    read: list[Instruction] = []
-    for position, operation, argument in instructions(code):
-        name = name_of(code, operation, argument)
-        if operation in ATTRIBUTE_LOADS:
-            read.append(Instruction(operation, (name,), attribute=True))
-            load = (owner if operation != "LOAD_SUPER_ATTR" else UNKNOWN, name)
-            gathered.loads.add(load)
-            if any(start <= position < end for start, end in tries):
-                gathered.guarded.add(load)
-            if name == "__dict__":
-                gathered.whole.add(load[0])
-            chain = (*chain, name) if chain else ()
-            owner = name
-            if accesses.open:
-                accesses.follow(operation, argument, (name,), None)
-            previous = name
-            continue
-        if chain:
-            gathered.chains[chain] = None
-        chain = (name,) if operation in GLOBAL_LOADS else ()
-        owner = loaded_variable(code, operation, argument, name)
-        read.append(_instruction(code, operation, argument, owner))
-        if accesses.open or name in ACCESSORS:
-            constant = code.co_consts[argument] if operation == "LOAD_CONST" else None
-            accesses.follow(operation, argument, read[-1].loads, constant)
-        if operation == "IMPORT_NAME":
-            level, members = read[-3].constant, read[-2].constant
-            gathered.imports.append((level, name, members or ()))
-        _note(code, operation, argument, name, previous, gathered)
-        previous = owner or operation
-    accesses.end()
-    gathered.accesses |= accesses.named
-    gathered.whole |= accesses.whole
-    gathered.dictionaries.add(read)
+    reading = _Reading(code, gathered)
+    for step in steps(code):
+        read = _READERS.get(step.operation)
+        if read is not None:
+            read(reading, step)
+        elif step.operands:
+            reading.use(step.operands)
+    gathered.chains.update(dict.fromkeys(chain for chain in reading.loaded if chain in reading.used))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             _scan(constant, gathered)
@@ -109,33 +80,149 @@ def _scan(code: CodeType, gathered: Gathered) -> None:
             gathered.strings.update(part for part in constant.split(".") if part.isidentifier())
 
 
-def _instruction(code: CodeType, operation: str, argument: int, owner: str) -> Instruction:
-    if operation == "LOAD_CONST":
-        return Instruction(operation, constant=code.co_consts[argument])
-    if operation == "LOAD_FAST_LOAD_FAST":
-        return Instruction(operation, (variable_name(code, argument >> 4), owner))
-    return Instruction(operation, (owner,) if owner else ())
+class _Reading:
+    """Reads the steps of one code object.
+
+    Attributes:
+        loaded: chains, in the order in which they were last extended.
+        used: those among them that are used otherwise than by loading an attribute.
+    """
+
+    def __init__(self, code: CodeType, gathered: Gathered) -> None:
+        self._code = code
+        self._gathered = gathered
+        self._tries = protected_ranges(code)
+        self.loaded: dict[tuple[str, ...], None] = {}
+        self.used: set[tuple[str, ...]] = set()
+
+    def use(self, values: Iterable[StackValue]) -> None:
+        """Values are used in a way that nothing is known about."""
+        for value in values:
+            if value.label:
+                self._gathered.dictionaries.value_used(value)
+                self._use_chain(value)
+                if value.chain and _is_accessor(value):  # it is passed on, or its arguments are unpacked
+                    self._gathered.whole.add(UNKNOWN)
+
+    def _use_chain(self, value: StackValue) -> None:
+        if value.chain:
+            self.used.add(value.chain)
+
+    def attribute_load(self, step: Step) -> None:
+        gathered, name = self._gathered, step.name
+        *others, owner = step.operands
+        self.use(others)
+        load = (owner.label if step.operation != "LOAD_SUPER_ATTR" else UNKNOWN, name)
+        gathered.loads.add(load)
+        if self._tries and any(start <= step.position < end for start, end in self._tries):
+            gathered.guarded.add(load)
+        if name == "__dict__":
+            gathered.whole.add(load[0])
+        gathered.dictionaries.attribute_loaded(owner, name)
+        if owner.chain:
+            self.loaded[*owner.chain, name] = None
+
+    def global_load(self, step: Step) -> None:
+        self.loaded[step.name,] = None
+
+    def call(self, step: Step) -> None:
+        callee, arguments = step.callee, step.call_arguments
+        self._use_chain(callee)
+        self._gathered.dictionaries.called(callee, arguments)
+        self.use(arguments)
+        if not _is_accessor(callee):
+            return
+        owner = arguments[0].label if arguments else UNKNOWN
+        name = arguments[1].constant if len(arguments) > 1 else None
+        if isinstance(name, str):
+            self._gathered.accesses.add((owner, name))
+        else:
+            self._gathered.whole.add(owner)
+
+    def subscript(self, step: Step) -> None:
+        *stored, container, key = step.operands
+        self._gathered.compares_objects |= not (stored or key.is_constant)
+        self._entry(container, key)
+        self.use(stored)
+
+    def membership(self, step: Step) -> None:
+        key, container = step.operands
+        self._gathered.compares_objects |= not (key.is_constant or container.is_constant)
+        self._entry(container, key)
+
+    def _entry(self, container: StackValue, key: StackValue) -> None:
+        self._gathered.dictionaries.entry_used(container, key)
+        self._use_chain(container)
+        self.use((key,))
+
+    def identity(self, step: Step) -> None:
+        self._gathered.compares_identity |= not any(value.is_constant for value in step.operands)
+        self.use(step.operands)
+
+    def comparison(self, step: Step) -> None:
+        self._gathered.compares_objects |= not any(value.is_constant for value in step.operands)
+        self.use(step.operands)
+
+    def hashed(self, step: Step) -> None:
+        """Values become elements of a set or keys of a dictionary."""
+        keys = step.operands[::2] if step.operation == "BUILD_MAP" else step.operands
+        keys = keys[-2:-1] if step.operation == "MAP_ADD" else keys
+        self._gathered.compares_objects |= not all(value.is_constant for value in keys)
+        self.use(step.operands)
+
+    def import_(self, step: Step) -> None:
+        level, members = step.operands
+        self._gathered.imports.append((level.constant, step.name, members.constant or ()))
+
+    def match_class(self, step: Step) -> None:
+        self._gathered.matched.update(step.operands[-1].constant)
+        self.use(step.operands)
+
+    def attribute_store(self, step: Step) -> None:
+        self._gathered.stored_attributes.add(step.name)
+        self.use(step.operands)
+
+    def global_store(self, step: Step) -> None:
+        self._gathered.stored_globals.add(step.name)
+        self.use(step.operands)
+
+    def cell_store(self, step: Step) -> None:
+        self._gathered.stored_cells.add(variable_name(self._code, step.argument))
+        self.use(step.operands)
+
+    def local_store(self, step: Step) -> None:
+        self._gathered.stored_locals.update(stored_variables(self._code, step.operation, step.argument))
+        self.use(step.operands)
 
 
-def _note(code: CodeType, operation: str, argument: int, name: str, previous: str, gathered: Gathered) -> None:
-    """What else an instruction says."""
-    if operation in ("STORE_ATTR", "DELETE_ATTR"):
-        gathered.stored_attributes.add(name)
-    elif operation in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-        gathered.stored_globals.add(name)
-    elif operation in _CELL_STORES:
-        gathered.stored_cells.add(variable_name(code, argument))
-    elif operation == "STORE_FAST":
-        gathered.stored_locals.add(variable_name(code, argument))
-    elif operation == "STORE_FAST_LOAD_FAST":
-        gathered.stored_locals.add(variable_name(code, argument >> 4))
-    elif operation == "STORE_FAST_STORE_FAST":
-        gathered.stored_locals.add(variable_name(code, argument >> 4))
-        gathered.stored_locals.add(variable_name(code, argument & 15))
-    elif operation == "IS_OP":
-        gathered.compares_identity |= previous != "LOAD_CONST"  # ``is None`` asks nothing about other objects
-    elif operation in _COMPARISONS:
-        gathered.compares_objects |= previous != "LOAD_CONST"
-    elif operation == "MATCH_CLASS":
-        tuples = (constant for constant in code.co_consts if isinstance(constant, tuple))
-        gathered.matched.update(item for constant in tuples for item in constant if isinstance(item, str))
+def _is_accessor(value: StackValue) -> bool:
+    return value.label in ACCESSORS and value.chain == (value.label,)
+
+
+_READERS: dict[str, Callable[[_Reading, Step], None]] = {
+    **dict.fromkeys(ATTRIBUTE_LOADS, _Reading.attribute_load),
+    **dict.fromkeys(GLOBAL_LOADS, _Reading.global_load),
+    "CALL": _Reading.call,
+    "BINARY_SUBSCR": _Reading.subscript,
+    "STORE_SUBSCR": _Reading.subscript,
+    "CONTAINS_OP": _Reading.membership,
+    "IS_OP": _Reading.identity,
+    "COMPARE_OP": _Reading.comparison,
+    "BUILD_SET": _Reading.hashed,
+    "SET_ADD": _Reading.hashed,
+    "SET_UPDATE": _Reading.hashed,
+    "BUILD_MAP": _Reading.hashed,
+    "MAP_ADD": _Reading.hashed,
+    "IMPORT_NAME": _Reading.import_,
+    "MATCH_CLASS": _Reading.match_class,
+    "STORE_ATTR": _Reading.attribute_store,
+    "DELETE_ATTR": _Reading.attribute_store,
+    "STORE_GLOBAL": _Reading.global_store,
+    "DELETE_GLOBAL": _Reading.global_store,
+    "STORE_DEREF": _Reading.cell_store,
+    "DELETE_DEREF": _Reading.cell_store,
+    "STORE_FAST": _Reading.local_store,
+    "STORE_FAST_LOAD_FAST": _Reading.local_store,
+    "STORE_FAST_STORE_FAST": _Reading.local_store,
+}
+"""What is read of an instruction; the operands of all others count as used."""

@@ -11,9 +11,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from types import CodeType
 
+from thunder_core.guards.abstract_stack import UNKNOWN
 from thunder_core.guards.bytecode import Gathered, gather
 from thunder_core.guards.code_kinds import CodeKind, kind_of
-from thunder_core.guards.instructions import UNKNOWN
 from thunder_core.guards.lookups import LOOKUPS, may_answer
 
 _VARIADIC = 0x04
@@ -42,19 +42,19 @@ class CodeNames:
         probes: owners and attributes whose absence it may notice (``getattr`` with a default, ``hasattr``, ``try``).
         whole: owners of which it may read any attribute (``vars``, ``__dict__``, ``getattr`` with a computed name).
         reads_order: it may read in which order an object got its attributes.
-        keys: constant keys that it asks of dictionaries reached by a label.
-        read_whole: labels of containers that it uses in another way.
+        keys: by label of a dictionary, the constant keys that it looks up.
+        read_whole: labels of containers that it also reads in other ways than by a constant key.
         used: labels of containers that it does more with than appending.
         chains: global names with the attributes that are loaded right from them: ``("F", "relu")``.
         imports: level, module and names of the import statements.
-        asks_class: it asks an object for its class.
+        asks_class: it may read the class of an object.
         stored_globals, stored_cells: variables it rebinds.
         stored_attributes: attributes it assigns or deletes, of whatever object.
         compares_identity: it compares two objects by ``is``.
         compares_objects: it compares objects by ``==``, or looks for them in containers.
         shallow: it is PyTorch's own module code, which reads the module it belongs to and no further.
-        of_lookup: of ``__getattr__`` and ``__getattribute__``, the names when they answer for an object that guards may
-            ask: the names in the code that asks say what is read then. None for other code.
+        of_lookup: for ``__getattr__`` and ``__getattribute__`` that guards may call, the names without ``whole``: which
+            attributes are read follows from the names in the calling code. None for other code.
     """
 
     arguments: tuple[str, ...]
@@ -82,7 +82,7 @@ class CodeNames:
         return sorted({name for owner, name in self.probes if label is None or owner in (label, UNKNOWN)})
 
     def keys_of(self, label: str | None) -> tuple[Hashable, ...] | None:
-        """The keys that it asks of a dictionary reached as ``label``; None when it may read all of it."""
+        """The keys that it looks up in a dictionary reached as ``label``; None when it may read all of it."""
         if label is None or label in self.read_whole:
             return None
         return self.keys.get(label, ())

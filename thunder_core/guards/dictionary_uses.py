@@ -1,87 +1,67 @@
-"""Which keys code asks of the dictionaries that it names: ``table["a"]``, ``table.get("a")``, ``"a" in table``.
+"""Which keys code reads of the dictionaries that it names: ``table["a"]``, ``table.get("a")``, ``"a" in table``.
 
-A dictionary that is used in another way (iterated, passed on, kept in a variable) may be read as a whole. Labels are
-those of `thunder_core.guards.bytecode`: the variable or attribute that an object is loaded from, or ``['a']`` for the
-entry of another dictionary.
+A dictionary that is used in another way (iterated, passed on, assigned to a variable) may be read as a whole.
+Dictionaries go by the labels of `thunder_core.guards.abstract_stack.StackValue`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-_METHODS = frozenset(name for name in dir(dict))
-_SUBSCRIPTS = frozenset({"BINARY_SUBSCR", "STORE_SUBSCR", "COPY"})  # a deletion may change the order of all keys
+from thunder_core.guards.abstract_stack import StackValue
+
+_METHODS = frozenset(dir(dict))
 _APPENDS = frozenset({"append", "extend"})
-_NOTHING: Any = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """One instruction.
-
-    Attributes:
-        loads: the variables, or the attribute, that it loads; the last is on top of the stack.
-        attribute: it loads an attribute of what the instruction before loaded.
-        constant: the constant that it loads, if any.
-    """
-
-    operation: str
-    loads: tuple[str, ...] = ()
-    attribute: bool = False
-    constant: Any = _NOTHING
 
 
 @dataclass(slots=True)
 class DictionaryUses:
-    """Keys by label, and the labels of which anything may be read.
+    """What code does with the values that it loads.
 
     Attributes:
-        used: labels that are not only appended to.
+        keys: constant keys that it reads or stores, by label.
+        whole: labels of containers of which anything may be read.
+        used: labels of containers that it does more with than appending.
     """
 
     keys: dict[str, set[Hashable]] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
 
-    def add(self, instructions: Sequence[Instruction]) -> None:
-        """Take the uses in one code object in."""
-        label = ""  # of the object on top of the stack
-        before: Any = _NOTHING  # the constant under it
-        skipped = False
-        ended = Instruction("")
-        for index, instruction in enumerate(instructions):
-            if skipped:
-                skipped = False
-                continue
-            following = instructions[index + 1] if index + 1 < len(instructions) else ended
-            if label:
-                if not (instruction.attribute and instruction.loads[-1] in _APPENDS):
-                    self.used.add(label)
-                key = self._key(label, instruction, following, before)
-                if key is _NOTHING:
-                    if not instruction.attribute or instruction.loads[-1] in _METHODS:
-                        self.whole.add(label)
-                else:
-                    self.keys.setdefault(label, set()).add(key)
-                    skipped = following.operation == "BINARY_SUBSCR"
-                    label = f"[{key!r}]" if skipped else ""
-                    continue
-            self.whole.update(instruction.loads[:-1])
-            self.used.update(instruction.loads[:-1])
-            if instruction.loads and not instruction.attribute:
-                before = instructions[index - 1].constant if index else _NOTHING
-            label = instruction.loads[-1] if instruction.loads else ""
+    def attribute_loaded(self, owner: StackValue, name: str) -> None:
+        """An attribute is loaded; what becomes of a method ``get`` is seen when that is called."""
+        if owner.label:
+            if name not in _APPENDS:
+                self.used.add(owner.label)
+            if name in _METHODS and name != "get":
+                self.whole.add(owner.label)
 
-    @staticmethod
-    def _key(label: str, instruction: Instruction, following: Instruction, before: Any) -> Any:
-        """The key that is asked of the object on top of the stack."""
-        constant: Any = _NOTHING
-        if instruction.attribute and instruction.loads[-1] == "get":
-            constant = following.constant
-        elif instruction.constant is not _NOTHING and following.operation in _SUBSCRIPTS:
-            constant = instruction.constant
-        elif instruction.operation == "CONTAINS_OP":
-            constant = before
-        return constant if isinstance(constant, Hashable) else _NOTHING
+    def entry_used(self, container: StackValue, key: StackValue) -> None:
+        """An entry is read, stored or looked for."""
+        self._entry_used(container.label, key)
+
+    def called(self, callee: StackValue, arguments: Sequence[StackValue]) -> None:
+        """A function is called with arguments by position."""
+        if callee.label == "get" and callee.owner is not None and arguments:
+            self._entry_used(callee.owner.label, arguments[0])
+        else:
+            self.value_used(callee)
+
+    def value_used(self, value: StackValue) -> None:
+        """A value is used in a way that nothing is known about."""
+        self._used_whole(value.label)
+        if value.label == "get" and value.owner is not None:  # the method of a dictionary, not called
+            self._used_whole(value.owner.label)
+
+    def _entry_used(self, label: str, key: StackValue) -> None:
+        if label and key.is_constant and isinstance(key.constant, Hashable):
+            self.used.add(label)
+            self.keys.setdefault(label, set()).add(key.constant)
+        else:
+            self._used_whole(label)
+
+    def _used_whole(self, label: str) -> None:
+        if label:
+            self.used.add(label)
+            self.whole.add(label)

@@ -1,7 +1,7 @@
-"""What functions of C read that the program has under names of its own, which its bytecode does not tell.
+"""Reads through C functions under other names, which are not visible in bytecode.
 
-Of prebuilt getters of the ``operator`` module the names are known that they read. Of ``fetch = getattr`` they are not:
-the program may read anything then.
+For getters of the ``operator`` module the attribute names are known. For an alias such as ``fetch = getattr`` they are
+not: the program may then read anything.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import operator
 from dataclasses import replace
 from typing import Any, Final
 
+from thunder_core.guards.abstract_stack import UNKNOWN
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.instructions import UNKNOWN
 
 _READERS: Final = (getattr, hasattr, vars, dir, id, hash, isinstance, issubclass, callable, globals)
 
 
 class Getters:
-    """What the getters met so far, and functions like `getattr` under other names, read of what they are given.
+    """The attributes that getters, and aliases of functions like `getattr`, seen so far may read.
 
-    From then on code may read this of whatever it reaches, as it may read the names in its own bytecode.
+    From then on, any code may read them of any object that it reaches, like the names in its own bytecode.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class Getters:
         self._extended: dict[tuple[int, frozenset[str], bool], tuple[CodeNames, CodeNames]] = {}
 
     def met_function(self, function: Any) -> None:
-        """A function of C was met, by another name than its own, as that of a builtin leads to none."""
+        """Note a C function that the program has under another name."""
         self._reads_all |= any(function is reader for reader in _READERS)
 
     def met(self, value: Any) -> None:
-        """An object was met, which may be a getter."""
+        """Note an object, which may be a getter."""
         if isinstance(value, operator.attrgetter):
             paths = value.__reduce__()[1]
         elif isinstance(value, operator.methodcaller):
@@ -63,6 +63,6 @@ class Getters:
 
 
 def _called(reduced: Any) -> tuple[str, ...]:
-    """The name of the method in the recipe of a ``methodcaller``, with or without keywords."""
+    """The name of the method in what ``methodcaller.__reduce__`` returns, with or without keywords."""
     make, arguments, *_ = reduced
     return (arguments[0],) if make is operator.methodcaller else (make.args[0],)

@@ -1,18 +1,18 @@
-"""Classes with attribute lookup of their own: ``__getattr__`` and ``__getattribute__`` in Python.
+"""Classes that define ``__getattr__`` or ``__getattribute__`` in Python.
 
-A guard about an attribute that such a lookup answers asks the object for it again, at each call. That is right for
-lookups that only look something up. Others (they count, log, cache, or compute from tensors) would do so once more for
-each guard, so nothing asks them: their frames are observed like those of methods, and what they read is guarded.
+A guard on an attribute that such a method computes calls the method again, at each call of the program. That is right
+for methods that only look something up. Others (which count, log, cache, or compute from tensors) would do so once more
+for each guard, so guards do not call them: their frames are observed like those of methods, and what they read is
+guarded.
 
-Every read of an object passes through ``__getattribute__``, a guard's too: objects with one are asked unless its code
-shows that it changes something; then a program that reads them is refused.
+Every read of an object, also that of a guard, calls its ``__getattribute__``: guards read such objects unless the code
+of the method has side effects; then a program that reads them is refused.
 """
 
 from __future__ import annotations
 
 import builtins
 import functools
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
@@ -22,13 +22,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.overrides import TorchFunctionMode
 
+from thunder_core.guards.abstract_stack import ATTRIBUTE_LOADS, GLOBAL_LOADS, JOIN, StackValue, steps
 from thunder_core.guards.code_kinds import CodeKind, kind_of
-from thunder_core.guards.instructions import ATTRIBUTE_LOADS, GLOBAL_LOADS, instructions, name_of
 from thunder_core.guards.node import MISSING, namespace_of
 from thunder_core.guards.plain import ATOM_TYPES
 
 COMPUTED = object()
-"""Instead of an attribute: only code that takes tensors, or changes something, can tell it."""
+"""In place of an attribute that only code with side effects, or with tensor computations, can compute."""
 _BASES = frozenset({object, torch.nn.Module})
 _DEEPEST = 4
 _MOST_PARTS = 64
@@ -40,16 +40,16 @@ _NO_HOLDERS = (torch.Tensor, type, ModuleType, FunctionType, BuiltinFunctionType
 _HARMLESS = frozenset(
     {"BINARY_SLICE", "BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "BUILD_LIST", "BUILD_MAP", "BUILD_SET"}
     | {"BUILD_SLICE", "BUILD_STRING", "BUILD_TUPLE", "CALL", "CALL_KW", "CHECK_EXC_MATCH", "COMPARE_OP", "CONTAINS_OP"}
-    | {"CONVERT_VALUE", "COPY", "COPY_FREE_VARS", "DELETE_FAST", "END_FOR", "FORMAT_SIMPLE", "FORMAT_VALUE", "FOR_ITER"}
+    | {"CONVERT_VALUE", "COPY_FREE_VARS", "DELETE_FAST", "END_FOR", "FORMAT_SIMPLE", "FORMAT_VALUE", "FOR_ITER"}
     | {"FORMAT_WITH_SPEC", "GET_ITER", "IS_OP", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD"}
-    | {"JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP", "KW_NAMES", "LOAD_ASSERTION_ERROR", "LOAD_ATTR", "LOAD_CONST"}
+    | {"JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP", "LOAD_ASSERTION_ERROR", "LOAD_ATTR", "LOAD_CONST"}
     | {"LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "LOAD_GLOBAL"}
     | {"LOAD_METHOD", "LOAD_SUPER_ATTR", "MAKE_CELL", "NOP", "POP_EXCEPT", "POP_JUMP_BACKWARD_IF_FALSE"}
     | {"POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_TRUE"}
     | {"POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE"}
     | {"POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_IF_FALSE", "POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE", "POP_JUMP_IF_TRUE"}
-    | {"POP_TOP", "PRECALL", "PUSH_EXC_INFO", "RAISE_VARARGS", "RERAISE", "RESUME", "RETURN_CONST", "RETURN_VALUE"}
-    | {"STORE_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "SWAP", "TO_BOOL", "UNARY_NOT"}
+    | {"POP_TOP", "PUSH_EXC_INFO", "PUSH_NULL", "RAISE_VARARGS", "RERAISE", "RESUME", "RETURN_CONST", "RETURN_VALUE"}
+    | {"STORE_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "TO_BOOL", "UNARY_NOT", JOIN}
 )
 """Instructions of CPython 3.11 to 3.13 that store nothing but local variables and run no code but what they call."""
 _BINARY_OPERATORS = 13  # operands of BINARY_OP below this one are operators, above it assignments like ``+=``
@@ -82,27 +82,30 @@ _CHANGING = frozenset(
 def only_looks_up(code: CodeType) -> bool:
     """Whether code changes nothing but its local variables, and calls nothing but functions that change nothing.
 
-    What it calls is judged by name. An instruction, a function or a method that is not known counts as a change, except
-    functions of PyTorch's: whoever asks is stopped by them.
+    Calls are judged by name. An instruction, a function or a method that is not listed counts as a change, except for
+    functions of PyTorch, which stop the reader.
     """
-    of_torch = False
-    for _, operation, argument in instructions(code):
-        if operation == "BINARY_OP":
-            if argument >= _BINARY_OPERATORS:
+    for step in steps(code):
+        if step.operation == "BINARY_OP":
+            if step.argument >= _BINARY_OPERATORS:
                 return False
-        elif operation not in _HARMLESS and not (operation == "PUSH_NULL" and of_torch):
+        elif step.operation not in _HARMLESS:
             return False
-        if operation not in ATTRIBUTE_LOADS:
-            of_torch = operation in GLOBAL_LOADS and name_of(code, operation, argument) == "torch"
-        if _is_called(operation, argument) and not of_torch:
-            known = _FUNCTIONS if operation in GLOBAL_LOADS else _METHODS
-            if name_of(code, operation, argument) not in known:
-                return False
+        if step.operation in ("CALL", "CALL_KW") and not _changes_nothing_when_called(step.callee):
+            return False
     return True
 
 
+def _changes_nothing_when_called(callee: StackValue) -> bool:
+    if callee.chain and callee.chain[0] == "torch":
+        return True
+    if callee.owner is not None:
+        return callee.label in _METHODS
+    return bool(callee.chain) and callee.label in _FUNCTIONS
+
+
 def may_answer(code: CodeType) -> bool:
-    """Whether guards may run the code of a lookup."""
+    """Whether guards may call a lookup method with this code."""
     return _may_run(code, code.co_name == "__getattribute__")
 
 
@@ -112,31 +115,22 @@ def _may_run(code: CodeType, of_all: bool) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _changes(code: CodeType) -> bool:
-    """Whether an instruction of the code stores something, or calls a function that is known to."""
-    for _, operation, argument in instructions(code):
-        if operation in _STORES or (operation == "BINARY_OP" and argument >= _BINARY_OPERATORS):
+    """Whether the code stores something, or names a function that does."""
+    for step in steps(code):
+        if step.operation in _STORES or (step.operation == "BINARY_OP" and step.argument >= _BINARY_OPERATORS):
             return True
-        if operation in ATTRIBUTE_LOADS | GLOBAL_LOADS and name_of(code, operation, argument) in _CHANGING:
+        if step.operation in ATTRIBUTE_LOADS | GLOBAL_LOADS and step.name in _CHANGING:
             return True
     return False
 
 
-def _is_called(operation: str, argument: int) -> bool:
-    """Whether an instruction loads a function together with the place beside it that calls take."""
-    if operation == "LOAD_METHOD":
-        return True
-    if operation in ATTRIBUTE_LOADS:
-        return sys.version_info >= (3, 12) and bool(argument & 1)
-    return operation == "LOAD_GLOBAL" and bool(argument & 1)
-
-
 @dataclass(frozen=True, slots=True)
 class _Lookups:
-    """The methods in Python by which a class answers for attributes.
+    """The lookup methods of a class that are written in Python.
 
     Attributes:
-        of_all: those that every read of an attribute passes through.
-        of_absent: those that are called for what an object does not hold.
+        of_all: ``__getattribute__``, called for every attribute.
+        of_absent: ``__getattr__``, called for attributes that are not found otherwise.
     """
 
     of_all: tuple[FunctionType, ...]

@@ -55,13 +55,13 @@ _CachedFunction = functools._lru_cache_wrapper
 
 
 class Meet(Protocol):
-    """Notes that an object was read from a path, and makes guards of it in turn."""
+    """Records that an object was read from a path, and adds guards of it."""
 
     def __call__(self, value: Any, source: Source, *, by_key: bool = False) -> Node | None: ...
 
 
 class ObjectGuards:
-    """Makes guards of nodes, which are added to the records, and meets what the nodes lead to."""
+    """Adds guards of nodes to the records, and visits the objects that the nodes refer to."""
 
     def __init__(self, records: Records, meet: Meet, meet_receiver: Callable[[Any, Source], None]) -> None:
         self._records = records
@@ -140,7 +140,7 @@ class ObjectGuards:
             self._meet(node.content[key], item_source(node.object, node.source, key), by_key=True)
 
     def _guard_key(self, key: Any) -> None:
-        """An object that a dictionary is looked up with by identity."""
+        """An object that is a key of a dictionary and compared by identity."""
         node = self._records.nodes.get(id(key))
         if node is not None and node.kind is NodeKind.OBJECT:
             self.guard_opaque(node)
@@ -187,13 +187,13 @@ class ObjectGuards:
                 self._read_closure(held, path, read | {id(held)})
 
     def guard_parts(self, node: Node, kind: type, names: tuple[str, ...]) -> None:
-        """An object that consists of a few others."""
+        """An object that is compared by a few parts."""
         self._records.guards.append(Check(node.source, TYPE, kind))
         for name in names:
             self._meet(getattr(node.object, name), AttributeSource(node.source, name))
 
     def guard_opaque(self, node: Node) -> None:
-        """An object whose reads cannot be observed: equal if it says so, else the very same."""
+        """An object whose reads cannot be observed: compared by its ``__eq__`` if it has one, otherwise by identity."""
         value, source = node.object, node.source
         kind = type(value)
         self._records.watch(value, source)
@@ -237,7 +237,7 @@ class ObjectGuards:
         self._meet(value, ContextSource(node.source))
 
     def guard_attribute_names(self, node: Node, *, ordered: bool) -> None:
-        """Which attributes an object keeps itself, and in which order if that counts."""
+        """The names in the ``__dict__`` of an object, with their order if code may read that."""
         own = namespace_of(node.object)
         if own is None or not own.keys() >= node.attributes.keys() or _IN_ORDER in node.edges:
             return
@@ -270,7 +270,7 @@ class ObjectGuards:
         return tuple([node.object for node, calls in self._cached if node.object.cache_info()[:2] != calls])
 
     def finish(self) -> None:
-        """Guard what had to wait until the program had run."""
+        """Add the guards that depend on the whole run of the program."""
         for node in self._arrays:
             lifted = id(node.object) in self._records.tensors.asked
             self._records.guards.append(Check(node.source, ARRAY, array_content(node.object, content=not lifted)))

@@ -50,11 +50,11 @@ def _leave(count: Counter[int], thread: int) -> None:
 
 FUNCTIONS_OF_C = (BuiltinFunctionType, MethodDescriptorType)
 StandIn = Callable[[Any], Any]
-"""Gives the stand-in of a function that acquisition replaces, and None for all others."""
+"""The stand-in of a function that acquisition replaces; None for other functions."""
 
 
 class StandIns:
-    """What one recording puts into the user's objects.
+    """The stand-ins that one recording puts into objects of the user.
 
     Attributes:
         args, kwargs: the arguments of the call, with stand-ins.
@@ -87,7 +87,7 @@ class StandIns:
             self._put(source, stand_in)
 
     def start(self) -> None:
-        """From now on functions that are met are replaced, and those that were met before."""
+        """Replace the functions seen so far, and from now on each function when it is first seen."""
         self._active = True
         for function, source in self._waiting:
             self.met(function, source)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.trace import Trace
 
 
 def tensor_inputs_of(bound: BoundSymbol) -> list[TensorProxy]:
@@ -33,13 +33,6 @@ def metadata_of(tensor: torch.Tensor | TensorProxy) -> tuple[Any, ...]:
     return tuple(tensor.shape), tuple(stride), tensor.dtype, tensor.device
 
 
-def written_inputs(trace: Trace) -> tuple[int, ...]:
-    """Positions of the inputs whose storage the trace writes."""
-    written = written_storages(trace)
-    inputs = enumerate(trace.inputs)
-    return tuple([index for index, proxy in inputs if isinstance(proxy, TensorProxy) and proxy.storage in written])
-
-
-def written_storages(trace: Trace) -> frozenset[int]:
-    """Numbers of the storages that the trace writes."""
-    return frozenset(proxy.storage for bound in trace.symbols for proxy in tensors_written_by(bound))
+def written_storages(lines: Iterable[BoundSymbol]) -> frozenset[int]:
+    """Numbers of the storages that lines write."""
+    return frozenset([proxy.storage for bound in lines for proxy in tensors_written_by(bound)])

@@ -54,6 +54,7 @@ class Trace:
     _producers: dict[str, BoundSymbol] | None = field(default=None, init=False, repr=False, compare=False)
     _sizes: tuple[str, ...] | None = field(default=None, init=False, repr=False, compare=False)
     _uses: Uses | None = field(default=None, init=False, repr=False, compare=False)
+    _aliases: Any = field(default=None, init=False, repr=False, compare=False)
 
     def with_symbols(self, symbols: Iterable[BoundSymbol], provenance: str) -> Trace:
         """The same program with other lines, made by the pass ``provenance``."""

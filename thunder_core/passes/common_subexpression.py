@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, ClassVar
 
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.keys import name_key, value_key
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
-from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.transform import Place, Transform, TransformContext
 
 
@@ -25,7 +24,7 @@ class CommonSubexpression(Transform):
     could see: results that are both returned (they are different objects with different memory) and memory that is
     written.
 
-    What the context says is to be kept is not merged, with everything that shares its memory.
+    Protected values (`TransformContext.keep`) are not merged, nor is anything that shares storage with them.
     """
 
     name: ClassVar[str] = "common_subexpression"
@@ -58,13 +57,10 @@ class _Merger:
 
     def __init__(self, trace: Trace, keep: frozenset[str], among: frozenset[str] | None) -> None:
         self.among = among
-        sets = AliasSets.of(trace)
-        self.pinned = set(sets.pinned)
-        self.escaping = set(sets.escaping)
-        self.returned = sets.returned
-        if keep:
-            defined = chain(trace.inputs, *[line.outputs() for line in trace.symbols])
-            self.pinned.update(p.storage for p in defined if type(p) is TensorProxy and p.name in keep)
+        aliases = Aliases.of(trace)
+        self.pinned = aliases.pinned | aliases.storages_of(keep) if keep else aliases.pinned
+        self.escaping = set(aliases.escaping)
+        self.returned = {proxy.name for proxy in iterate_proxies(trace.output)}
         self.known: dict[Hashable, BoundSymbol] = {}
         self.replaced: dict[str, Proxy] = {}
         self.storages: dict[int, int] = {}
@@ -124,7 +120,7 @@ class _Merger:
         for one, other in zip(bound.outputs(), first.outputs(), strict=True):
             self.replaced[one.name] = other
             if one.name in self.returned:
-                self.returned |= {other.name}
+                self.returned.add(other.name)
             if isinstance(one, TensorProxy) and isinstance(other, TensorProxy) and one.storage != other.storage:
                 self.storages[one.storage] = other.storage
                 if one.storage in self.escaping:

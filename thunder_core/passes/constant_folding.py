@@ -8,14 +8,14 @@ from typing import Any, ClassVar, TypeGuard
 
 import torch
 
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
+from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, list_sizes, map_leaves
-from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.transform import Place, Transform, TransformContext
 
 
@@ -36,10 +36,7 @@ class ConstantFolding(Transform):
     limit: int = 1 << 20
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        sets = AliasSets.of(trace)
-        tensors = chain.from_iterable(map(tensor_outputs_of, trace.symbols)) if context.keep else ()
-        kept = {proxy.storage for proxy in tensors if proxy.name in context.keep}
-        folder = _Folder(sets.pinned | sets.escaping | kept, self.limit)
+        folder = _Folder(Aliases.of(trace).fixed(context.keep), self.limit)
         rest = [bound for bound in trace.symbols if not folder.fold(bound)]
         if len(rest) == len(trace.symbols):
             return trace

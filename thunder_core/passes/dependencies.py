@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.tensors import written_storages
 
 
 def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
@@ -22,7 +23,7 @@ def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
     readers: dict[int, list[int]] = {}
     effectful: int | None = None
     guess: int | None = None
-    written = _written(symbols)
+    written = written_storages(symbols)
     known: set[int] = set()
     result: list[list[int]] = []
     for index, bound in enumerate(symbols):
@@ -91,15 +92,3 @@ def run_order(before: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) 
             if not left[reader]:
                 heappush(ready, reader)
     return order if len(order) == len(members) else None
-
-
-def _written(symbols: Sequence[BoundSymbol]) -> frozenset[int]:
-    return frozenset(
-        [
-            proxy.storage
-            for bound in symbols
-            if bound.effects.mutates
-            for proxy in bound.inputs()
-            if isinstance(proxy, TensorProxy) and proxy.name in bound.effects.mutates
-        ]
-    )

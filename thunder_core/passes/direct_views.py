@@ -9,13 +9,12 @@ from typing import Any, ClassVar, Final
 import torch
 
 from thunder_core.executors.executor import Executor, fusing
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.ir.tensors import written_storages
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.operations import reinterpreted
 from thunder_core.passes.transform import Place, Transform, TransformContext
@@ -47,8 +46,7 @@ class DirectViews(Transform):
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         fusion = fusing(context.executors)
         roots: dict[str, TensorProxy] = {}
-        written = written_storages(trace)
-        kept = _seen_outside(trace)
+        aliases = Aliases.of(trace)
         for proxy in trace.inputs:
             if proxy.name not in context.unsure and isinstance(proxy, TensorProxy):
                 roots[proxy.name] = proxy
@@ -60,9 +58,9 @@ class DirectViews(Transform):
                 lines.append(line)
                 continue
             roots.update(found)
-            direct = [proxy for proxy in line.outputs() if proxy.name in found and proxy.name not in kept]
+            direct = [proxy for proxy in line.outputs() if proxy.name in found and proxy.name not in aliases.visible]
             fits = found and len(direct) == len(found) and not line.is_recorded(trace.context)
-            if not fits or any(proxy.storage in written for proxy in found.values()):
+            if not fits or any(proxy.storage in aliases.written for proxy in found.values()):
                 lines.append(line)
             else:
                 lines += [_direct(line, proxy, found[proxy.name]) for proxy in direct if isinstance(proxy, TensorProxy)]
@@ -82,15 +80,6 @@ def _sure(line: BoundSymbol, fusion: frozenset[str]) -> list[TensorProxy]:
     if not checked and line.symbol.tags.isdisjoint(_PRODUCTS):
         return []
     return [p for p in line.outputs() if isinstance(p, TensorProxy) and (checked or p.contiguous)]
-
-
-def _seen_outside(trace: Trace) -> set[str]:
-    """Names of the results, and of what those are views of: PyTorch's views know their base."""
-    names = {proxy.name for proxy in iterate_proxies(trace.output)}
-    for line in reversed(trace.symbols):
-        if line.is_view() and not names.isdisjoint([proxy.name for proxy in line.outputs()]):
-            names.update([proxy.name for proxy in line.inputs()])
-    return names
 
 
 def _roots(line: BoundSymbol, roots: dict[str, TensorProxy]) -> dict[str, TensorProxy] | None:

@@ -18,10 +18,10 @@ class PassRecord:
 
     Attributes:
         name: of the pass.
-        phase: which program it was given.
+        phase: the program that it ran on.
         seconds: its wall time.
-        traces: what it made.
-        title: what messages call the run.
+        traces: its results.
+        title: how messages name the run.
         advice: what to do when its traces are malformed.
     """
 
@@ -33,7 +33,7 @@ class PassRecord:
     advice: tuple[str, ...]
 
     def verify(self) -> None:
-        """Raise VerificationError, which names the pass, if a trace that it made is malformed."""
+        """Raise VerificationError, which names the pass, if a trace in its result is malformed."""
         for trace in self.traces:
             try:
                 verify(trace, self.title)
@@ -43,7 +43,7 @@ class PassRecord:
 
 @dataclass(slots=True)
 class PassManager:
-    """Runs passes one by one and keeps what each made.
+    """Runs passes and records the result of each.
 
     Attributes:
         verify: check the traces that go into and come out of each pass. Costs about as much as the passes.
@@ -54,7 +54,7 @@ class PassManager:
     records: list[PassRecord] = field(default_factory=list)
 
     def run(self, single: Pass[Result], trace: Trace, context: PassContext | None = None) -> Result:
-        """Run one pass; without a context, in one that says nothing.
+        """Run one pass, by default in an empty context.
 
         Raises:
             VerificationError: the pass does not take traces of this stage; or, where that is checked, its result is

@@ -11,11 +11,11 @@ from thunder_core.executors.compiled_regions import CompiledRegions, RegionCall,
 from thunder_core.executors.decision import Declined
 from thunder_core.executors.defects import declined_by_failing
 from thunder_core.executors.executor import Executor
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.ir.tensors import written_inputs
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.assignment import Assignment
@@ -208,7 +208,7 @@ class RegionCalls:
         modes = context or self.trace.context
         if modes.grad_enabled and any(isinstance(p, TensorProxy) and p.requires_grad for p in region.inputs):
             context = replace(modes, grad_enabled=False)  # compiled code writes to its results, which autograd refuses
-        written = tuple([region.inputs[index].name for index in written_inputs(region)])
+        written = tuple([region.inputs[index].name for index in Aliases.of(region).written_inputs])
         effects = Effects(mutates=written) if written else PURE
         parts = region.symbols
         arguments = (*region.inputs, *active_symbols(region.sizes))

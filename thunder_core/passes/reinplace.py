@@ -1,4 +1,4 @@
-"""Give in-place calls back their memory where nobody looks at the old value."""
+"""Restore in-place calls where no later line reads the old value."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Reinplace(Pass[Functionalized]):
     functionalized: Functionalized
 
     def run(self, trace: Trace, context: PassContext) -> Functionalized:
-        """The program with fewer copies; its computation is of the executable stage if it writes memory again."""
+        """The program with fewer copies; its computation is of the executable stage if it has in-place calls."""
         given = replace(self.functionalized, computation=trace)
         return with_writes(given, self.name) if given.mutations else given
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from thunder_core.errors import LoweringError
@@ -18,8 +18,12 @@ class Substitution:
     """Makes lines for a trace that take the place of a pattern in it."""
 
     def __init__(self, trace: Trace) -> None:
-        self.ambient = trace.context
-        self.builder = Builder.of(trace)
+        self._trace = trace
+
+    @cached_property
+    def builder(self) -> Builder:
+        """Names and storages for the new lines."""
+        return Builder.of(self._trace)
 
     def lines(
         self, function: Callable[..., Any], args: tuple[Any, ...], result: Any, at: BoundSymbol
@@ -37,7 +41,7 @@ class Substitution:
         """
         pattern = BoundSymbol(_symbol(function), args, {}, result, context=at.context, location=at.location)
         try:
-            form = rewritten_form(pattern, function, self.ambient)
+            form = rewritten_form(pattern, function, self._trace.context)
         except LoweringError:
             return None
         return self.builder.inline(form, pattern)

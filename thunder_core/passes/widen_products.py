@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -11,6 +12,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.rewrite import Lines, Rule, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
 
@@ -31,23 +33,17 @@ class WidenProducts(Transform):
     after: ClassVar[tuple[str, ...]] = ("accumulate_products",)
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        products = {
-            line.output.name: index
-            for index, line in enumerate(trace.symbols)
-            if _may_be_wide(line) and trace.use_count(line.output.name) == 1
-        }
-        lines: list[BoundSymbol | None] = list(trace.symbols)
-        for index, line in enumerate(trace.symbols):
-            if _widens(line) and (position := products.get(line.args[0].name)) is not None:
-                product = trace.symbols[position]
-                symbol = registry.symbol_of(torch.mm)
-                lines[position] = replace(
-                    product, symbol=symbol, kwargs={"out_dtype": torch.float32}, output=line.output
-                )
-                lines[index] = None
-        if None not in lines:
-            return trace
-        return trace.with_symbols([line for line in lines if line is not None], self.name)
+        def pattern(product: BoundSymbol) -> Iterator[Lines]:
+            if _may_be_wide(product) and trace.use_count(product.output.name) == 1:
+                yield from (Lines((product, user)) for user in trace.users(product.output.name) if _widens(user))
+
+        return rewrite(trace, [Rule(pattern, _wide_product)], self.name)
+
+
+def _wide_product(match: Lines) -> tuple[BoundSymbol, ...]:
+    product, cast = match.lines
+    symbol = registry.symbol_of(torch.mm)
+    return (replace(product, symbol=symbol, kwargs={"out_dtype": torch.float32}, output=cast.output),)
 
 
 def _may_be_wide(line: BoundSymbol) -> bool:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from thunder_core.executors.compiled_regions import RegionCounts
 
 
-@dataclass(frozen=True)
-class RegionReport:
+@dataclass(frozen=True, slots=True)
+class RegionReport(RegionCounts):
     """Regions that fusion executors were asked to compile.
 
     Attributes:
-        regions: how many there are; of equal ones, each counts.
-        known: different ones that had been compiled in this process before.
-        read: different ones that were read from disk.
-        compiled: different ones that were compiled now, or refused.
-        notes: what went wrong with the compiled regions on disk.
         contents: what is in the regions that run, in words; equal ones once.
     """
 
-    regions: int
-    known: int
-    read: int
-    compiled: int
-    notes: tuple[str, ...]
     contents: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, counts: RegionCounts, contents: tuple[str, ...]) -> RegionReport:
+        """The counts of a compilation, with the contents of its regions."""
+        return cls(**{field.name: getattr(counts, field.name) for field in fields(counts)}, contents=contents)
 
     def lines(self) -> list[str]:
         """For people."""

@@ -18,10 +18,10 @@ from thunder_core.executors.states import States
 from thunder_core.guards.prologue import CallShape, build_prologue
 from thunder_core.guards.sizes import SizesGuard
 from thunder_core.guards.source import ConstantSource
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.result_checks import ResultChecks
-from thunder_core.ir.tensors import written_storages
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.pytorch_internals import top_saved_tensors_default_hooks
@@ -222,13 +222,13 @@ def _region_report(program: Program) -> RegionReport | None:
     if counts is None or not counts.regions:
         return None
     contents = region_contents((program.final, *program.backward_traces[-1:]))
-    return RegionReport(counts.regions, counts.known, counts.read, counts.compiled, counts.notes, contents)
+    return RegionReport.of(counts, contents)
 
 
 def _pairs_apart(trace: Trace) -> list[tuple[str, str]]:
     """Pairs of inputs of which one is written, and that shared no memory when the program was recorded."""
     inputs = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
-    written = written_storages(trace)
+    written = Aliases.of(trace).written
     return [
         (one.name, other.name)
         for one in inputs
@@ -240,7 +240,7 @@ def _pairs_apart(trace: Trace) -> list[tuple[str, str]]:
 
 def _sharing(trace: Trace) -> list[tuple[str, ...]]:
     """The inputs in each memory that the program writes, where there are several."""
-    names: dict[int, list[str]] = {storage: [] for storage in sorted(written_storages(trace))}
+    names: dict[int, list[str]] = {storage: [] for storage in sorted(Aliases.of(trace).written)}
     for proxy in trace.inputs:
         if isinstance(proxy, TensorProxy) and proxy.storage in names:
             names[proxy.storage].append(proxy.name)

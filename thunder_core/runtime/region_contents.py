@@ -1,4 +1,4 @@
-"""What is in the regions of a compiled program, for its report."""
+"""Descriptions of the regions of a compiled program, for its report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.ir.trace import Trace
 def region_contents(traces: Iterable[Trace]) -> tuple[str, ...]:
     """A sentence for each different region of executable traces, in the order in which they run.
 
-    Regions are lines that executors fused: they are called by no name that can be imported, and have parts.
+    A region is a line that an executor fused: its symbol has no importable name, and it has parts.
     """
     equal: dict[Any, list[tuple[str, BoundSymbol]]] = {}
     for trace in traces:

@@ -7,10 +7,11 @@ from typing import Any
 
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir import geometry
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of, written_storages
+from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.functionalize.emitter import Emitter
@@ -32,7 +33,7 @@ class Rewriter:
         self.trace = trace
         self.emitter = Emitter(trace)
         self.state = State(self.emitter)
-        self.roots = RootFinder(written_storages(trace), families)
+        self.roots = RootFinder(Aliases.of(trace).written, families)
         self.views: dict[str, View] = {}
         self.writes = Writes(self.emitter, self.state, self.views)
 

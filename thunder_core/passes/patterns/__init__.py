@@ -1,4 +1,4 @@
-"""The pattern table: composites that models spell out are found in the trace and offered to executors."""
+"""The pattern table: recognizes composites that models spell out, and offers them to executors."""
 
 from thunder_core.passes.patterns.pattern import Pattern
 from thunder_core.passes.patterns.recognize import RecognizeComposites, Recognized

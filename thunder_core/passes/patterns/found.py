@@ -1,4 +1,4 @@
-"""Patterns in one program."""
+"""Matches of patterns in one program."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from thunder_core.symbols.registry import registry
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A pattern that a program has.
+    """A match of a pattern.
 
     Attributes:
-        composite: the call that means the same.
-        lines: what it stands for, by identity.
+        composite: the call that is equivalent to the lines.
+        lines: those that it replaces.
     """
 
     composite: BoundSymbol
-    lines: Mapping[int, BoundSymbol]
+    lines: tuple[BoundSymbol, ...]
 
 
 class Program:
@@ -39,10 +39,10 @@ class Program:
         self.trace = trace
 
     def find(self, pattern: Pattern, line: BoundSymbol) -> Found | None:
-        """The pattern, if ``line`` is its end.
+        """The match that ends with ``line``, if any.
 
-        The lines are first compared with the pattern on its sample, which says what its arguments are; then with the
-        pattern on these: sizes, constants and conversions must be equal.
+        The lines are first compared with the pattern as recorded on its sample, which binds its parameters; then with
+        the pattern as recorded on the bound values: sizes, constants and casts must be equal.
         """
         sample, defaults = sampled(pattern), pattern.defaults
         end = end_of(sample, line)
@@ -61,12 +61,12 @@ class Program:
                 continue
             exact = Matching(template, self.trace.producers, defaults, exact=True)
             for match in exact.matches(end, Match(values)):
-                return Found(composite, match.lines)
+                return Found(composite, tuple(match.lines.values()))
         return None
 
     def obstacle(self, found: Found) -> str | None:
         """Why the lines cannot become one call; None if they can."""
-        lines = found.lines.values()
+        lines = found.lines
         if not all(line.effects.pure and line.symbol.executor is None for line in lines):
             return "a line of it has effects"
         if any(line.context != found.composite.context for line in lines):

@@ -1,4 +1,4 @@
-"""Find the values that a template has in a program, from its result backwards."""
+"""Match a template with the lines of a program, backwards from its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Pairs = tuple[tuple[Any, Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What was found so far.
+    """A partial match.
 
     Attributes:
         values: of the parameters, by name.
@@ -30,25 +30,25 @@ class Match:
     lines: Mapping[int, BoundSymbol] = field(default_factory=dict)
 
     def bind(self, name: str, value: Any) -> Match | None:
-        """With a value for a parameter; None if it has another already."""
+        """The match with a value bound to a parameter; None if another value is bound to it."""
         if name in self.values:
             return self if self.values[name] == value else None
         return Match({**self.values, name: value}, self.lines)
 
     def with_line(self, line: BoundSymbol) -> Match:
-        """With one more line."""
+        """The match with one more line."""
         return Match(self.values, {**self.lines, id(line): line})
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """A template, and the program to find it in.
+    """Matches a template with a program.
 
     Attributes:
-        template: what is looked for.
+        template: the lines of the pattern.
         producers: the lines of the program, by the names of their results.
-        defaults: values of parameters that need not be there.
-        exact: False for a template of a sample: constants of it may then be anything, and conversions absent.
+        defaults: values of parameters that may be absent.
+        exact: False for a template of a sample: its constants then match any constant, and its casts may be absent.
     """
 
     template: Template

@@ -1,4 +1,4 @@
-"""Who gets a composite: the first executor that claims it, unless one before it fuses the lines that it stands for."""
+"""Dispatch of composites: to the first executor that claims it, unless one before it fuses the matched lines."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class CompositeOffers:
         """Whether a fusion executor takes all lines that compute something, as they are or lowered."""
         asked = replace(executor, on_decline="next") if isinstance(executor, ConfiguredExecutor) else executor
         offers = Offers((asked,), self._builder, self.trace.context)
-        for line in found.lines.values():
+        for line in found.lines:
             for leaf in offers.offer(line).leaves():
                 if leaf.executor != executor.name and not leaf.bound.is_view():
                     reason = f"it does not fuse {leaf.bound.symbol.name}, a part of it"

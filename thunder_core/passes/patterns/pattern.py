@@ -1,4 +1,4 @@
-"""A pattern: one way in which models spell a composite out."""
+"""A pattern: one spelling of a composite in models."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Pattern:
     """A row of the pattern table.
 
     Attributes:
-        composite: what is meant: a function with a row in the tables of symbols that has `Tag.COMPOSITE`.
+        composite: the function that it is recognized as; its row in the tables of symbols has `Tag.COMPOSITE`.
         spelling: the computation as models write it, in torch functions. Its parameters are called like those of
-            ``composite``. It may ask for the shapes and dtypes of its arguments, whose answers are those of the tensors
-            that a program has in their place. A parameter with a default need not be there; those that it passes on
-            as ``**options`` have the defaults of ``composite``.
+            ``composite``. It may read the shapes and dtypes of its arguments, which are those of the matched
+            tensors. A parameter with a default may be absent; those that it passes on as ``**options`` have the
+            defaults of ``composite``.
         sample: an argument for each parameter of ``spelling``. For tensors text like that of printed traces,
             ``"bf16[2, 3]"``, in the dtype for which it makes the most conversions. For others a value that the
             spelling uses nowhere else.
@@ -32,7 +32,7 @@ class Pattern:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     defaults: Mapping[str, Any] = field(init=False)
-    """The parameters of ``spelling`` that need not be there, with their values then."""
+    """The parameters of ``spelling`` that may be absent, with the values that they then have."""
 
     def __post_init__(self) -> None:
         own = signature(self.spelling).parameters

@@ -1,4 +1,4 @@
-"""Find composites in programs that spell them out, and give them to executors that have a kernel for them."""
+"""Recognize composites in programs that spell them out, and replace them where an executor has a kernel."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from thunder_core.passes.patterns.offering import CompositeOffers, takes_whole
 from thunder_core.passes.patterns.pattern import Pattern
 from thunder_core.passes.patterns.recording import sampled
 from thunder_core.passes.patterns.table import all_patterns
+from thunder_core.passes.rewrite import Rule, rewrite
 from thunder_core.symbols.registry import registry
 
 Rows = Mapping[Symbol, Sequence[tuple[Pattern, frozenset[Symbol]]]]
@@ -28,11 +29,11 @@ Rows = Mapping[Symbol, Sequence[tuple[Pattern, frozenset[Symbol]]]]
 
 @dataclass(frozen=True, slots=True)
 class Recognized:
-    """What became of a program.
+    """The result of the pass.
 
     Attributes:
-        trace: with calls of composites.
-        unclaimed: those that it spells out and that stay so, with what the executors answered.
+        trace: the program with calls of composites.
+        unclaimed: matches that were not replaced, with the decisions of the executors.
     """
 
     trace: Trace
@@ -64,30 +65,17 @@ class RecognizeComposites(Pass[Recognized]):
     ) -> Trace:
         trace = in_checkpoints(trace, lambda body: self._with_composites(body, executors, rows, unclaimed))
         program, offers = Program(trace), CompositeOffers(executors, trace)
-        instead: dict[int, BoundSymbol] = {}  # of the last line of each composite
-        removed: set[int] = set()
 
-        def replaced(line: BoundSymbol) -> BoundSymbol | None:
-            """The call that ends with the line."""
-            for found in _candidates(program, line, rows):
-                if removed & found.lines.keys():  # it shares a line with a composite that was claimed
-                    continue
-                reason = program.obstacle(found)
-                answers = offers.refuse(found.composite, reason) if reason else offers.ask(found)
-                if takes_whole(executors, answers):
-                    removed.update(found.lines.keys())
-                    return found.composite
-                unclaimed.append(Assignment(found.composite, answers))
+        def claimed(found: Found) -> tuple[BoundSymbol] | None:
+            reason = program.obstacle(found)
+            answers = offers.refuse(found.composite, reason) if reason else offers.ask(found)
+            if takes_whole(executors, answers):
+                return (found.composite,)
+            unclaimed.append(Assignment(found.composite, answers))
             return None
 
-        for line in reversed(trace.symbols):
-            made = replaced(line)
-            if made is not None:
-                instead[id(line)] = made
-        if not instead:
-            return trace
-        kept = [line for line in trace.symbols if id(line) in instead or id(line) not in removed]
-        return trace.with_symbols([instead.get(id(line), line) for line in kept], self.name)
+        rule = Rule(lambda line: _candidates(program, line, rows), claimed)
+        return rewrite(trace, [rule], self.name, backwards=True)
 
     def traces(self, result: Recognized) -> tuple[Trace, ...]:
         return (result.trace,)
@@ -114,7 +102,7 @@ def _candidates(program: Program, line: BoundSymbol, rows: Rows) -> Iterator[Fou
     for pattern, before in patterns:
         found = program.find(pattern, line) if not before or before & symbols else None
         if found is not None:
-            key = found.composite.symbol, frozenset(found.lines)
+            key = found.composite.symbol, frozenset(map(id, found.lines))
             if key not in seen:
                 seen.add(key)
                 yield found

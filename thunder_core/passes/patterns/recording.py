@@ -1,4 +1,4 @@
-"""Spellings as lines: recorded on samples to find them, on what was found to compare."""
+"""Spellings as templates: recorded on samples to match them, then on the matched values to verify the match."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SAMPLED_UNDER: Final = Context(grad_enabled=False, inference=False)
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Where the argument for a parameter stands that is no tensor."""
+    """A placeholder for the argument of a parameter that is no tensor."""
 
     name: str
 

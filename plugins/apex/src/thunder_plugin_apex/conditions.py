@@ -1,4 +1,4 @@
-"""What the kernels ask of a call, normalizations and cross entropy alike: functions that say why it does not fit."""
+"""Requirements of the kernels, for normalizations and cross entropy: functions that return why a call is refused."""
 
 from __future__ import annotations
 

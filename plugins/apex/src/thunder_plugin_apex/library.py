@@ -1,6 +1,6 @@
 """The extension modules of NVIDIA Apex: whether they are there, with the functions that are called here.
 
-Apex counts no versions (it has been 0.1 since 2018) and builds only what it is asked to, so the modules are asked.
+Apex has no usable version (0.1 since 2018) and builds modules on request, so the modules themselves are inspected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CROSS_ENTROPY: Final = "xentropy_cuda"
 """``apex/contrib/csrc/xentropy/interface.cpp`` of Apex."""
 
 FLAGS: Final = {NORMS: "APEX_CUDA_EXT=1", CROSS_ENTROPY: "APEX_XENTROPY=1"}
-"""What each is built with."""
+"""The build flag of each module."""
 BUILD: Final = "in a clone of https://github.com/NVIDIA/apex: APEX_CPP_EXT=1 {} pip install -v --no-build-isolation ."
 
 SIGNATURES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {

@@ -12,8 +12,9 @@ others. What is here is imported when it is first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from thunder_core.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from thunder_plugin_composites.symbols import (
@@ -36,10 +37,4 @@ __all__ = [
     "upcast_cross_entropy",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """A composite; the module has it as an attribute from then on."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.symbols"), name)
-    return value
+__getattr__ = lazy_imports(__name__, dict.fromkeys(__all__, "symbols"))

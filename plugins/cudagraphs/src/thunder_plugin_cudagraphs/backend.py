@@ -1,4 +1,4 @@
-"""What the bookkeeping asks of a device."""
+"""The interface of a device that can capture graphs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Capture:
     """A captured program.
 
     Attributes:
-        replay: runs it, on the inputs that it was captured with, into the memory of ``outputs``.
-        outputs: what it returned; nothing is computed yet.
-        segments: start and end of all memory of the pool.
+        replay: runs it on the captured inputs and writes the results to the memory of ``outputs``.
+        outputs: the results of the capture, which have no contents before the first replay.
+        segments: start and end of each segment of the pool.
     """
 
     replay: Callable[[], None]
@@ -25,7 +25,7 @@ class Capture:
 
 
 class Layout:
-    """Where a tensor lies in its storage, in elements. ``metadata`` has the same as PyTorch wants it."""
+    """Sizes, strides and offset of a tensor in its storage, in elements; ``metadata`` has them in PyTorch's format."""
 
     __slots__ = ("dtype", "metadata", "offset", "size", "stride")
 
@@ -46,7 +46,7 @@ class Layout:
 
     @staticmethod
     def of(tensor: torch.Tensor) -> Layout:
-        """That of ``tensor``."""
+        """The layout of ``tensor``."""
         return Layout(tensor.shape, tensor.stride(), int(tensor.storage_offset()), tensor.dtype, tensor.device)
 
 
@@ -56,15 +56,15 @@ class Backend(Protocol):
     device: torch.device
 
     def why_not_now(self) -> str | None:
-        """Why neither capture nor replay is possible at this moment; None if they are."""
+        """The reason for which neither capture nor replay is possible now; None if they are."""
         ...
 
     def new_pool(self) -> Any:
-        """Memory that lives as long as what is returned."""
+        """A memory pool, which lives as long as the returned handle."""
         ...
 
     def pool_bytes(self, pool: Any) -> int:
-        """Its size."""
+        """The size of a pool, in bytes."""
         ...
 
     def capture(
@@ -76,20 +76,20 @@ class Backend(Protocol):
     ) -> Capture:
         """Capture the call ``function(arguments)``, which empties the list, without running anything.
 
-        Memory is taken from the pool. What the function raises is passed on; the device is as before then.
+        Memory is allocated from the pool. An exception of the function is raised again, with the device as before.
         """
         ...
 
     def order(self) -> None:
-        """What is queued from now on runs after all replays so far, on whichever streams they were."""
+        """Make later work wait for all replays so far, on any stream."""
         ...
 
     def storage(self, address: int, nbytes: int) -> torch.UntypedStorage:
-        """A storage that shows memory and does not own it."""
+        """A storage over memory that it does not own."""
         ...
 
     def tensor(self, storage: torch.UntypedStorage, layout: Layout) -> torch.Tensor:
-        """A tensor in a storage."""
+        """A tensor with this layout in a storage."""
         ...
 
     def same_addresses(self, values: list[Any], addresses: list[int | None], positions: list[int]) -> bool:
@@ -97,9 +97,9 @@ class Backend(Protocol):
         ...
 
     def move_out(self, storage: torch.UntypedStorage) -> bool:
-        """Move the content of a storage that the allocator owns to other memory; False if that is impossible."""
+        """Move the contents of a storage that the allocator owns to other memory; False if that is impossible."""
         ...
 
     def synchronize(self) -> None:
-        """Wait until the device has done everything."""
+        """Wait until the device is idle."""
         ...

@@ -1,4 +1,4 @@
-"""Places for inputs that are copied before each replay."""
+"""Static buffers for inputs that are copied before each replay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_plugin_cudagraphs.pytorch_internals import foreach_copy_
 
 
 class Buffers:
-    """The places of one graph.
+    """The static buffers of one graph.
 
     Attributes:
         positions: of the inputs that are copied.
@@ -31,7 +31,7 @@ class Buffers:
         extent = None if nested(value.shape, value.stride()) else _extent(value)
         if extent is None:
             made = target = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-        else:  # elements that are one place in memory cannot be written one by one
+        else:  # overlapping elements cannot be copied one by one
             target = torch.empty(extent, dtype=value.dtype, device=value.device)
             made = target.as_strided(value.shape, value.stride())
             self._plain = False

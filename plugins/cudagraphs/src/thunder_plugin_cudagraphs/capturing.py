@@ -1,4 +1,4 @@
-"""Capture a program: bind its inputs, choose the memory, and see what comes out."""
+"""Capture a program: bind its inputs, choose the memory pool, and describe its results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_FORWARD = "forward ran without a graph"
 
 @dataclass(slots=True)
 class Attempt:
-    """One call that is to be captured: its inputs, and the key that they make."""
+    """One call to capture: its inputs, and their key."""
 
     values: list[Any]
     key: tuple[Any, ...]
@@ -33,8 +33,8 @@ class Attempt:
 def capture(program: GraphedProgram, attempt: Attempt) -> Sequence[Any] | None:
     """Capture the program and run it once; None, with the values as they were, if that is not possible.
 
-    The memory of what forward saved is free as soon as its last reader is captured, as without a graph: the tensors by
-    which the allocator knows of it go into the capture, and nobody else may hold others that show it.
+    The memory of saved tensors is freed when their last reader is captured, as without a graph: the capture takes
+    over the tensors that own it, and no other tensor may share it.
     """
     values = attempt.values
     saved = _saved_memories(program, values)
@@ -54,7 +54,7 @@ def capture(program: GraphedProgram, attempt: Attempt) -> Sequence[Any] | None:
     values.clear()
     for memory in saved:
         held = memory.pool.find(memory.start)
-        if held is None or held.expired:  # else somebody else needs it after this backward
+        if held is None or held.expired:  # otherwise it is needed after this backward
             memory.pool.disown(memory.start)
     try:
         graph, outputs = _captured(program, pool, bound, arguments, where, kept)
@@ -70,7 +70,7 @@ def capture(program: GraphedProgram, attempt: Attempt) -> Sequence[Any] | None:
 
 
 def _saved_memories(program: GraphedProgram, values: Sequence[Any]) -> list[SavedMemory] | None:
-    """Where the values are that forward saved; None if they are not in memory of a graph."""
+    """The memory of the values that forward saved; None if it is not memory of a graph."""
     found: dict[int, SavedMemory] = {}
     for position, role in enumerate(program.inputs.roles):
         value = values[position]
@@ -89,10 +89,10 @@ def _saved_memories(program: GraphedProgram, values: Sequence[Any]) -> list[Save
 
 
 def _pool(program: GraphedProgram, saved: Sequence[SavedMemory]) -> Pool:
-    """Where to take memory from: as a rule where everybody does, so that the sum is small.
+    """The pool to allocate from: the shared one as a rule, so that the total is small.
 
-    Where somebody holds results that the allocator does not know of, the capture might be given their memory. What is
-    in use now is likely to be so at replays, too, so waiting for its end would save nothing: another pool it is.
+    If results are in use whose memory the allocator considers free, the capture might get that memory. Results that are
+    in use now are likely to be in use at replays, too, so waiting would not help: the capture gets a pool of its own.
     """
     device = program.device
     device.release()
@@ -105,7 +105,7 @@ def _pool(program: GraphedProgram, saved: Sequence[SavedMemory]) -> Pool:
 def _bind(
     program: GraphedProgram, attempt: Attempt, saved: Sequence[SavedMemory]
 ) -> tuple[Bound, list[Any], dict[int, Argument]]:
-    """The inputs as the graph has them: what stays, what is copied, and the arguments of the captured call."""
+    """The inputs of the graph: those read in place, those that are copied, and the arguments of the captured call."""
     backend, values = program.device.backend, attempt.values
     arguments = list(values)
     addresses: list[int | None] = [None] * len(values)
@@ -147,7 +147,10 @@ def _captured(
 ) -> tuple[Graph, Sequence[Any]]:
     backend = program.device.backend
     written = tuple([kept[position] for position in program.inputs.mutated if not kept[position].is_inference()])
-    with torch.no_grad(), unsafe_preserve_version_counter(written):  # nothing is written yet, and writes are counted
+    with (
+        torch.no_grad(),
+        unsafe_preserve_version_counter(written),
+    ):  # before anything is written
         made = backend.capture(pool.handle, program.function, arguments, program.inputs.generators(kept))
     held = {one.start: one.end for one in pool.alive()}
     footprint = Footprint(made.segments, held)

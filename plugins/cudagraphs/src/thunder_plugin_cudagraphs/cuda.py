@@ -28,8 +28,8 @@ class CUDAPool:
     """A pool of the caching allocator.
 
     Attributes:
-        id: as the allocator knows it.
-        keeper: a graph that was captured in it: the allocator frees a pool with its last graph.
+        id: its id in the allocator.
+        keeper: a graph captured in the pool: the allocator frees a pool with its last graph.
     """
 
     id: Any
@@ -78,14 +78,14 @@ class CUDABackend:
         for generator in generators:
             graph.register_generator_state(generator)
         torch.cuda.synchronize(self.device)
-        torch.cuda.empty_cache()  # what is cached for eager would lie idle beside the pool
+        torch.cuda.empty_cache()  # memory cached for eager would be unused beside the pool
         outputs = self._captured(graph, pool.id, lambda: function(arguments))
         return Capture(graph.replay, outputs, _segments(pool.id))
 
     def _captured(self, graph: torch.cuda.CUDAGraph, pool: Any, run: Callable[[], Any]) -> Any:
         """What ``run`` returns. `torch.cuda.graph` would stay on its stream if the capture cannot be ended."""
         collects = gc.isenabled()
-        gc.disable()  # garbage may be graphs and events, and freeing these may be forbidden meanwhile
+        gc.disable()  # garbage may include graphs and events, which must not be freed during a capture
         try:
             with torch.cuda.device(self._index), torch.cuda.stream(self._capturing):
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")
@@ -105,13 +105,13 @@ class CUDABackend:
 
     def _abandon(self, graph: torch.cuda.CUDAGraph, pool: Any) -> None:
         """End a capture that failed, which leaves the allocator and the generators as if it went on."""
-        self._failed.append(graph)  # the allocator may still ask it
-        with suppress(RuntimeError):  # raises what went wrong in the capture, but ends it
+        self._failed.append(graph)  # the allocator may still call it
+        with suppress(RuntimeError):  # raises the error of the capture, but ends it
             graph.capture_end()
-        with suppress(RuntimeError):  # raises if the line before came so far
+        with suppress(RuntimeError):  # raises if the previous line succeeded
             end_allocate_to_pool(self._index, pool)
             release_pool(self._index, pool)
-        mend = torch.cuda.CUDAGraph()  # a capture that succeeds sets the generators free
+        mend = torch.cuda.CUDAGraph()  # a successful capture unregisters the generators
         mend.capture_begin(pool=torch.cuda.graph_pool_handle(), capture_error_mode="thread_local")
         torch.zeros(1, device=self.device)
         mend.capture_end()

@@ -1,4 +1,4 @@
-"""All graphs of one device: their lock, their pools, and which of them has to go."""
+"""All graphs of one device: their lock, their pools, and their eviction."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class DeviceGraphs:
 
     Attributes:
         backend: captures and replays.
-        lock: held while memory of graphs is looked at or written; not while programs run without one.
-        pools: graphs share the first one as long as none has to avoid results in it.
+        lock: held while memory of graphs is read or written; not while programs run without a graph.
+        pools: graphs share the first one unless one must not overwrite results in it.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -34,17 +34,17 @@ class DeviceGraphs:
         self._clock = itertools.count(1)
 
     def tick(self) -> int:
-        """A number that grows."""
+        """The next value of a counter."""
         return next(self._clock)
 
     def new_pool(self) -> Pool:
-        """A pool that no graph uses yet."""
+        """A new pool."""
         pool = Pool(self.backend.new_pool())
         self.pools.append(pool)
         return pool
 
     def find(self, address: int) -> tuple[Pool, Held] | None:
-        """What was given out at this address, and is alive."""
+        """The live block at this address."""
         for pool in self.pools:
             held = pool.find(address)
             if held is not None:
@@ -52,23 +52,23 @@ class DeviceGraphs:
         return None
 
     def add(self, graph: Graph) -> None:
-        """Remember a graph for as long as its program does."""
+        """Register a graph for as long as its program holds it."""
         self._graphs.add(graph)
 
     def make_room(self, most: int) -> None:
-        """Drop graphs, those first that were not used for longest, until one more is not too many."""
+        """Evict the least recently used graphs until there is room for one more."""
         graphs = sorted(self._graphs, key=lambda graph: graph.last_used)
         for graph in graphs[: max(0, len(graphs) - most + 1)]:
             self.drop(graph)
 
     def drop(self, graph: Graph) -> None:
-        """Free a graph. Results of it that somebody holds stay as they are."""
+        """Free a graph. Its results that are in use keep their contents."""
         self.backend.synchronize()
         self._graphs.discard(graph)
         graph.forget()
 
     def release(self) -> None:
-        """Give back pools that no graph uses and of which nothing is held."""
+        """Free pools that no graph uses and of which no results are in use."""
         with self.lock:
             used = {id(graph.pool) for graph in self._graphs}
             self.pools = [pool for pool in self.pools if id(pool) in used or pool.alive()]
@@ -77,7 +77,7 @@ class DeviceGraphs:
 
     @property
     def nbytes(self) -> int:
-        """Memory of all pools."""
+        """The memory of all pools, in bytes."""
         with self.lock:
             return sum(self.backend.pool_bytes(pool.handle) for pool in self.pools)
 
@@ -89,7 +89,7 @@ def _cuda(device: torch.device) -> Backend:
 
 
 BACKENDS: Final[dict[str, Callable[[torch.device], Backend]]] = {"cuda": _cuda}
-"""What captures on devices of a type."""
+"""The backend for each type of device."""
 
 _devices: dict[torch.device, DeviceGraphs] = {}
 _devices_lock: Final = threading.Lock()
@@ -105,6 +105,6 @@ def device_graphs(device: torch.device) -> DeviceGraphs:
 
 
 def release_memory() -> None:
-    """Give memory of graphs back that are gone; PyTorch's allocator keeps it until `torch.cuda.empty_cache()`."""
+    """Release memory of freed graphs; PyTorch's allocator caches it until `torch.cuda.empty_cache()`."""
     for device in tuple(_devices.values()):
         device.release()

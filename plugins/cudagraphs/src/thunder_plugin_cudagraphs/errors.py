@@ -1,7 +1,7 @@
-"""What goes wrong in a capture, for this package alone: programs then run without a graph."""
+"""Errors of captures, internal to this package: the program then runs without a graph."""
 
 from __future__ import annotations
 
 
 class CannotBeCaptured(RuntimeError):
-    """A captured program has results that cannot be made again."""
+    """A captured program has results that cannot be reconstructed after a replay."""

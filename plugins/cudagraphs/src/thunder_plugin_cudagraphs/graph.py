@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SavedMemory:
-    """A memory of forward's pool from which backward takes inputs.
+    """A block of the memory pool of forward that holds inputs of backward.
 
     Attributes:
-        pool, start, end, group: of what was given out.
-        members: positions of the inputs, and where they lie in it.
+        pool, start, end, group: of the block.
+        members: positions of the inputs, and their offsets in the block.
     """
 
     pool: Pool
@@ -32,7 +32,7 @@ class SavedMemory:
     members: list[tuple[int, Layout]] = field(default_factory=list)
 
     def restore(self, values: list[Any], backend: Backend) -> None:
-        """Put the inputs at their positions again: what was in the memory is there until something is replayed."""
+        """Put views of the block at the positions of the inputs: its contents are valid until the next replay."""
         storage = backend.storage(self.start, self.end - self.start)
         for position, layout in self.members:
             values[position] = backend.tensor(storage, layout)
@@ -41,14 +41,14 @@ class SavedMemory:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How the inputs of one call became those of a graph.
+    """How the inputs of a call are passed to a graph.
 
     Attributes:
         key: see `Inputs.key`.
-        fixed, addresses: positions of tensors that stay where they are, and by position the address.
-        buffers: of the others.
-        saved: what comes from the graph of forward.
-        constants: inputs that the graph depends on, so that they live as long as it does.
+        fixed, addresses: positions of tensors that the graph reads in place, and the address at each.
+        buffers: static buffers into which the other tensors are copied.
+        saved: blocks of the memory pool of forward.
+        constants: inputs that the graph reads, which must live as long as the graph.
     """
 
     key: tuple[Any, ...]
@@ -60,14 +60,14 @@ class Bound:
 
 
 class Graph:
-    """A captured graph, with what it takes to replay it. Use it with the lock of its device.
+    """A captured graph and the state that a replay needs. Hold the lock of its device while using it.
 
     Attributes:
         bound: its inputs.
-        pool: where its results are.
-        outputs: how they are given out.
-        footprint: what a replay may write.
-        last_used: by the clock of its device.
+        pool: the memory pool of its results.
+        outputs: how the results are returned.
+        footprint: the memory that a replay may write.
+        last_used: the time of the last replay, by the counter of its device.
     """
 
     __slots__ = (
@@ -93,9 +93,9 @@ class Graph:
         self.last_used = 0
 
     def take(self, values: list[Any]) -> list[Any]:
-        """Copy what is copied, and let go of what forward's graph made: the result has the other inputs.
+        """Copy inputs to the static buffers and release those saved by the graph of forward; returns the other inputs.
 
-        ``values`` is emptied if there is any of that.
+        ``values`` is emptied if there are saved ones.
         """
         kept = values
         if self._saved_positions:
@@ -114,7 +114,7 @@ class Graph:
                 memory.restore(values, backend)
 
     def forget(self) -> None:
-        """Leave the program."""
+        """Remove the graph from its program."""
         program = self._program()
         if program is not None and self in program.graphs:
             program.graphs.remove(self)

@@ -1,4 +1,4 @@
-"""The inputs of a program: which stay in their place, which are copied, and what a graph depends on besides."""
+"""The inputs of a program: those read in place, those that are copied, and those that a graph is specialized on."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _CONSTANTS: Final = (
 
 
 class Role(enum.Enum):
-    """What a graph does with an input."""
+    """How a graph uses an input."""
 
     STATIC = enum.auto()
-    """Uses it where it lies; that it lies there is checked at each call."""
+    """Reads it in place; its address is checked at each call."""
     SAVED = enum.auto()
-    """The same, and it must have been made by the graph of forward."""
+    """The same, for a value that the graph of forward saved."""
     COPIED = enum.auto()
-    """Copies it to a place of its own."""
+    """Copies it to a static buffer."""
     OBJECT = enum.auto()
-    """No tensor: the graph is for this value."""
+    """No tensor: the graph is specialized on the value."""
     UNUSED = enum.auto()
-    """Nothing reads it."""
+    """Does not read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Inputs:
 
     @staticmethod
     def of(trace: Trace, context: TransformContext) -> Inputs:
-        """From the program, and what its context says of its inputs."""
+        """The inputs of a program in its context."""
         read = {proxy.name for bound in trace.symbols for proxy in bound.inputs()}
         memories = {
             proxy.storage
@@ -84,21 +84,21 @@ class Inputs:
 
     @property
     def keyed(self) -> bool:
-        """Whether graphs are told apart by more than addresses."""
+        """Whether graphs are specialized on more than addresses."""
         return bool(self.symbolic) or Role.OBJECT in self.roles
 
     def key(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """What a graph is for, besides addresses."""
+        """What a graph is specialized on, besides addresses."""
         objects = [_identity(value) for value, role in zip(values, self.roles, strict=True) if role is Role.OBJECT]
         shapes = [(values[position].shape, values[position].stride()) for position in self.symbolic]
         return (*objects, *shapes)
 
     def generators(self, values: Sequence[Any]) -> list[torch.Generator]:
-        """Generators among the values."""
+        """The random generators among the values."""
         return [value for value in values if isinstance(value, torch.Generator)]
 
     def problem(self, values: Sequence[Any]) -> str | None:
-        """Why no graph can be captured with values of these types."""
+        """The reason for which no graph can be captured with values of these types."""
         for name, role, value in zip(self.names, self.roles, values, strict=True):
             kind = type(value).__name__
             if role is Role.OBJECT:

@@ -1,4 +1,4 @@
-"""The memory that graphs share: which results in it somebody still holds, and what a replay would overwrite."""
+"""The memory that graphs share: which results in it are in use, and which of them a replay would overwrite."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from thunder_plugin_cudagraphs.pytorch_internals import storage_of_weak_pointer
 
 
 class Group(Protocol):
-    """What results belong to that were given out, as far as their memory is concerned."""
+    """The owner of results, as far as their memory is concerned."""
 
     saved: bool
     copied: bool
 
 
 class Held:
-    """A memory that was given out; `expired` tells when the last tensor that shows it is gone.
+    """A block of memory with results; it has expired when the last tensor in it is freed.
 
     Attributes:
         start, end: its addresses.
-        group: what it was given out for.
-        owned: whether the tensors that were given out are the allocator's own, so that it knows that they are in use.
+        group: the results in it.
+        owned: whether the tensors in it own the memory, so that the allocator knows that it is in use.
     """
 
     __slots__ = ("_reference", "end", "group", "owned", "start")
@@ -40,7 +40,7 @@ class Held:
 
     @property
     def expired(self) -> bool:
-        """Whether nobody holds it any more."""
+        """Whether no tensor uses it any more."""
         return bool(self._reference.expired())
 
     def storage(self) -> torch.UntypedStorage | None:
@@ -50,11 +50,11 @@ class Held:
 
 
 class Footprint:
-    """The addresses that a graph may write, whatever it does with them.
+    """The addresses that a graph may write.
 
     Args:
         segments: start and end of all memory that the pool had when the graph was captured.
-        held: start and end of what was in use all the while, by others: the graph got none of it.
+        held: start and end of each block that was in use during the capture: the graph has none of them.
     """
 
     __slots__ = ("_ends", "_held", "_starts")
@@ -73,16 +73,16 @@ class Footprint:
         return index >= 0 and start < self._ends[index]
 
     def contains(self, address: int) -> bool:
-        """Whether the pool had this address."""
+        """Whether the address is in the pool."""
         index = bisect_right(self._starts, address) - 1
         return index >= 0 and address < self._ends[index]
 
 
 class Pool:
-    """A memory pool of the allocator, and what was given out of it. Use it with the lock of its device.
+    """A memory pool of the allocator, and the blocks in use. Hold the lock of its device while using it.
 
     Attributes:
-        handle: the backend's. The memory lives as long as it does.
+        handle: that of the backend, which keeps the memory alive.
     """
 
     def __init__(self, handle: Any) -> None:
@@ -91,46 +91,46 @@ class Pool:
         self._held: list[Held] = []
 
     def add(self, held: Held) -> None:
-        """Memory was given out."""
+        """Register a block in use."""
         self._held.append(held)
 
     def alive(self) -> list[Held]:
-        """What somebody holds."""
+        """The blocks in use."""
         if self._held:
             self._held = [held for held in self._held if not held.expired]
         return self._held
 
     def in_the_way(self, footprint: Footprint) -> list[Held]:
-        """What somebody holds and a replay may overwrite."""
+        """The blocks in use that a replay may overwrite."""
         return [held for held in self.alive() if footprint.touches(held.start, held.end)]
 
     def unowned(self) -> list[Held]:
-        """What somebody holds and the allocator does not know of: a capture might be given it."""
+        """The blocks in use that the allocator considers free: a capture might get them."""
         return [held for held in self.alive() if not held.owned and held.start not in self._owners]
 
     def own(self, tensor: torch.Tensor, graph: Any) -> None:
-        """Keep the allocator's own tensor of what ``graph`` makes for backward, until a backward is captured."""
+        """Keep the tensor that owns a value which ``graph`` saves for backward, until a backward is captured."""
         self._owners[tensor.untyped_storage().data_ptr()] = (tensor, ref(graph))
 
     def owner(self, address: int) -> torch.Tensor | None:
-        """The allocator's own tensor of what lies at this address, if it is kept."""
+        """The tensor that owns the memory at this address, if it is kept."""
         return self._owners[address][0] if address in self._owners else None
 
     def disown(self, address: int) -> None:
-        """The memory is free, for the allocator, with the last other tensor that shows it."""
+        """Drop the owning tensor: the allocator frees the memory with the last other tensor in it."""
         self._owners.pop(address, None)
 
     def trim(self) -> None:
-        """Disown what nobody holds, of graphs that are gone."""
+        """Release unused blocks of freed graphs."""
         alive = {held.start for held in self.alive()}
         gone = [start for start, (_, graph) in self._owners.items() if graph() is None and start not in alive]
         for start in gone:
             self.disown(start)
 
     def find(self, address: int) -> Held | None:
-        """What was given out at this address and is alive; the latest."""
+        """The latest live block at this address."""
         return next((held for held in reversed(self._held) if held.start == address and not held.expired), None)
 
     def moved(self, held: Held) -> None:
-        """Its content lies elsewhere now."""
+        """Mark a block whose contents were moved."""
         self._held.remove(held)

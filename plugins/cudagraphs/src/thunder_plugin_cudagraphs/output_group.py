@@ -1,4 +1,4 @@
-"""Results of a graph that share one memory."""
+"""Results of a graph that share storage."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from thunder_plugin_cudagraphs.memory import Held, Pool
 
 
 class OutputGroup:
-    """Results that share one memory, which the graph writes at each replay.
+    """Results that share a storage, which the graph writes at each replay.
 
     Attributes:
-        start, nbytes: of the memory.
-        members: position among the results, and where in the memory.
-        saved: whether they are for backward, which finds them at this address.
-        copied: whether copies are given out.
+        start, nbytes: of the storage.
+        members: position of each among the results, and its layout in the storage.
+        saved: whether they are saved for backward, which reads them at this address.
+        copied: whether the caller gets copies.
     """
 
     __slots__ = ("_flat", "_source", "copied", "members", "nbytes", "saved", "start")
@@ -34,21 +34,21 @@ class OutputGroup:
 
     @property
     def bytes_to_copy(self) -> int:
-        """How much a copy has: the elements of a single tensor, or the whole memory."""
+        """The size of a copy: the elements of a single tensor, or the whole storage."""
         layout = self.members[0][1]
         if len(self.members) > 1:
             return self.nbytes
         return min(self.nbytes, torch.Size(layout.size).numel() * layout.dtype.itemsize)
 
     def give(self, results: list[Any], pool: Pool, backend: Backend) -> None:
-        """Tensors that show the memory, which counts as in use for as long as one of them is there."""
+        """Tensors in the storage, which is in use as long as one of them exists."""
         storage = backend.storage(self.start, self.nbytes)
         for position, layout in self.members:
             results[position] = backend.tensor(storage, layout)
         pool.add(Held(storage, self.start, self.start + self.nbytes, self, False))
 
     def copy(self, results: list[Any], backend: Backend, targets: list[torch.Tensor], sources: list[Any]) -> None:
-        """Tensors in new memory. What is to be copied is added to ``targets`` and ``sources``."""
+        """Tensors in a new storage. The copies to make are added to ``targets`` and ``sources``."""
         source = self._source if self._source is not None else self._prepare(backend)
         if self._flat:
             target = torch.empty_like(source)
@@ -63,7 +63,7 @@ class OutputGroup:
         sources.append(source)
 
     def _prepare(self, backend: Backend) -> torch.Tensor:
-        """What copies are made of: the only tensor, or all bytes where several tensors or elements share some."""
+        """The source of a copy: the only tensor, or all bytes if tensors or elements overlap."""
         storage = backend.storage(self.start, self.nbytes)
         layout = self.members[0][1]
         self._source = backend.tensor(storage, layout)

@@ -1,4 +1,4 @@
-"""The results of a graph: tensors made anew for each replay, over memory that stays the same."""
+"""The results of a graph: new tensors for each replay, over the same memory."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from thunder_plugin_cudagraphs.memory import Held, Pool
 from thunder_plugin_cudagraphs.output_group import OutputGroup
 
 Argument = tuple[int, Layout]
-"""Position of an input, and where the tensor lies that the program was captured with."""
+"""Position of an input, and the layout of the tensor that it was captured with."""
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A result that shows the memory of an input: an offset, in elements, from the input's."""
+    """A result that is a view of an input: its offset from that of the input, in elements."""
 
     position: int
     input: int
@@ -36,10 +36,10 @@ class _View:
 
 
 class Outputs:  # its graph's, and lives as long
-    """How the results of one graph are given out.
+    """How the results of one graph are returned.
 
     Attributes:
-        groups: by memory.
+        groups: the results by storage.
     """
 
     def __init__(self, count: int) -> None:
@@ -58,17 +58,17 @@ class Outputs:  # its graph's, and lives as long
         copy_below: int,
         requiring: frozenset[int],
     ) -> Outputs:
-        """From what a captured program returned.
+        """From the results of a captured program.
 
         Args:
             arguments: of those inputs that are not in the pool, by the address of their storage.
             in_pool: whether an address belongs to the pool.
             saved: positions of results that are for backward.
-            copy_below: results of at most that many bytes are given out as copies.
+            copy_below: the caller gets copies of results of at most that many bytes.
             requiring: positions of views of inputs that require grad, though nothing is differentiated.
 
         Raises:
-            CannotBeCaptured: a result cannot be made again.
+            CannotBeCaptured: a result cannot be reconstructed after a replay.
         """
         outputs = Outputs(len(values))
         groups: dict[tuple[int, bool], OutputGroup] = {}
@@ -102,7 +102,7 @@ class Outputs:  # its graph's, and lives as long
         return outputs
 
     def own(self, values: Sequence[Any], pool: Pool) -> None:
-        """Keep the captured tensors that are for backward: by them the allocator knows what is in use."""
+        """Keep the captured tensors that backward reads, so that the allocator does not reuse their memory."""
         for group in self.groups:
             if group.saved:
                 pool.own(values[group.members[0][0]], self)
@@ -114,7 +114,7 @@ class Outputs:  # its graph's, and lives as long
 
         Args:
             inputs: of the call.
-            own: the captured tensors, if this is the first time: what is not copied is given out as it is.
+            own: the captured tensors at the first replay: those that are not copied are returned themselves.
         """
         results: list[Any] = [None] * self._count
         targets: list[torch.Tensor] = []

@@ -1,4 +1,4 @@
-"""A program that is called through its graphs."""
+"""A program that is run by replaying its graphs."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ IN_USE = "results of earlier calls are in use, in memory that the graph would wr
 
 
 class GraphedProgram:
-    """Called in the place of a whole program, with a list of its inputs, which it empties.
+    """Called in place of a whole program, with a list of its inputs, which it empties.
 
-    Whatever a graph cannot do is done by the program itself, and counted with the reason.
+    A call that no graph can serve runs the program itself, and is counted with the reason.
 
     Args:
         name, phase: of the program.
         function: the program.
-        inputs: what its inputs are.
+        inputs: the description of its inputs.
         saved: positions of the results that forward keeps for backward.
         requiring: positions of the results that require grad, though nothing is differentiated: views of parameters.
-        device: the graphs of the device where it works.
+        device: the graphs of its device.
         limits: the options.
 
     Attributes:
-        graphs: its graphs, the one that was used last first.
-        refused: why there will be no more of them.
+        graphs: its graphs, the most recently used first.
+        refused: the reason for which no more graphs are captured.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class GraphedProgram:
         return self.run(graph, kept)
 
     def run(self, graph: Graph, kept: list[Any], own: Sequence[Any] | None = None) -> Sequence[Any]:
-        """Replay a graph whose inputs are in their places. ``own`` are its captured results, the first time."""
+        """Replay a graph whose inputs are set. ``own`` are its captured results at the first replay."""
         graph.replay()
         results = graph.outputs.collect(kept, graph.pool, self.device.backend, own)
         if self.inputs.mutated:
@@ -121,9 +121,9 @@ class GraphedProgram:
         return results
 
     def _clear(self, obstacles: Sequence[Held], graph: Graph) -> bool:
-        """Whether nobody needs what a replay overwrites, once it is moved away where that is possible.
+        """Whether a replay overwrites no result in use, after moving results where that is possible.
 
-        Results that were in the way once are copied from then on.
+        Results that prevented a replay once are copied from then on.
         """
         clear = True
         for held in obstacles:
@@ -137,7 +137,7 @@ class GraphedProgram:
         return clear
 
     def _waited_enough(self) -> bool:
-        """Whether results were in the way often enough for another graph, with other memory."""
+        """Whether results prevented replays often enough for another graph, with other memory."""
         self._waits += 1
         if self._waits < self.limits.patience or len(self.graphs) >= self.limits.variants:
             return False
@@ -163,14 +163,14 @@ class GraphedProgram:
         return capture(self, Attempt(values, key))
 
     def without(self, reason: str) -> Sequence[Any] | None:
-        """This call runs without a graph: there is no result of one."""
+        """Count a call without a graph; returns None, as there is no result of a replay."""
         with self._counting:
             self._ungraphed[reason] += 1
         return None
 
     @property
     def statistics(self) -> ProgramStatistics:
-        """What happened so far."""
+        """The statistics so far."""
         with self._counting:
             ungraphed = tuple(self._ungraphed.most_common())
         nbytes = self.device.nbytes if self.captures else 0

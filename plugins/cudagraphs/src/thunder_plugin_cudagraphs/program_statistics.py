@@ -1,4 +1,4 @@
-"""What became of the programs that a transform was given."""
+"""Statistics of the programs that a transform captures."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from thunder_core.runtime.module_forward import compiled_of
 
 @dataclass(frozen=True, slots=True)
 class ProgramStatistics:
-    """What happened to one program so far.
+    """Statistics of one program.
 
     Attributes:
         name: of the program.
         phase: "inference", "forward" or "backward".
-        graphs: how many it has now.
-        captures: how often it was captured.
-        replays: calls that were replays, the first one after a capture included.
-        ungraphed: calls that ran without a graph, by reason.
-        refused: why it is not captured, or no more; None while it may be.
-        pool_bytes: memory of all graphs of the device together; 0 where none was captured.
+        graphs: the number of its graphs now.
+        captures: the number of captures.
+        replays: the number of replays, the first one after each capture included.
+        ungraphed: the number of calls without a graph, by reason.
+        refused: the reason for which it is not captured any more; None while it may be.
+        pool_bytes: memory of all graphs of the device together; 0 if there are none.
     """
 
     name: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from thunder_core.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from thunder_plugin_debug.bisect import Bisect
@@ -16,21 +17,6 @@ if TYPE_CHECKING:
     from thunder_plugin_debug.nan_finder import NanFinder
     from thunder_plugin_debug.nvtx_ranges import NvtxRanges
     from thunder_plugin_debug.timing_record import TimingRecord
-
-_MODULES = {
-    "Bisect": "bisect",
-    "DebugWarning": "errors",
-    "Divergence": "divergence",
-    "DivergenceError": "errors",
-    "Finding": "finding",
-    "Line": "line",
-    "LineCallbacks": "line_callbacks",
-    "LineTiming": "line_timing",
-    "NanFinder": "nan_finder",
-    "NonFiniteError": "errors",
-    "NvtxRanges": "nvtx_ranges",
-    "TimingRecord": "timing_record",
-}
 
 __all__ = [
     "Bisect",
@@ -47,8 +33,20 @@ __all__ = [
     "TimingRecord",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_imports(
+    __name__,
+    {
+        "Bisect": "bisect",
+        "DebugWarning": "errors",
+        "Divergence": "divergence",
+        "DivergenceError": "errors",
+        "Finding": "finding",
+        "Line": "line",
+        "LineCallbacks": "line_callbacks",
+        "LineTiming": "line_timing",
+        "NanFinder": "nan_finder",
+        "NonFiniteError": "errors",
+        "NvtxRanges": "nvtx_ranges",
+        "TimingRecord": "timing_record",
+    },
+)

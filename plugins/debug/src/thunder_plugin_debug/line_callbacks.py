@@ -1,4 +1,4 @@
-"""Functions of the user's, called before and after each line."""
+"""User-defined callbacks before and after each line."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ AfterLine = Callable[[Line, tuple[Any, ...], dict[str, Any], Any], object]
 
 @dataclass(frozen=True, eq=False)
 class LineCallbacks(DebugTransform):
-    """Calls functions with what goes into each line and what comes out.
+    """Calls functions with the arguments and the results of each line.
 
-    They run without gradients being recorded, and what they return is ignored. They must not write to the tensors that
-    they are given, which are the program's own. An exception that one of them raises ends the call of the program.
+    They run under `torch.no_grad`, and their results are ignored. They must not write to the tensors that they get,
+    which are those of the program. An exception in a callback ends the call of the program.
 
     Attributes:
         before_line: called with the line, its positional and its keyword arguments.

@@ -16,10 +16,10 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from thunder_core import progress
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.program import compile_sizes, compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import on_fakes
-from thunder_core.ir.tensors import written_inputs
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_errata import with_wide_statistics
 from thunder_core.tracing.fake_tensors import make_fake
@@ -124,7 +124,7 @@ class _Started:
                 kernels.wait()
         sizes = self.region.sizes
         expected = compile_sizes(tuple([proxy.stride for proxy in self.region.output]), sizes)
-        compiled, written = self.compiled, written_inputs(self.region)
+        compiled, written = self.compiled, Aliases.of(self.region).written_inputs
         if not isinstance(compiled, CompiledFxGraph) or len(self.kernels) != 1 or inductor_config.triton.cudagraphs:
             return CompiledRegion(compiled, (), expected, written, len(sizes))
         checked = () if getattr(compiled, "_defers_input_alignment", False) else tuple(compiled.inputs_to_check)

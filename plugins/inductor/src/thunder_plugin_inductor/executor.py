@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thunder_core.executors.hardware import source_hash
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import compile_sizes
-from thunder_core.ir.tensors import written_inputs
 from thunder_core.ir.trace import Trace
 from thunder_fusion import FusionExecutor
 from thunder_plugin_inductor.fusible import can_fuse
@@ -76,7 +76,7 @@ class InductorExecutor(FusionExecutor):
         from thunder_plugin_inductor.artifacts import load
 
         strides = compile_sizes(tuple([proxy.stride for proxy in region.output]), ())
-        return load(artifact, strides, written_inputs(region))
+        return load(artifact, strides, Aliases.of(region).written_inputs)
 
 
 def from_options(options: InductorOptions) -> InductorExecutor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
 import torch
@@ -16,6 +17,7 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.rewrite import Lines, Rule, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.tracing.rewriting import rewritten_form
 
@@ -46,24 +48,8 @@ class AttentionLayout(Transform):
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         """The trace with other layouts inside; inputs and output stay as they are."""
-        if not any(Tag.ATTENTION in bound.symbol.tags for bound in trace.symbols):
-            return trace
-        builder = Builder.of(trace)
-        new: dict[int, tuple[BoundSymbol, ...]] = {}
-        gone: set[int] = set()
-        for attention, steps in _copied(trace):
-            moved = tuple([_worth_moving(argument, trace) for argument in attention.args[:3]])
-            if moved[0]:
-                lines = _rewritten(attention, steps, moved, trace, builder)
-                if lines:
-                    new[id(attention)] = lines
-                    gone.update(map(id, steps))
-        if not new:
-            return trace
-        symbols = [
-            line for bound in trace.symbols for line in new.get(id(bound), () if id(bound) in gone else (bound,))
-        ]
-        return trace.with_symbols(symbols, self.name)
+        layout = _Layout(trace)
+        return rewrite(trace, [Rule(layout.pattern, layout.replacement)], self.name)
 
 
 @dataclass(frozen=True)
@@ -96,26 +82,54 @@ def _heads_inside(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(1, 2).contiguous().transpose(1, 2)
 
 
-def _copied(trace: Trace) -> Iterator[tuple[BoundSymbol, list[BoundSymbol]]]:
-    """Attention whose result views lead to a copy, with the lines up to the copy; nothing else reads any of them."""
-    for bound in trace.symbols:
-        value = bound.output
-        if Tag.ATTENTION not in bound.symbol.tags or not isinstance(value, TensorProxy):
-            continue
-        if bound.effects.mutates or bound.effects.external:
-            continue
-        if any(not isinstance(argument, TensorProxy) or argument.ndim != 4 for argument in bound.args[:3]):
-            continue
-        steps: list[BoundSymbol] = []
+class _Layout:
+    """The rule for one trace: attention, and the views from its result to a copy, which nothing else reads."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    def pattern(self, line: BoundSymbol) -> Iterator[Lines]:
+        value = line.output
+        if Tag.ATTENTION not in line.symbol.tags or not isinstance(value, TensorProxy):
+            return
+        if line.effects.mutates or line.effects.external:
+            return
+        if any(not isinstance(argument, TensorProxy) or argument.ndim != 4 for argument in line.args[:3]):
+            return
+        steps = self._steps_to_copy(value)
+        if steps and _worth_moving(line.args[0], self.trace):
+            yield Lines((line, *steps))
+
+    def _steps_to_copy(self, value: TensorProxy) -> list[BoundSymbol]:
+        """The lines from a value to the copy of it; none if something else reads the value or one of its views."""
+        trace, steps = self.trace, list[BoundSymbol]()
         while isinstance(value, TensorProxy) and trace.use_count(value.name) == 1 and not trace.is_returned(value.name):
             (step,) = trace.users(value.name)
             if not step.symbol.tags & _MOVES or not step.effects.pure or len(tensor_inputs_of(step)) != 1:
                 break
             steps.append(step)
             if not step.is_view():
-                yield bound, steps
-                break
+                return steps
             value = step.output
+        return []
+
+    def replacement(self, match: Lines) -> tuple[BoundSymbol, ...] | None:
+        """Attention with other arguments; None if the result would still be copied."""
+        attention, *steps = match.lines
+        moved = tuple([_worth_moving(argument, self.trace) for argument in attention.args[:3]])
+        calls = tuple([(step.symbol, _template(step.args), tuple(_template(step.kwargs).items())) for step in steps])
+        function = _Relayout(attention.symbol, moved, calls)
+        line = replace(attention, symbol=_SYMBOL, output=steps[-1].output)
+        try:
+            hash(function)
+            lines = self._builder.inline(rewritten_form(line, function, self.trace.context), line)
+        except (LoweringError, TypeError):  # a list among the arguments, or a kernel that refuses the layout
+            return None
+        return lines if lines[-1].is_view() else None
+
+    @cached_property
+    def _builder(self) -> Builder:
+        return Builder.of(self.trace)
 
 
 def _worth_moving(argument: TensorProxy, trace: Trace) -> bool:
@@ -127,21 +141,6 @@ def _worth_moving(argument: TensorProxy, trace: Trace) -> bool:
     if producer is None or not producer.symbol.tags & _CHEAP:
         return False
     return bool(argument.stride[1] > argument.stride[2])
-
-
-def _rewritten(
-    attention: BoundSymbol, steps: list[BoundSymbol], moved: tuple[bool, ...], trace: Trace, builder: Builder
-) -> tuple[BoundSymbol, ...]:
-    """The lines instead; none if the result would still be copied."""
-    calls = tuple([(step.symbol, _template(step.args), tuple(_template(step.kwargs).items())) for step in steps])
-    function = _Relayout(attention.symbol, moved, calls)
-    line = replace(attention, symbol=_SYMBOL, output=steps[-1].output)
-    try:
-        hash(function)
-        lines = builder.inline(rewritten_form(line, function, trace.context), line)
-    except (LoweringError, TypeError):  # a list among the arguments, or a kernel that refuses the layout
-        return ()
-    return lines if lines[-1].is_view() else ()
 
 
 def _template(arguments: Any) -> Any:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
 import torch
 
 from thunder_core.errors import LoweringError
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
+from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_proxies
+from thunder_core.passes.rewrite import Rule, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.tracing.rewriting import rewritten_form
 
@@ -41,14 +42,45 @@ class CopyPinnedViews(Transform):
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         """The trace with copies; inputs and output stay as they are."""
-        if not any(map(_keeps_arguments, trace.symbols)):
-            return trace
-        memories, builder = _Memories.of(trace), Builder.of(trace)
-        symbols: list[BoundSymbol] = []
-        for bound in trace.symbols:
-            pinned = memories.pinned_by(bound) if _keeps_arguments(bound) else ()
-            symbols.extend(_rewritten(bound, pinned, trace, builder) if any(pinned) else (bound,))
-        return trace.with_symbols(symbols, self.name) if len(symbols) > len(trace.symbols) else trace
+        pinning = _Pinning(trace)
+        return rewrite(trace, [Rule(pinning.pattern, pinning.replacement)], self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """Attention that is differentiated.
+
+    Attributes:
+        pinned: which of query, key and value alone keep a larger storage for backward.
+    """
+
+    lines: tuple[BoundSymbol, ...]
+    pinned: tuple[bool, ...]
+
+
+class _Pinning:
+    """The rule for one trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    def pattern(self, line: BoundSymbol) -> Iterator[_Attention]:
+        pinned = _pinned_by(line, self.trace) if _keeps_arguments(line) else ()
+        if any(pinned):
+            yield _Attention((line,), pinned)
+
+    def replacement(self, match: _Attention) -> tuple[BoundSymbol, ...] | None:
+        """Attention of copies; None if its result would be laid out otherwise."""
+        (attention,) = match.lines
+        try:
+            form = rewritten_form(attention, _Copied(attention.symbol, match.pinned), self.trace.context)
+        except LoweringError:
+            return None
+        return self._builder.inline(form, attention)
+
+    @cached_property
+    def _builder(self) -> Builder:
+        return Builder.of(self.trace)
 
 
 def _keeps_arguments(line: BoundSymbol) -> bool:
@@ -56,50 +88,26 @@ def _keeps_arguments(line: BoundSymbol) -> bool:
     return Tag.ATTENTION in line.symbol.tags and any(proxy.requires_grad for proxy in tensor_inputs_of(line))
 
 
-@dataclass(frozen=True)
-class _Memories:
-    """Who makes and who reads the memories of a trace.
+def _pinned_by(attention: BoundSymbol, trace: Trace) -> tuple[bool, ...]:
+    """Which of query, key and value alone keep a larger storage for backward."""
+    arguments = attention.args[:3]
+    if len(arguments) != 3 or not all(isinstance(one, TensorProxy) and one.ndim == 4 for one in arguments):
+        return ()
+    return tuple([_is_pinned(attention, argument, arguments, trace) for argument in arguments])
 
-    Attributes:
-        made: by storage, the tensors that come with it.
-        readers: by storage, the lines that read it, views left out.
-        stays: storages of inputs and results, which somebody else keeps.
-    """
 
-    made: Mapping[int, Sequence[TensorProxy]]
-    readers: Mapping[int, Sequence[BoundSymbol]]
-    stays: frozenset[int]
-
-    @staticmethod
-    def of(trace: Trace) -> _Memories:
-        made: dict[int, list[TensorProxy]] = defaultdict(list)
-        readers: dict[int, list[BoundSymbol]] = defaultdict(list)
-        for bound in trace.symbols:
-            if bound.is_view():
-                continue
-            for proxy in tensor_outputs_of(bound):
-                made[proxy.storage].append(proxy)
-            for storage in dict.fromkeys(proxy.storage for proxy in tensor_inputs_of(bound)):
-                readers[storage].append(bound)
-        ends = (*trace.inputs, *iterate_proxies(trace.output))
-        return _Memories(made, readers, frozenset([one.storage for one in ends if isinstance(one, TensorProxy)]))
-
-    def pinned_by(self, attention: BoundSymbol) -> tuple[bool, ...]:
-        """Which of query, key and value keep a larger memory alone."""
-        arguments = attention.args[:3]
-        if len(arguments) != 3 or not all(isinstance(one, TensorProxy) and one.ndim == 4 for one in arguments):
-            return ()
-        return tuple([self._is_pinned(attention, argument, arguments) for argument in arguments])
-
-    def _is_pinned(self, attention: BoundSymbol, argument: TensorProxy, arguments: Sequence[TensorProxy]) -> bool:
-        storage, made = argument.storage, self.made.get(argument.storage, ())
-        if not argument.requires_grad or storage in self.stays or len(made) != 1:
-            return False
-        whole, *parts = [one.numel for one in (*made, *arguments) if one.storage == storage]
-        if not all(isinstance(size, int) for size in (whole, *parts)):
-            return False
-        others = [reader for reader in self.readers[storage] if reader is not attention]
-        return 2 * sum(parts) <= whole and all(_keeps_nothing(reader, storage) for reader in others)
+def _is_pinned(attention: BoundSymbol, argument: TensorProxy, arguments: Sequence[TensorProxy], trace: Trace) -> bool:
+    storage, aliases = argument.storage, Aliases.of(trace)
+    if not argument.requires_grad or storage in aliases.given | aliases.escaping:  # others keep it
+        return False
+    definitions = aliases.definitions(storage)
+    created = [proxy for index, proxy in definitions if not trace.symbols[index].is_view()]
+    whole, *parts = [one.numel for one in (*created, *arguments) if one.storage == storage]
+    if len(created) != 1 or not all(isinstance(size, int) for size in (whole, *parts)):
+        return False
+    readers = [trace.symbols[index] for index in aliases.readers(storage)]
+    others = [reader for reader in readers if reader is not attention and not reader.is_view()]
+    return 2 * sum(parts) <= whole and all(_keeps_nothing(reader, storage) for reader in others)
 
 
 def _keeps_nothing(reader: BoundSymbol, storage: int) -> bool:
@@ -128,14 +136,3 @@ class _Copied:
             for tensor, pinned in zip(args, self.pinned)
         ]
         return self.attention.target(*first, *args[len(first) :], **kwargs)
-
-
-def _rewritten(
-    attention: BoundSymbol, pinned: tuple[bool, ...], trace: Trace, builder: Builder
-) -> tuple[BoundSymbol, ...]:
-    """The lines instead; the line itself if its result would be laid out otherwise."""
-    try:
-        form = rewritten_form(attention, _Copied(attention.symbol, pinned), trace.context)
-    except LoweringError:
-        return (attention,)
-    return builder.inline(form, attention)

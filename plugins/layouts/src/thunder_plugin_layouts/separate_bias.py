@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.rewrite import Lines, Rule, rewrite
 from thunder_core.passes.substitution import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
 
@@ -40,19 +41,23 @@ class SeparateBias(Transform):
         return context.fuses()
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        candidates = [line for line in trace.symbols if _has_bias(line)]
-        if not candidates:
-            return trace
+        def pattern(line: BoundSymbol) -> Iterator[Lines]:
+            if _has_bias(line) and _read_elementwise(line, trace) and not _is_claimed(line, context.executors):
+                yield Lines((line,))
+
+        def replacement(match: Lines) -> tuple[BoundSymbol, ...] | None:
+            (line,) = match.lines
+            return substitution.lines(_product_and_bias, line.args, line.output, line)
+
         substitution = Substitution(trace)
-        new: dict[int, tuple[BoundSymbol, ...]] = {}
-        for line in candidates:
-            name = line.output.name
-            users = trace.users(name)
-            elementwise = bool(users) and all(Tag.ELEMENTWISE in user.symbol.tags for user in users)
-            if elementwise and not trace.is_returned(name) and not _is_claimed(line, context.executors):
-                lines = substitution.lines(_product_and_bias, line.args, line.output, line)
-                new |= {id(line): lines} if lines is not None else {}
-        return trace.with_symbols([part for line in trace.symbols for part in new.get(id(line), (line,))], self.name)
+        return rewrite(trace, [Rule(pattern, replacement)], self.name)
+
+
+def _read_elementwise(line: BoundSymbol, trace: Trace) -> bool:
+    """Whether elementwise lines alone read the result of a line."""
+    users = trace.users(line.output.name)
+    elementwise = bool(users) and all(Tag.ELEMENTWISE in user.symbol.tags for user in users)
+    return elementwise and not trace.is_returned(line.output.name)
 
 
 def _is_claimed(line: BoundSymbol, executors: Sequence[Executor]) -> bool:

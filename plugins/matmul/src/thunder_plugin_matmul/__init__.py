@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from thunder_core.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from thunder_plugin_matmul.accumulate_products import AccumulateProducts
@@ -12,18 +13,15 @@ if TYPE_CHECKING:
     from thunder_plugin_matmul.fold_transposes import FoldTransposes
     from thunder_plugin_matmul.merge_matmuls import MergeMatmuls
 
-_MODULES = {
-    "AccumulateProducts": "accumulate_products",
-    "CacheWeightCasts": "cache_weight_casts",
-    "DtypeRoundTrips": "dtype_round_trips",
-    "FoldTransposes": "fold_transposes",
-    "MergeMatmuls": "merge_matmuls",
-}
-
 __all__ = ["AccumulateProducts", "CacheWeightCasts", "DtypeRoundTrips", "FoldTransposes", "MergeMatmuls"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_imports(
+    __name__,
+    {
+        "AccumulateProducts": "accumulate_products",
+        "CacheWeightCasts": "cache_weight_casts",
+        "DtypeRoundTrips": "dtype_round_trips",
+        "FoldTransposes": "fold_transposes",
+        "MergeMatmuls": "merge_matmuls",
+    },
+)

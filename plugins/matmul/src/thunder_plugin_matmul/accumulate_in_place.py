@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.lifetimes import Lifetimes
 from thunder_core.passes.moved_memories import MovedMemories
 from thunder_core.symbols.registry import registry
 
@@ -25,7 +25,7 @@ class _InPlace:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.times = Lifetimes(trace)
+        self.aliases = Aliases.of(trace)
         self.memories = MovedMemories()
 
     def run(self, name: str) -> Trace:
@@ -47,7 +47,9 @@ class _InPlace:
         if Tag.ACCUMULATION not in line.symbol.tags or not line.effects.pure or line.symbol.executor is not None:
             return None
         x, result = line.args[0], line.output
-        if line.is_recorded(self.trace.context) or not self.times.is_own(x) or not self.times.ends_at(x, index):
+        if line.is_recorded(self.trace.context) or not self.aliases.is_created(x.storage):
+            return None
+        if not self.aliases.is_last_read_at(x.storage, index):
             return None
         if any(isinstance(item, TensorProxy) and item.storage == x.storage for item in line.args[1:]):
             return None  # a factor, too: products read their factors while they write

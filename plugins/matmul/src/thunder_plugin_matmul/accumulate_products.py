@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.common_subexpression import merge_equal_calls
 from thunder_core.passes.dead_code import without_dead_code
-from thunder_core.passes.lifetimes import Lifetimes
+from thunder_core.passes.rewrite import Lines, Rule, rewrite
 from thunder_core.passes.substitution import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
@@ -54,65 +56,68 @@ class _Sums:
     def __init__(self, trace: Trace, keep: frozenset[str]) -> None:
         self.trace = trace
         self.keep = keep
-        self.times = Lifetimes(trace)
+        self.aliases = Aliases.of(trace)
+        self.positions = {proxy.name: at for at, line in enumerate(trace.symbols) for proxy in line.outputs()}
         self.substitution = Substitution(trace)
-        self.replaced: dict[int, tuple[BoundSymbol, ...]] = {}
+        self.added: set[str] = set()
 
     def run(self, name: str) -> Trace:
-        for index, line in enumerate(self.trace.symbols):
-            if Tag.SUM in line.symbol.tags and self._is_plain(line):
-                self._accumulate(index, line)
-        if not self.replaced:
+        accumulated = rewrite(self.trace, [Rule(self._pattern, self._replacement)], name)
+        if accumulated is self.trace:
             return self.trace
-        lines = [part for index, line in enumerate(self.trace.symbols) for part in self.replaced.get(index, (line,))]
         # products that became part of a sum go away, and so do new views that are there already
-        added = frozenset(
-            [proxy.name for parts in self.replaced.values() for part in parts for proxy in part.outputs()]
-        )
-        return merge_equal_calls(without_dead_code(self.trace.with_symbols(lines, name)), self.keep, name, added)
+        return merge_equal_calls(without_dead_code(accumulated), self.keep, name, frozenset(self.added))
+
+    def _pattern(self, line: BoundSymbol) -> Iterator[Lines]:
+        if Tag.SUM in line.symbol.tags and self._is_plain(line):
+            yield Lines((line,))
 
     def _is_plain(self, line: BoundSymbol) -> bool:
         tensors = len(line.args) == 2 and all(isinstance(item, TensorProxy) for item in line.args)
         return tensors and not line.kwargs and line.effects.pure and not line.is_recorded(self.trace.context)
 
-    def _accumulate(self, index: int, line: BoundSymbol) -> None:
-        """Replace the sum if one of the summands is a product."""
+    def _replacement(self, match: Lines) -> tuple[BoundSymbol, ...] | None:
+        """Calls that accumulate, if one of the summands of a sum is a product."""
+        (line,) = match.lines
+        index = self.positions[line.output.name]
         one, other = line.args
         converted, dtype = (self._unconverted(one), self._unconverted(other)), None
         if None not in converted and converted[0].dtype is converted[1].dtype:  # type: ignore[union-attr]
             (one, other), dtype = converted, line.output.dtype
         pairs = [(one, other), (other, one)]
-        if self.times.definer.get(one.name, -1) > self.times.definer.get(other.name, -1):
+        if self.positions.get(one.name, -1) > self.positions.get(other.name, -1):
             pairs.reverse()
         for x, product in pairs:
             if self._can_accumulate(index, line, x) and self._is_only_for(index, product):
-                lines = self._lines(x, self.trace.symbols[self.times.definer[product.name]], line, dtype)
+                lines = self._lines(x, self.trace.symbols[self.positions[product.name]], line, dtype)
                 if lines is not None:
-                    self.replaced[index] = lines
-                    return
+                    self.added.update([proxy.name for part in lines for proxy in part.outputs()])
+                    return lines
+        return None
 
     def _unconverted(self, summand: TensorProxy) -> TensorProxy | None:
         """What a summand was converted from without loss, if that exists for the sum only."""
-        position = self.times.definer.get(summand.name)
+        position = self.positions.get(summand.name)
         line = None if position is None else self.trace.symbols[position]
-        if line is None or not line.is_cast() or self.times.uses[summand.name] != 1:
+        if line is None or not line.is_cast() or self.trace.use_count(summand.name) != 1:
             return None
         source, dtype = line.args
-        only = self.times.uses[source.name] == 1 and source.stride == summand.stride
+        only = self.trace.use_count(source.name) == 1 and source.stride == summand.stride
         return source if only and is_lossless(source.dtype, dtype) else None
 
     def _can_accumulate(self, index: int, line: BoundSymbol, x: TensorProxy) -> bool:
         usable = x.shape == line.output.shape and x.contiguous and x.dtype.is_floating_point
-        return usable and x.name not in self.keep and self.times.is_own(x) and self.times.ends_at(x, index)
+        created = usable and x.name not in self.keep and self.aliases.is_created(x.storage)
+        return created and self.aliases.is_last_read_at(x.storage, index)
 
     def _is_only_for(self, index: int, product: TensorProxy) -> bool:
-        position = self.times.definer.get(product.name)
-        if position is None or self.times.uses[product.name] != 1 or product.name in self.keep:
+        position = self.positions.get(product.name)
+        if position is None or self.trace.use_count(product.name) != 1 or product.name in self.keep:
             return False
         line = self.trace.symbols[position]
         if line.symbol.tags.isdisjoint({Tag.PRODUCT, Tag.LINEAR}) or not line.effects.pure or line.kwargs:
             return False
-        return not line.is_recorded(self.trace.context) and self.times.ends_at(product, index)
+        return not line.is_recorded(self.trace.context) and self.aliases.is_last_read_at(product.storage, index)
 
     def _lines(
         self, x: TensorProxy, product: BoundSymbol, line: BoundSymbol, dtype: torch.dtype | None

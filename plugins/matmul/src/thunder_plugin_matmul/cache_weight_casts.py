@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.alias_sets import AliasSets
+from thunder_core.passes.rewrite import Lines, Rule, rewrite
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 from thunder_core.pytorch_internals import version_of
@@ -62,19 +63,20 @@ class CacheWeightCasts(Transform):
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         if context.phase is not Phase.INFERENCE:
             return trace
-        sets = AliasSets.of(trace)
-        fixed = sets.pinned | sets.escaping
+        fixed = Aliases.of(trace).fixed()
 
-        def kept(line: BoundSymbol) -> BoundSymbol:
+        def pattern(line: BoundSymbol) -> Iterator[Lines]:
             if not line.is_cast() or line.is_recorded(trace.context) or line.args[0].name not in context.static:
-                return line
-            if line.output.storage in fixed or line.output.name in context.keep:
-                return line
-            # an effect: as far as anybody else can tell, its arguments do not determine its result
-            return replace(line, symbol=self._symbol, effects=Effects(external=True))
+                return
+            if line.output.storage not in fixed and line.output.name not in context.keep:
+                yield Lines((line,))
 
-        lines = tuple(map(kept, trace.symbols))
-        return trace if lines == trace.symbols else trace.with_symbols(lines, self.name)
+        def replacement(match: Lines) -> tuple[BoundSymbol, ...]:
+            (line,) = match.lines
+            # an effect: as far as anybody else can tell, its arguments do not determine its result
+            return (replace(line, symbol=self._symbol, effects=Effects(external=True)),)
+
+        return rewrite(trace, [Rule(pattern, replacement)], self.name)
 
 
 def from_options(options: TransformOptions) -> CacheWeightCasts:

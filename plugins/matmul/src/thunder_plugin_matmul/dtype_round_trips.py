@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Final
 
 import torch
 
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.autocast_comparison import is_rearrangement
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.moved_memories import MovedMemories
@@ -41,22 +41,12 @@ class DtypeRoundTrips(Transform):
     place: ClassVar[Place] = Place.AFTER_DIFFERENTIATION
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        walk = _Walk(trace, _fixed(trace, context))
+        aliases = Aliases.of(trace)
+        fixed = aliases.fixed(context.keep)
+        walk = _Walk(trace, fixed if context.phase is Phase.INFERENCE else fixed | aliases.given)
         for line in trace.symbols:
             walk.visit(line)
         return walk.result(self.name) if walk.memories else trace
-
-
-def _fixed(trace: Trace, context: TransformContext) -> frozenset[int]:
-    """Memories that must not become those of other values."""
-    sets = AliasSets.of(trace)
-    fixed = sets.pinned | sets.escaping
-    if context.phase is not Phase.INFERENCE:
-        fixed |= {proxy.storage for proxy in trace.inputs if isinstance(proxy, TensorProxy)}
-    if context.keep:
-        tensors = [*trace.inputs, *[proxy for line in trace.symbols for proxy in line.outputs()]]
-        fixed |= {proxy.storage for proxy in tensors if isinstance(proxy, TensorProxy) and proxy.name in context.keep}
-    return fixed
 
 
 @dataclass

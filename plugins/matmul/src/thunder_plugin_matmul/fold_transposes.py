@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import torch
 
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
-from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.substitution import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
@@ -55,7 +55,7 @@ class _Folding:
     def __init__(self, trace: Trace, keep: frozenset[str]) -> None:
         self.trace = trace
         self.substitution = Substitution(trace)
-        self.pinned = AliasSets.of(trace).pinned
+        self.pinned = Aliases.of(trace).pinned
         self.keep = keep
         self.replaced: dict[int, tuple[BoundSymbol, ...]] = {}
         self.definer: dict[str, BoundSymbol] = {}

@@ -10,14 +10,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.alias_sets import AliasSets
 from thunder_core.passes.moved_memories import MovedMemories
+from thunder_core.passes.rewrite import Lines, Rule, rewrite
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 from thunder_core.symbols.registry import registry
@@ -58,16 +59,18 @@ class MergeMatmuls(Transform):
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         if context.phase is not Phase.INFERENCE:
             return trace
-        groups = [group for group in _groups(trace, context.keep) if len(group) > 1]
+        groups = {min(group): group for group in _groups(trace, context.keep) if len(group) > 1}
         if not groups:
             return trace
+        first = {id(trace.symbols[index]): group for index, group in groups.items()}
         builder, memories = Builder.of(trace), MovedMemories()
-        replaced: dict[int, list[BoundSymbol]] = {}
-        for group in groups:
-            replaced |= {index: [] for index in group}
-            replaced[min(group)] = _merged([trace.symbols[index] for index in group], builder, memories)
-        lines = [part for index, line in enumerate(trace.symbols) for part in replaced.get(index, [line])]
-        moved = trace.with_symbols(map(memories.line, lines), self.name)
+
+        def pattern(line: BoundSymbol) -> Iterator[Lines]:
+            if id(line) in first:
+                yield Lines(tuple([trace.symbols[index] for index in first[id(line)]]))
+
+        merged = rewrite(trace, [Rule(pattern, lambda match: _merged(match.lines, builder, memories))], self.name)
+        moved = merged.with_symbols(map(memories.line, merged.symbols), self.name)
         return replace(moved, output=map_leaves(memories.value, trace.output))
 
 
@@ -114,8 +117,7 @@ def _move_together(parameters: Sequence[Tensor]) -> None:
 
 def _groups(trace: Trace, keep: frozenset[str]) -> list[list[int]]:
     """Positions of linear layers of the program's inputs that can be merged, in the order of their weights."""
-    sets = AliasSets.of(trace)
-    fixed = sets.pinned | sets.escaping
+    fixed = Aliases.of(trace).fixed()
     inputs = {proxy.name for proxy in trace.inputs}
     groups: dict[Any, list[int]] = {}
     for index, line in enumerate(trace.symbols):
@@ -149,7 +151,7 @@ def _follows(proxy: TensorProxy, before: TensorProxy) -> bool:
     return proxy.storage == before.storage and proxy.offset == before.offset + before.numel
 
 
-def _merged(lines: list[BoundSymbol], builder: Builder, memories: MovedMemories) -> list[BoundSymbol]:
+def _merged(lines: Sequence[BoundSymbol], builder: Builder, memories: MovedMemories) -> list[BoundSymbol]:
     """One product, and its parts as the results of ``lines``."""
     first, outputs = lines[0], [line.output for line in lines]
     size = sum(output.shape[-1] for output in outputs)

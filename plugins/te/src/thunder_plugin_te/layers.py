@@ -1,4 +1,4 @@
-"""Which layers the options mean."""
+"""Selection of layers by the options ``layers`` and ``exclude_layers``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INTERMEDIATE: Final = re.compile(r"t\d+(_\d+)?")
 
 
 def excluded(options: TeOptions, bound: BoundSymbol) -> str | None:
-    """Why the options leave the layer of this line out; None if they do not."""
+    """The reason for which the options exclude the layer of this line; None if they include it."""
     names = _names(bound)
     for pattern in options.exclude_layers:
         if _matches(pattern, names):
@@ -26,7 +26,7 @@ def excluded(options: TeOptions, bound: BoundSymbol) -> str | None:
 
 
 def unmatched(options: TeOptions, layers: Sequence[BoundSymbol]) -> list[str]:
-    """A sentence about each pattern that matches none of the layers of a program; none about the default's."""
+    """A message for each pattern that matches no layer of a program, except the default patterns."""
     names = [_names(layer) for layer in layers]
     return [
         f"{option} of te: the pattern {pattern!r} matches no layer of this program"
@@ -38,7 +38,7 @@ def unmatched(options: TeOptions, layers: Sequence[BoundSymbol]) -> list[str]:
 
 
 def site_of(bound: BoundSymbol) -> str:
-    """What the scales of a line are called: as its weight; as its place in the program, where that has no name."""
+    """The name of the scales of a line: that of its weight, or its place in the program if the weight has none."""
     weight: str = bound.args[1].name
     if not _INTERMEDIATE.fullmatch(weight) or bound.location is None:
         return weight

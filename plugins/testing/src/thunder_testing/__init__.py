@@ -5,8 +5,9 @@ What is offered here is imported when it is first used: pytest imports a module 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from thunder_core.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from thunder_testing.compare import Arguments as Arguments
@@ -19,19 +20,6 @@ if TYPE_CHECKING:
     from thunder_testing.difference import Comparison as Comparison
     from thunder_testing.package.suite import package_suite as package_suite
     from thunder_testing.private_names import private_names_suite as private_names_suite
-
-_WHERE = {
-    "Arguments": "compare",
-    "BehaviourMismatch": "compare",
-    "Comparison": "difference",
-    "ConformanceError": "conformance.failure",
-    "ConformanceFailure": "conformance.failure",
-    "assert_same_behaviour": "compare",
-    "executor_suite": "conformance.suite",
-    "package_suite": "package.suite",
-    "private_names_suite": "private_names",
-    "transform_suite": "conformance.transform_suite",
-}
 
 __all__ = [
     "Arguments",
@@ -46,11 +34,21 @@ __all__ = [
     "transform_suite",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+__getattr__ = lazy_imports(
+    __name__,
+    {
+        "Arguments": "compare",
+        "BehaviourMismatch": "compare",
+        "Comparison": "difference",
+        "ConformanceError": "conformance.failure",
+        "ConformanceFailure": "conformance.failure",
+        "assert_same_behaviour": "compare",
+        "executor_suite": "conformance.suite",
+        "package_suite": "package.suite",
+        "private_names_suite": "private_names",
+        "transform_suite": "conformance.transform_suite",
+    },
+)
 
 
 def __dir__() -> list[str]:

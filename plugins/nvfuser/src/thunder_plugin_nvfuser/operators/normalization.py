@@ -1,4 +1,4 @@
-"""Softmax and normalizations, which core ATen has as operators."""
+"""Softmax and the normalizations of core ATen."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _log_softmax_backward(
 
 
 def _standardized(d: Definition, x: Value, dims: list[int], eps: float) -> list[Value]:
-    """``(x - mean) / sqrt(variance + eps)``, the mean, and what it is multiplied by."""
+    """``(x - mean) / sqrt(variance + eps)``, the mean, and ``1 / sqrt(variance + eps)``."""
     do = partial(d.compute, dtype=x.dtype)
     variance, mean = moments(d, x, dims, 0, True)
     scale = do("rsqrt", do("add", variance, eps))
@@ -98,7 +98,7 @@ def _more_than_one(x: Any, *args: Any) -> str | None:
 
 
 def _normalized(x: Any, args: tuple[Any, ...]) -> int:
-    """How many elements of layer_norm or group_norm have one mean."""
+    """The number of elements of layer_norm or group_norm that share a mean."""
     if len(args) == 4:
         count = 1
         for size in args[0]:

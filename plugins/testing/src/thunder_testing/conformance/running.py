@@ -1,4 +1,4 @@
-"""Make calls, always under the same conditions."""
+"""Calls under reproducible conditions."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def quietly() -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One call and what it gave.
+    """A call and its result.
 
     Attributes:
-        call: its arguments, after the call.
+        call: the call, with its arguments as the call left them.
         result: as returned.
     """
 
@@ -43,16 +43,16 @@ class Run:
     result: Any
 
     def tensors(self) -> list[torch.Tensor]:
-        """Those in the result, in order."""
+        """The tensors in the result, in order."""
         return [leaf for leaf in tree_leaves(self.result) if isinstance(leaf, torch.Tensor)]
 
     def differentiable(self) -> list[torch.Tensor]:
-        """Those in the result that require grad."""
+        """The tensors in the result that require grad."""
         return [tensor for tensor in self.tensors() if tensor.requires_grad]
 
 
 def run(call: Call, program: Callable[..., Any] | None = None) -> Run:
-    """Make the call, with these very tensors: with eager PyTorch, or as a compiled program."""
+    """Make the call on the given tensors, not on copies: with eager PyTorch, or as a compiled program."""
     __tracebackhide__ = True
     with quietly():
         return Run(call, (program or call.function)(*call.args, **call.kwargs))

@@ -1,0 +1,85 @@
+"""Each plugin with nothing but its dependencies: it loads, and a program runs with what it offers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.packaging.test_plugins import PLUGINS, PROJECTS, ROOT
+
+BY_DISTRIBUTION = {project["name"]: project for project in PROJECTS.values()}
+
+PROGRAM = """
+import sys
+
+name, absent = sys.argv[1], set(sys.argv[2:])
+
+
+class Absent:
+    def find_spec(self, module, path=None, target=None):
+        if module.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {module!r}, which is none of the dependencies", name=module)
+
+
+sys.meta_path.insert(0, Absent())
+
+from thunder_core.plugins.distributions import Installed
+
+with_plugins = Installed.with_plugins
+Installed.with_plugins = lambda self: [
+    one for one in with_plugins(self) if one.name.replace("-", "_") not in absent
+]
+
+import torch
+
+import thunder
+from thunder_core.plugins import ExecutorSpec, TransformSpec
+from thunder_core.plugins.host import host
+
+loaded = host().load(name)
+parts = {
+    kind: [{f"{name}.{spec.name}": {"optional": True}} for spec in loaded.of(spec_kind)]
+    for kind, spec_kind in (("executors", ExecutorSpec), ("transforms", TransformSpec))
+}
+
+
+def program(x, weight, bias):
+    return torch.nn.functional.relu(torch.nn.functional.linear(x, weight, bias) + 1).float().mean()
+
+
+arguments = [torch.randn(size, requires_grad=True) for size in ((4, 8), (8, 8), (8,))]
+compiled = thunder.jit(program, **{kind: entries for kind, entries in parts.items() if entries})
+result, expected = compiled(*arguments), program(*arguments)
+torch.testing.assert_close(result, expected)
+torch.testing.assert_close(torch.autograd.grad(result, arguments), torch.autograd.grad(expected, arguments))
+report = thunder.explain(compiled)
+assert not [line for line in str(report).splitlines() if "none of the dependencies" in line], report
+"""
+
+
+def needed(project: dict[str, Any]) -> set[str]:
+    """The distributions of this repository that a project needs, itself included."""
+    found = {project["name"]}
+    for requirement in project.get("dependencies", ()):
+        name = re.split(r"[^\w-]", requirement)[0]
+        found |= needed(BY_DISTRIBUTION[name]) if name in BY_DISTRIBUTION else set()
+    return found
+
+
+@pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
+def test_with_its_dependencies_alone(folder: Path) -> None:
+    absent = [name.replace("-", "_") for name in BY_DISTRIBUTION.keys() - needed(PROJECTS[folder])]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment.pop("THUNDER_PLUGINS", None)
+    (name,) = PROJECTS[folder]["entry-points"]["thunder.plugins"]
+    command = [sys.executable, "-c", PROGRAM, name, *sorted(absent)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if "cannot be used: it needs" in done.stderr:
+        pytest.skip("its library is not installed")
+    assert done.returncode == 0, done.stderr
