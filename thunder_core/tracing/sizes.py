@@ -10,7 +10,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from weakref import ref
@@ -19,8 +19,11 @@ import torch
 
 from thunder_core.errors import SizeVariesError
 from thunder_core.guards.sizes import SizeFact
+from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.size import Size, SizeExpr
+from thunder_core.pytorch_errata import keeping_sizes
+from thunder_core.pytorch_internals import EnablePythonDispatcher
 from thunder_core.tracing.user_frames import user_location
 
 SMALLEST: Final = 2
@@ -249,6 +252,19 @@ def compiling_with(sizes: Sizes | None) -> Iterator[None]:
 def active_environment() -> Any:
     """PyTorch's environment of the sizes that the program of this thread is compiled with; None for constants."""
     return None if _active.sizes is None else _active.sizes.environment
+
+
+def kernels_for_sizes() -> AbstractContextManager[Any]:
+    """While calls are made on fakes of which only the results count: PyTorch's Python kernels where there are any.
+
+    Many of those in C++ take sizes as numbers, which makes them constants.
+    """
+    return nullcontext() if _active.sizes is None else EnablePythonDispatcher()
+
+
+def operators_for_sizes(line: BoundSymbol) -> AbstractContextManager[Any]:
+    """While the operators that a line consists of are recorded, which have to be those that run without symbols."""
+    return nullcontext() if _active.sizes is None else keeping_sizes(line.symbol.target, line.args, line.kwargs)
 
 
 def active_symbols(names: Sequence[str]) -> list[Size]:
