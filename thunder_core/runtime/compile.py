@@ -193,6 +193,7 @@ def _transform(acquired: Acquired, settings: Settings, states: States) -> tuple[
     if acquired.sizes is not None:
         try:
             with compiling_with(acquired.sizes):
+                acquired = acquired.with_sizes_as_found()
                 program = transform(manager, acquired, settings, states)
                 for trace in program.executed:
                     trace.check_bodies()

@@ -21,7 +21,7 @@ from thunder_core.errors import SizeVariesError
 from thunder_core.guards.sizes import SizeFact
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.size import Size, SizeExpr
+from thunder_core.ir.size import Size, SizeExpr, on_fakes
 from thunder_core.pytorch_errata import keeping_sizes
 from thunder_core.pytorch_internals import EnablePythonDispatcher
 from thunder_core.tracing.user_frames import user_location
@@ -192,6 +192,16 @@ class Sizes:
         free = size.expression.free_symbols
         return int(size.expression.xreplace({symbol: values[self._symbols[symbol]] for symbol in free}))
 
+    def least(self, size: SizeExpr) -> float:
+        return float(self.environment.bound_sympy(size.expression).lower)
+
+    def is_equal(self, one: Size, other: Size) -> bool:
+        left, right = on_fakes(one), on_fakes(other)
+        asked = [answer.node.expr for answer in (left == right, right == left) if isinstance(answer, torch.SymBool)]
+        if not asked:
+            return bool(left == right)
+        return any(self.environment.replace(guard.expr) in asked for guard in self.environment.guards)
+
     def _new_size(self, expression: Any, hint: Any) -> Size:
         if expression.is_Integer:
             return int(expression)
@@ -270,21 +280,3 @@ def operators_for_sizes(line: BoundSymbol) -> AbstractContextManager[Any]:
 def active_symbols(names: Sequence[str]) -> list[Size]:
     """The symbols of these names of the compilation of this thread."""
     return [] if _active.sizes is None else [_active.sizes.symbol(name) for name in names]
-
-
-def from_fake(value: Any) -> Any:
-    """A number of fakes as traces have it; a tuple, list or ``torch.Size`` likewise. Anything else as it is.
-
-    Raises:
-        SizeVariesError: a float or a truth that depends on sizes.
-    """
-    if isinstance(value, torch.SymInt):
-        sizes: Sizes | None = value.node.shape_env.sizes()
-        assert sizes is not None, "a number of a compilation that is gone"
-        return sizes.size(value)
-    if isinstance(value, tuple | list) and any(isinstance(item, torch.SymInt) for item in value):
-        items = [from_fake(item) for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    if isinstance(value, torch.SymFloat | torch.SymBool):
-        raise SizeVariesError(f"a call gives the number {value}, which depends on sizes that vary between calls")
-    return value
