@@ -65,6 +65,7 @@ def fake_tensor_class(cls: Any) -> None:
 
 def fake_mode(cls: Any) -> None:
     with cls(allow_non_fake_inputs=False) as mode:
+        assert mode.cache_enabled is True
         assert mode.from_tensor(torch.ones(2)).shape == (2,)
         assert torch.empty(3).device.type == "cpu"
         assert type(torch.empty(3)).__name__ == "FakeTensor"

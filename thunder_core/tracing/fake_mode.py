@@ -77,6 +77,10 @@ class ObservingFakeMode(FakeTensorMode):
 
     def __init__(self, on_escape: Callable[..., Any] | None = None) -> None:
         super().__init__(allow_non_fake_inputs=True, shape_env=active_environment(), static_shapes=True)
+        if self.shape_env is not None:
+            self.cache_enabled = (
+                False  # to make entries of symbols costs more than they save: equal calls are made once
+            )
         self.on_escape = on_escape
         self.observed: Observed | None = None
 
