@@ -156,6 +156,17 @@ def test_a_miss_that_differs_in_sizes_alone_makes_them_symbols() -> None:
     assert sizes_of(f, 1).symbols == (("s0", "x.shape[0]"),)
 
 
+def test_sizes_that_are_constants_each_time_are_no_symbols_any_more() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * int(x.shape[0]) + x.shape[1]
+
+    f = compiled(program, dynamic="automatic")
+    shapes = [(3, 4), (5, 4), (6, 7), (7, 4), (8, 4), (8, 9), (8, 5)]
+    assert misses(f, shapes, program) == [1, 2, 3, 4, 5, 5, 5]
+    varied = [dict(entry.sizes.symbols) if entry.sizes else None for entry in thunder.explain(f).entries]
+    assert varied == [None, {}, {"s1": "x.shape[1]"}, {"s0": "x.shape[1]"}, {"s0": "x.shape[1]"}]
+
+
 def test_a_divisor_that_becomes_zero_is_another_program() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.shape[1] % (x.shape[0] - 3) == 0 else x

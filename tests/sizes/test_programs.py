@@ -221,6 +221,28 @@ def test_what_pytorch_computes_with_constants_takes_constants() -> None:
     assert thunder.cache_misses(compiled) == len(SIZES) + 1
 
 
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x, scale_factor=1.7, mode="nearest", recompute_scale_factor=True)
+
+
+def shrunk(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x, scale_factor=0.6, mode="linear", align_corners=True)
+
+
+@pytest.mark.parametrize("program", [scaled, shrunk], ids=lambda program: program.__name__)
+@pytest.mark.parametrize("grad", [False, True])
+def test_sizes_from_floats(program: Callable[..., Any], grad: bool) -> None:
+    compiled = thunder.jit(program, dynamic=True, executors=[])
+    for b, n in SIZES:
+        x, y = inputs(b, n, grad=grad), inputs(b, n, grad=grad)
+        actual, expected = compiled(x), program(y)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+        if grad:
+            actual.cos().sum().backward()
+            expected.cos().sum().backward()
+            torch.testing.assert_close(x.grad, y.grad)
+
+
 def test_second_derivatives() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return (x**3 * x.shape[0]).sum()

@@ -11,14 +11,18 @@ that always agree, and never says yes for sizes that can differ. Whatever else d
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 from weakref import ref
 
 import torch
 
 from thunder_core.errors import SizeVariesError
+
+SIZE_NAMES: Final[Mapping[str, Any]] = {"math": math}
+"""What expressions of sizes, as Python, use besides builtins."""
 
 
 class SizeScope(Protocol):

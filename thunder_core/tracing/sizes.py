@@ -21,7 +21,7 @@ from thunder_core.errors import SizeVariesError
 from thunder_core.guards.sizes import SizeFact
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.size import Size, SizeExpr, on_fakes
+from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr, on_fakes
 from thunder_core.pytorch_errata import keeping_sizes
 from thunder_core.pytorch_internals import EnablePythonDispatcher
 from thunder_core.tracing.user_frames import user_location
@@ -33,9 +33,9 @@ _numbers: Final = itertools.count()
 
 
 @functools.cache
-def _classes() -> tuple[Any, Any]:
+def _classes() -> tuple[Any, Any, Any]:
     """The classes that derive from PyTorch's, made when first needed: to import these takes a third of a second."""
-    from thunder_core.pytorch_internals import GuardSource, ShapeEnv, ShapeSource
+    from thunder_core.pytorch_internals import GuardSource, PythonPrinter, ShapeEnv, ShapeSource
 
     @dataclass(frozen=True)
     class Place(ShapeSource):
@@ -76,7 +76,13 @@ def _classes() -> tuple[Any, Any]:
                 sizes.asked(len(self.guards))
             return result
 
-    return Place, Environment
+    class Printer(PythonPrinter):
+        """Prints expressions as Python of ints, where PyTorch's are for its symbols as well."""
+
+        def _print_ToFloat(self, expression: Any) -> str:
+            return f"float({self._print(expression.args[0])})"
+
+    return Place, Environment, Printer
 
 
 @functools.cache
@@ -111,22 +117,21 @@ class Sizes:
     """
 
     def __init__(self, *, warm: bool = True) -> None:
-        from thunder_core.pytorch_internals import PythonPrinter  # with the classes above: SymPy
-
         if warm:
             _warm_up()
         self.number = next(_numbers)
         self.watcher: Watcher | None = None
 
-        self._place, environment = _classes()
+        self._place, environment, printer = _classes()
         self.environment = environment(ref(self))
         self.hints: dict[str, int] = {}
         self._bounds: dict[str, tuple[int, int | None]] = {}
         self._symbols: dict[Any, str] = {}
         self._symints: dict[SizeExpr, torch.SymInt] = {}
         self._sizes: dict[Any, Size] = {}
+        self._texts: dict[Any, str] = {}
         self._locations: list[SourceLocation | None] = []
-        self._printer = PythonPrinter()
+        self._printer = printer()
 
     def new(self, hint: int, path: str, bounds: tuple[int | None, int | None] = (None, None)) -> Size:
         """A symbol for a size that is ``hint`` in this call; the constant itself for 0 and 1.
@@ -183,7 +188,15 @@ class Sizes:
         return known
 
     def text_of(self, expression: Any) -> str:
-        return str(self._printer.doprint(expression))
+        known = self._texts.get(expression)
+        if known is not None:
+            return known
+        text = self._texts[expression] = str(self._printer.doprint(expression))
+        try:
+            eval(text, {**SIZE_NAMES, **self.hints})
+        except Exception as error:  # a function of PyTorch's, or one that its printer does not know
+            raise SizeVariesError(f"{text} is not Python: {error}") from error
+        return text
 
     def symbols_of(self, expression: Any) -> tuple[str, ...]:
         return tuple(sorted([self._symbols[symbol] for symbol in expression.free_symbols]))
@@ -222,7 +235,7 @@ class Sizes:
         guards = self.environment.guards
         locations = [*self._locations, *[None] * (len(guards) - len(self._locations))]
         return ranges + [
-            SizeFact(str(self._printer.doprint(guard.expr)), location, self._constant_of(guard.expr))
+            SizeFact(self.text_of(guard.expr), location, self._constant_of(guard.expr))
             for guard, location in zip(guards, locations, strict=True)
         ]
 
