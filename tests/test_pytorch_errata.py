@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import pytest
@@ -10,16 +11,19 @@ import torch
 from packaging.version import Version
 from torch._decomp import decomposition_table
 
+from thunder_core.ir.size import on_fakes
 from thunder_core.pytorch_errata import (
     ERRATA,
     Erratum,
     depends_on_grad_mode,
     has_wide_statistics,
+    keeping_sizes,
     loss,
     unannotated_writes,
     without_loss,
 )
 from thunder_core.pytorch_internals import FakeTensorMode, core_aten_decompositions, schema_of
+from thunder_core.tracing.sizes import Sizes
 
 _aten: Final = torch.ops.aten
 
@@ -76,6 +80,23 @@ def _multilabel() -> bool:
     return not torch.equal(decomposition_table[operator](*args)[0], operator(*args)[0])
 
 
+def _batched_products() -> bool:
+    """The product of two batches on fakes asks for the value of a size, unless that is averted."""
+
+    def facts(context: AbstractContextManager[Any]) -> int:
+        sizes = Sizes()
+        mode = FakeTensorMode(shape_env=sizes.environment)
+        shape = [on_fakes(sizes.new(hint, f"x.shape[{index}]")) for index, hint in enumerate((3, 4, 5))]
+        with mode:
+            x = torch.empty(shape)
+            with context:
+                torch.matmul(x, x.mT)
+        return sizes.fact_count
+
+    assert facts(keeping_sizes(torch.matmul, (), {})) == 0
+    return facts(nullcontext()) > 0
+
+
 def _decomposed_runs(operator: Any, *args: Any) -> bool:
     """Whether the decomposition accepts what the kernel refuses."""
     assert loss(operator.overloadpacket, ["cpu"]) is not None
@@ -97,6 +118,7 @@ _CHECKS: Final[dict[str, Callable[[], bool]]] = {
     "checks of binary_cross_entropy": _binary_cross_entropy,
     "indices of max_unpool": _max_unpool,
     "labels of multilabel_margin_loss": _multilabel,
+    "sizes of batched products": _batched_products,
 }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
 
 import torch
 import torch.utils.checkpoint
@@ -64,6 +65,7 @@ def fake_tensor_class(cls: Any) -> None:
 
 def fake_mode(cls: Any) -> None:
     with cls(allow_non_fake_inputs=False) as mode:
+        assert mode.cache_enabled is True
         assert mode.from_tensor(torch.ones(2)).shape == (2,)
         assert torch.empty(3).device.type == "cpu"
         assert type(torch.empty(3)).__name__ == "FakeTensor"
@@ -129,6 +131,24 @@ def python_printer(Printer: Any) -> None:
     size = environment.create_symintnode(environment.create_symbol(5, source, names[0].DYNAMIC), hint=5)
     text = Printer().doprint((size // 2 + size % 3).node.expr)
     assert eval(text, {str(size): 5}) == 4
+
+
+def enable_python_dispatcher(enable: Any) -> None:
+    """A decomposition in Python takes the place of a composite kernel in C++."""
+    operator, called = _aten.matmul.default, []
+
+    def matmul(*args: Any) -> Any:
+        called.append(args)
+        return kernel(*args)
+
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    kernel = operator.py_kernels[key]
+    with mock.patch.dict(operator.py_kernels, {key: matmul}), mock.patch.dict(operator._dispatch_cache, clear=True):
+        torch.ones(2, 2) @ torch.ones(2, 2)
+        assert not called
+        with enable():
+            torch.ones(2, 2) @ torch.ones(2, 2)
+    assert len(called) == 1
 
 
 def data_dependent_output(error: Any) -> None:
@@ -970,6 +990,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "ShapeSource": shape_source,
     "GuardSource": guard_source,
     "PythonPrinter": python_printer,
+    "EnablePythonDispatcher": enable_python_dispatcher,
     "ValueRanges": value_ranges,
     "DataDependentOutputException": data_dependent_output,
     "DynamicOutputShapeException": dynamic_output_shape,

@@ -9,13 +9,14 @@ This module imports PyTorch only, so that every part of the compiler, and every 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
-from thunder_core.pytorch_internals import aten_native_batch_norm_legit
+from thunder_core.pytorch_internals import EnablePythonDispatcher, aten_native_batch_norm_legit
 
 _aten: Final = torch.ops.aten
 
@@ -72,6 +73,12 @@ ERRATA: Final = (
         "2026-11-23",
         fixed="2.15.0",
     ),
+    Erratum(
+        "sizes of batched products",
+        "the kernel of matmul for batches takes sizes as numbers, which makes those that vary constants",
+        "2026-11-25",
+        fixed="2.13.0",
+    ),
 )
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -99,6 +106,29 @@ _DEPENDS_ON_GRAD_MODE: Final = frozenset({_aten.mkldnn_rnn_layer.default})
 def depends_on_grad_mode(operator: Any) -> bool:
     """Whether the kernel of an ATen operator returns less where no gradients are recorded."""
     return operator in _DEPENDS_ON_GRAD_MODE
+
+
+# --- sizes that vary --------------------------------------------------------------------------------------------------
+
+_BATCHED_PRODUCTS: Final[Mapping[Any, int | None]] = {
+    torch.matmul: None,
+    torch.nn.functional.linear: None,
+    torch.nn.functional.multi_head_attention_forward: 9,
+    torch.nn.functional.scaled_dot_product_attention: 4,
+}
+"""By function that may call matmul: the position of its argument ``dropout_p``, if it has one."""
+
+
+def keeping_sizes(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    """Around a call on fakes whose operators are recorded: PyTorch's Python form of matmul, which has the same ones.
+
+    Not where something is dropped: the Python form of dropout draws other numbers.
+    """
+    if function not in _BATCHED_PRODUCTS:
+        return nullcontext()
+    position = _BATCHED_PRODUCTS[function]
+    dropped = kwargs.get("dropout_p") or (position is not None and any(args[position : position + 1]))
+    return nullcontext() if dropped else EnablePythonDispatcher()
 
 
 # --- decompositions that leave out what the operator itself does ------------------------------------------------------

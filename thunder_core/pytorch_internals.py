@@ -51,6 +51,7 @@ ROWS: Final = (
     Row("torch._guards.Source", _SIZES, name="ShapeSource"),
     Row("torch._guards.GuardSource", _SIZES),
     Row("torch.utils._sympy.printers.PythonPrinter", _SIZES),
+    Row("torch._C._EnablePythonDispatcher", _SIZES),
     Row("torch.utils._sympy.value_ranges.ValueRanges", _SIZES),
     # Torch-function and dispatch modes: what the program calls.
     Row("torch._C.DisableTorchFunction", _RECORD),

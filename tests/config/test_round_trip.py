@@ -123,6 +123,7 @@ def test_a_complete_configuration_has_everything() -> None:
         "      optional: true\n"
         "front_end: run\n"
         "cache: constant values\n"
+        "dynamic: automatic\n"
         "sharp_edges: warn\n"
         "recompute: cheap\n"
         "recompile_warning: 8\n"

@@ -46,7 +46,8 @@ def test_one_program_in_four_threads(jit: Callable[..., Any]) -> None:
 
     assert _in_threads(4, work) == []
     if SUBJECT is not eager:
-        assert thunder.cache_misses(compiled) == 4 * 2, "one compilation for each of four shapes and two grad modes"
+        # for each of two grad modes: size 1, the first of the others if it came before that, and all others
+        assert 2 * 2 <= thunder.cache_misses(compiled) <= 3 * 2
         assert thunder.cache_hits(compiled) + thunder.cache_misses(compiled) == 80
 
 

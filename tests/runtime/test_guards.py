@@ -414,7 +414,7 @@ def test_no_caching_mode() -> None:
 
 
 def test_recompilations_warn_with_reasons() -> None:
-    compiled = thunder.jit(lambda x: x * 2, recompile_warning=3)
+    compiled = thunder.jit(lambda x: x * 2, recompile_warning=3, dynamic=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for size in range(1, 4):

@@ -67,7 +67,7 @@ def test_beyond_the_limit_entries_serve_and_eager_runs_the_rest() -> None:
 
 
 def test_the_warnings_name_all_that_changes() -> None:
-    compiled = thunder.jit(lambda x: x * 2, recompile_warning=4)
+    compiled = thunder.jit(lambda x: x * 2, recompile_warning=4, dynamic=False)
 
     def calls() -> None:
         for size in range(1, 4):
@@ -117,9 +117,9 @@ def test_lines_of_scripts(tmp_path: Path) -> None:
     script.write_text(
         "import random, threading\n"
         "import torch, thunder\n"
-        "inner = thunder.jit(torch.nn.Linear(2, 2), recompile_warning=1, recompile_limit=2)\n"
+        "inner = thunder.jit(torch.nn.Linear(2, 2), recompile_warning=1, recompile_limit=2, dynamic=False)\n"
         "model = torch.nn.Sequential(inner)\n"
-        "function = thunder.jit(lambda x: x + 1, recompile_warning=1, recompile_limit=2)\n"
+        "function = thunder.jit(lambda x: x + 1, recompile_warning=1, recompile_limit=2, dynamic=False)\n"
         "drawn = thunder.jit(lambda x: x * random.random())\n"
         "for size in range(1, 6):\n"
         "    model(torch.ones(size, 2))\n"

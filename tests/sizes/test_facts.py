@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import thunder
-from thunder_core.ir.size import SizeExpr
+from thunder_core.ir.size import SizeExpr, are_equal, as_found, least_of
+from thunder_core.tracing.sizes import Sizes
 
 
 def compiled(program: Callable[..., Any], **options: Any) -> Any:
@@ -155,6 +156,17 @@ def test_a_miss_that_differs_in_sizes_alone_makes_them_symbols() -> None:
     assert sizes_of(f, 1).symbols == (("s0", "x.shape[0]"),)
 
 
+def test_sizes_that_are_constants_each_time_are_no_symbols_any_more() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * int(x.shape[0]) + x.shape[1]
+
+    f = compiled(program, dynamic="automatic")
+    shapes = [(3, 4), (5, 4), (6, 7), (7, 4), (8, 4), (8, 9), (8, 5)]
+    assert misses(f, shapes, program) == [1, 2, 3, 4, 5, 5, 5]
+    varied = [dict(entry.sizes.symbols) if entry.sizes else None for entry in thunder.explain(f).entries]
+    assert varied == [None, {}, {"s1": "x.shape[1]"}, {"s0": "x.shape[1]"}, {"s0": "x.shape[1]"}]
+
+
 def test_a_divisor_that_becomes_zero_is_another_program() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.shape[1] % (x.shape[0] - 3) == 0 else x
@@ -264,3 +276,34 @@ def test_functions_that_tell_the_class_of_ints_get_ints() -> None:
         x = torch.randn(size)
         torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
     assert "names int" in str(thunder.explain(compiled))
+
+
+def test_what_was_found_out_later_counts_for_all_lines() -> None:
+    weight = nn.Parameter(torch.ones(8, 8))
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return ((x * 2 + y) @ weight).sin()
+
+    f = thunder.jit(program, dynamic=True, executors=[])
+    for n in (3, 5):
+        x = torch.ones(n, 8, requires_grad=True)
+        f(x, torch.ones(n, 8)).sum().backward()
+    assert thunder.cache_misses(f) == 1
+    line = thunder.last_traces(f)[1].symbols[0]
+    assert [str(size) for size in line.output.shape] == ["s0", "8"]
+    assert "PyTorch's autograd" not in str(thunder.explain(f))
+
+
+def test_what_is_known_of_sizes() -> None:
+    sizes = Sizes()
+    a, b, c, d = [sizes.new(hint, f"x.shape[{index}]") for index, hint in enumerate((3, 4, 3, 4))]
+    assert [least_of(size) for size in (5, a, a * 3, a - 2)] == [5, 2, 6, 0]
+    assert are_equal((a * b, 2), (b * a, 2))
+    assert not are_equal((a * b,), (c * d,))
+    assert not are_equal((a,), (3,))
+    assert bool((a * b).symint == (c * d).symint)
+    assert are_equal((a * b,), (c * d,))
+    assert are_equal((c * d,), (a * b,))
+    assert a.symint == 3
+    assert as_found(a * b) == b * 3
+    assert are_equal((a,), (3,))

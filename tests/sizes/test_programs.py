@@ -58,6 +58,10 @@ def pads(x: torch.Tensor) -> torch.Tensor:
     return F.pad(x, (1, 2, 0, 3)) * x.shape[0]
 
 
+def resized(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x, scale_factor=2.0, mode="linear")
+
+
 def roll_and_flip(x: torch.Tensor) -> torch.Tensor:
     return x.roll(1, 1).flip(1) + x.cumsum(1)
 
@@ -85,9 +89,19 @@ def by_numel(x: torch.Tensor) -> torch.Tensor:
     return x.sum() / x.numel() + len(x.shape)
 
 
+def masked_attention(x: torch.Tensor) -> torch.Tensor:
+    b, n, d = x.shape
+    q = x.view(b, n, 2, d // 2).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, q, q, torch.ones(n, n, dtype=torch.bool).tril()).sum(1)
+
+
+def transposed_linear(x: torch.Tensor) -> torch.Tensor:
+    return F.linear(x.transpose(0, 1), torch.arange(24.0).view(3, 8).requires_grad_())
+
+
 PROGRAMS = [
     *(matrices, views, slices, split, positions, masks, attention, roll_and_flip, expand, in_place, normalized),
-    *(variances, by_numel),
+    *(variances, by_numel, pads, masked_attention, transposed_linear),
 ]
 
 
@@ -197,10 +211,36 @@ def test_cotangents_of_some_results() -> None:
 
 
 def test_what_pytorch_computes_with_constants_takes_constants() -> None:
-    compiled = thunder.jit(pads, dynamic=True, executors=[])
+    compiled = thunder.jit(resized, dynamic=True, executors=[])
     for b, n in SIZES:
-        torch.testing.assert_close(compiled(inputs(b, n)), pads(inputs(b, n)), rtol=0, atol=0)
+        x = inputs(b, n, grad=True)
+        torch.testing.assert_close(compiled(x), resized(x), rtol=0, atol=0)
     assert thunder.cache_misses(compiled) == len(SIZES)
+    for b, n in SIZES:
+        torch.testing.assert_close(compiled(inputs(b, n)), resized(inputs(b, n)), rtol=0, atol=0)
+    assert thunder.cache_misses(compiled) == len(SIZES) + 1
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x, scale_factor=1.7, mode="nearest", recompute_scale_factor=True)
+
+
+def shrunk(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x, scale_factor=0.6, mode="linear", align_corners=True)
+
+
+@pytest.mark.parametrize("program", [scaled, shrunk], ids=lambda program: program.__name__)
+@pytest.mark.parametrize("grad", [False, True])
+def test_sizes_from_floats(program: Callable[..., Any], grad: bool) -> None:
+    compiled = thunder.jit(program, dynamic=True, executors=[])
+    for b, n in SIZES:
+        x, y = inputs(b, n, grad=grad), inputs(b, n, grad=grad)
+        actual, expected = compiled(x), program(y)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+        if grad:
+            actual.cos().sum().backward()
+            expected.cos().sum().backward()
+            torch.testing.assert_close(x.grad, y.grad)
 
 
 def test_second_derivatives() -> None:

@@ -31,6 +31,7 @@ from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.size import as_found
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.pytorch_internals import tensor_identity
@@ -75,6 +76,12 @@ class Acquired:
     def sizes(self) -> Sizes | None:
         """The symbols of sizes that vary; None where all sizes are constants."""
         return None if self.input_sizes is None else self.input_sizes.sizes
+
+    def with_sizes_as_found(self) -> Acquired:
+        """The same program with sizes by all that was found out about them while it was recorded."""
+        if self.sizes is None or not self.sizes.fact_count:
+            return self
+        return replace(self, trace=self.trace.with_sizes(as_found))
 
     def with_constant_sizes(self, reason: str) -> Acquired:
         """The same program for the sizes that it was recorded with alone."""

@@ -16,9 +16,8 @@ from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import Size, SizeExpr
+from thunder_core.ir.size import Size, SizeExpr, from_fake
 from thunder_core.ir.trace import Trace
-from thunder_core.tracing.sizes import from_fake
 
 _PLAIN = frozenset(
     {

@@ -25,6 +25,7 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.replaced_code import copy_of
 from thunder_core.errors import DataDependentError, trying
 from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
+from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
@@ -34,7 +35,6 @@ from thunder_core.pytorch_internals import (
     len_torch_function_stack,
 )
 from thunder_core.symbols.recording import RecordingMode
-from thunder_core.tracing.sizes import from_fake
 from thunder_core.tracing.user_frames import user_location
 
 _MODULES: Final = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})

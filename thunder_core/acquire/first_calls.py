@@ -15,6 +15,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.errors import EndsRecording
+from thunder_core.ir.size import as_constant
 from thunder_core.pytorch_internals import LazyGraphModule, tree_map
 
 _CHANGING: Final[Any] = (LazyGraphModule, LazyModuleMixin)
@@ -94,7 +95,7 @@ def _without_program(value: Any) -> Any:
     variable = variable_of(value)
     if variable is None:
         return value
-    proxy = variable.proxy.with_constant_sizes()
+    proxy = variable.proxy.with_sizes(as_constant)
     return _Placeholder(tuple(map(int, proxy.shape)), proxy.dtype)
 
 

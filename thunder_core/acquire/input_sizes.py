@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -47,6 +47,13 @@ class VaryingSizes:
         """These and the dimensions that were found to differ."""
         merged = {path: self.dimensions.get(path, frozenset()) | dims for path, dims in found.items()}
         return replace(self, dimensions={**self.dimensions, **merged})
+
+    def without(self, places: Iterable[tuple[str, int]]) -> VaryingSizes:
+        """These but for some: each is the path of a tensor and a dimension."""
+        left = {path: set(dims) for path, dims in self.dimensions.items()}
+        for path, index in places:
+            left.get(path, set()).discard(index)
+        return replace(self, dimensions={path: frozenset(dims) for path, dims in left.items() if dims})
 
 
 def is_marked(value: Any) -> bool:

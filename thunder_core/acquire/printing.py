@@ -111,6 +111,8 @@ def log_at(
     **options: Any,
 ) -> None:
     """The interception of a method of loggers that logs at a level."""
+    if recorder is not None and recorder.suspension.active and not logger.isEnabledFor(level):
+        return  # PyTorch, as it computes with sizes, calls loggers thousands of times
     if recorder is None or not _log(recorder, logger, level, msg, args, options):
         options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
         original(logger, msg, *args, **options)

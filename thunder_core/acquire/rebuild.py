@@ -32,8 +32,8 @@ from thunder_core.errors import UnsupportedError
 from thunder_core.guards.observer import Observer, Write
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.size import from_fake
 from thunder_core.ir.switches import Values, set_switch
-from thunder_core.tracing.sizes import from_fake
 
 _ATOMS = (
     bool,

@@ -10,6 +10,7 @@ from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
 from thunder_core.autodiff.split_log import split_log
 from thunder_core.autodiff.tracing import LineTracing
 from thunder_core.errors import LoweringError
+from thunder_core.tracing.sizes import operators_for_sizes
 from thunder_core.tracing.tracer import Level
 
 
@@ -33,7 +34,8 @@ class _Tracing(LineTracing):
     def forward(self) -> list[torch.Tensor]:
         args, kwargs = self.arguments()
         assert self.bound.context is not None
-        with self.tracer.recording(replace(self.bound.context, grad_enabled=True, inference=False)):
+        context = replace(self.bound.context, grad_enabled=True, inference=False)
+        with self.tracer.recording(context), operators_for_sizes(self.bound):
             result = self.bound.symbol.target(*args, **kwargs)
         return self.results(result)
 

@@ -13,9 +13,8 @@ from thunder_core.executors.decision import Decision
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.size import Size, on_fakes
+from thunder_core.ir.size import Size, from_fake, on_fakes
 from thunder_core.ir.tree import map_leaves
-from thunder_core.tracing.sizes import from_fake
 
 PLAIN = Context(grad_enabled=False, inference=False)
 """The modes that derivatives run under: no recording of gradients, no autocast."""

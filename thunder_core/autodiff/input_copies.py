@@ -11,9 +11,8 @@ from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import are_constant, on_fakes
+from thunder_core.ir.size import are_constant, from_fake, on_fakes
 from thunder_core.symbols.registry import registry
-from thunder_core.tracing.sizes import from_fake
 
 
 def copy_of_input(tensor: TensorProxy, builder: Builder) -> tuple[tuple[BoundSymbol, ...], TensorProxy]:

@@ -13,12 +13,13 @@ from thunder_core.errors import LoweringError
 from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.size import SizeExpr, from_fake, on_fakes
 from thunder_core.ir.tensors import metadata_of, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.tracing.fake_mode import ObservingFakeMode, storage_address
 from thunder_core.tracing.fake_tensors import make_fake
 
-_LITERALS: Final = (type(None), bool, int, float, str, torch.dtype, torch.device)
+_LITERALS: Final = (type(None), bool, int, SizeExpr, float, str, torch.dtype, torch.device)
 
 
 class WrongGradients(LoweringError):
@@ -123,7 +124,7 @@ class _Run:
         return result
 
     def _fake(self, leaf: Any) -> Any:
-        return self._fakes[leaf.name] if isinstance(leaf, TensorProxy) else leaf
+        return self._fakes[leaf.name] if isinstance(leaf, TensorProxy) else on_fakes(leaf)
 
     def _know(self, fake: torch.Tensor, proxy: TensorProxy) -> None:
         self._known[id(fake)] = proxy
@@ -138,6 +139,7 @@ class _Run:
     def _residual(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return self._known.get(id(leaf)) or self._tensor(leaf, "residual")
+        leaf = from_fake(leaf)
         return leaf if isinstance(leaf, _LITERALS) else OpaqueProxy(self._new("residual")["name"], type(leaf).__name__)
 
     def _tensor(self, fake: torch.Tensor, what: str) -> TensorProxy:
@@ -145,7 +147,7 @@ class _Run:
         new = self._new(what)
         storage = self._storages.setdefault(storage_address(fake), new["storage"])
         shape, stride, dtype, device = metadata_of(fake)
-        proxy = TensorProxy(new["name"], shape, stride, dtype, device, False, storage, int(fake.storage_offset()))
+        proxy = TensorProxy(new["name"], shape, stride, dtype, device, False, storage, from_fake(fake.storage_offset()))
         self._know(fake, proxy)
         return proxy
 

@@ -13,11 +13,10 @@ from thunder_core.autodiff.derivative import Query
 from thunder_core.autodiff.split_log import Log
 from thunder_core.errors import LoweringError
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import on_fakes
+from thunder_core.ir.size import from_fake, on_fakes
 from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.tracing.fake_tensors import make_fake
-from thunder_core.tracing.sizes import from_fake
 from thunder_core.tracing.trace_call import refuse_objects
 from thunder_core.tracing.tracer import Level, Tracer
 

@@ -53,7 +53,7 @@ def _cache(value: Any) -> Any:
 def _dynamic(value: Any) -> Any:
     if value is not None and not isinstance(value, bool) and value != "automatic":
         raise refusal(f'must be true, false or "automatic", not {describe(value)}')
-    return value
+    return "automatic" if value is None else value
 
 
 def _recompute(value: Any) -> Any:
@@ -130,11 +130,11 @@ class ThunderConfig(BaseModel):
         description="Guard on everything the program read, or trust that only the data of tensors changes, or compile "
         "at each call.",
     )
-    dynamic: Dynamic | None = Field(
-        default=None,
-        description="Which sizes of inputs may vary without another compilation: true, all that can, from the first "
-        'call on; false, none; "automatic", those that a call had otherwise than one before; absent, those marked by '
-        "`torch._dynamo.mark_dynamic`.",
+    dynamic: Dynamic = Field(
+        default="automatic",
+        description='Which sizes of inputs may vary without another compilation: "automatic", those that a call had '
+        "otherwise than one before, or that `torch._dynamo.mark_dynamic` marked; true, all that can, from the first "
+        "call on; false, none.",
     )
     sharp_edges: Literal["allow", "warn", "error"] = Field(
         default="warn",

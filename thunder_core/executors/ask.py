@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from thunder_core.errors import SizeVariesError
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.executor import Executor
@@ -27,7 +28,7 @@ def _answers(executors: Iterable[Executor], bound: BoundSymbol) -> Iterator[Deci
     varies = active_environment() is not None and bound.varies()
     for executor in executors:
         takes = executor.varying_sizes or not varies
-        answer = executor.claim(bound) if takes else Declined(executor.name, "its sizes vary between calls")
+        answer = _claim(executor, bound) if takes else Declined(executor.name, "its sizes vary between calls")
         if executor.fuses and isinstance(answer, Claimed):
             reason = unfusible(bound)
             answer = answer if reason is None else Declined(executor.name, reason)
@@ -36,6 +37,14 @@ def _answers(executors: Iterable[Executor], bound: BoundSymbol) -> Iterator[Deci
             return
         if isinstance(executor, ConfiguredExecutor):
             executor.report(bound, answer)
+
+
+def _claim(executor: Executor, bound: BoundSymbol) -> Decision:
+    """The executor's answer; one that depends on the value of a size that varies is no."""
+    try:
+        return executor.claim(bound)
+    except SizeVariesError as error:
+        return Declined(executor.name, str(error))
 
 
 def unfusible(bound: BoundSymbol) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
+from thunder_core.errors import SizeVariesError
 from thunder_core.executors.claim import Claim
 from thunder_core.executors.claim_index import index_claims
 from thunder_core.executors.decision import Claimed, Decision, Declined
@@ -26,10 +27,13 @@ class OperatorExecutor(Executor):
     Attributes:
         name: in configurations, decisions and reports.
         claims: what it runs. Of several for one operation, the first whose check says True is taken.
+        varying_sizes: whether checks are asked about sizes that vary as well. One that needs the value of such a size
+            declines.
     """
 
     name: str
     claims: tuple[Claim, ...]
+    varying_sizes: bool = False
     _nothing: Declined = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -86,6 +90,8 @@ class OperatorExecutor(Executor):
             return True
         try:
             answer = claim.check(*bound.args, **bound.kwargs)
+        except SizeVariesError as error:
+            return str(error)
         except Exception as error:  # noqa: BLE001 - told as a reason
             return declined_by_failing(self.name, bound.symbol.name, "check", bound.location, error)
         return answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from thunder_core.guards.source import PATH_ERRORS, Args, ConstantSource, Kwargs
 from thunder_core.guards.tensor_guard import TensorGuard
 from thunder_core.ir.location import one_line
 from thunder_core.ir.program import compile_source
+from thunder_core.ir.size import SIZE_NAMES
 
 _MARK = "\0"
 _INDENTATION = "        "
@@ -114,6 +114,10 @@ class Prologue:
                 elif _is_violated(guard, args, kwargs):
                     return None
         return found
+
+    def constant_sizes(self) -> list[tuple[str, int]]:
+        """Sizes that were to vary and turned out to be constants: for each the path of the tensor and the dimension."""
+        return [place for guard in self.guards if isinstance(guard, SizesGuard) for place in guard.constant_places()]
 
     def _violation(self, args: Args, kwargs: Kwargs) -> Change | None:
         for guard in self.guards:
@@ -277,8 +281,7 @@ class _Writer:
         for line in self._sizes.lines(tensors):
             self.names.line(line)
         conditions = self._sizes.conditions(tensors)
-        if any("math." in condition for condition in conditions):
-            self.names.namespace["math"] = math
+        self.names.namespace.update(SIZE_NAMES)
         self._check([f"not ({condition})" for condition in conditions])
 
     def _write_overlaps(self, pairs: Sequence[tuple[str, str]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,7 +12,7 @@ from thunder_core.guards.guard import Guard
 from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Source
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.program import compile_source
-from thunder_core.ir.size import Size, SizeExpr
+from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +97,12 @@ class SizesGuard(Guard):
             for name, (position, index) in self.symbols.items()
         }
 
+    def constant_places(self) -> list[tuple[str, int]]:
+        """Where symbols are read that can have one value only: for each the path of the tensor and the dimension."""
+        names = dict.fromkeys([fact.value[0] for fact in self.facts if fact.value is not None])
+        places = [self.symbols[name] for name in names if name in self.symbols]
+        return [(self.inputs[position].source.describe(), index) for position, index in places]
+
     def summary(self) -> str:
         symbols = ", ".join([f"{name} = {place}" for name, place in self.places.items()])
         return f"{symbols}; {', '.join([fact.condition for fact in self.facts])}"
@@ -136,7 +141,7 @@ class SizesGuard(Guard):
             ]
         )
         try:
-            failing: int | None = compile_source(source, "failing", {"math": math}, title="sizes")(*values)
+            failing: int | None = compile_source(source, "failing", dict(SIZE_NAMES), title="sizes")(*values)
         except ZeroDivisionError:
             return f"{self.source.describe()}: a size that the program divides by is zero"
         return None if failing is None else self._message(conditions[failing], failing, values)

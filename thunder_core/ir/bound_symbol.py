@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.size import are_constant, as_constant
+from thunder_core.ir.size import Size, SizeExpr, are_constant, with_size
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import list_proxies, list_sizes, map_leaves
 
@@ -69,15 +69,14 @@ class BoundSymbol:
             return True
         return bool(list_sizes((self.args, self.kwargs)))
 
-    def with_constant_sizes(self, values: Mapping[str, int] | None = None) -> BoundSymbol:
-        """The same call where the symbols for sizes have these values, by default those of the recording."""
+    def with_sizes(self, value: Callable[[SizeExpr], Size]) -> BoundSymbol:
+        """The same call with something else for each size that varies, also in traces among its arguments."""
 
-        def value(leaf: Any) -> Any:
-            # proxies, and traces among the arguments
-            own = getattr(leaf, "with_constant_sizes", None)
-            return as_constant(leaf, values) if own is None else own(values)
+        def of_leaf(leaf: Any) -> Any:
+            own = getattr(leaf, "with_sizes", None)
+            return with_size(leaf, value) if own is None else own(value)
 
-        return replace(self.map_arguments(value), output=map_leaves(value, self.output))
+        return replace(self.map_arguments(of_leaf), output=map_leaves(of_leaf, self.output))
 
     def is_view(self) -> bool:
         """Whether it computes nothing: all its outputs lie in the memory of its inputs."""

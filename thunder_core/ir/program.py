@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import linecache
-import math
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from thunder_core.ir.function_printer import CHECK, CHECKED
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.printer import PrintedTrace, render_trace
 from thunder_core.ir.result_checks import FirstRun, ResultChecks
+from thunder_core.ir.size import SIZE_NAMES
 from thunder_core.ir.trace import Trace
 
 _numbers = itertools.count()
@@ -72,7 +72,7 @@ def compile_trace(
         sizes: the symbols that it takes; by default those that the trace has.
     """
     printed = render_trace(trace, comments=False, boxed=boxed, sizes=sizes)
-    globals_ = dict(printed.local_targets)
+    globals_ = {**SIZE_NAMES, **printed.local_targets}
     title = title or trace.name
     function = compile_source(printed.source, trace.name, globals_, title=title, locations=printed.locations)
     if printed.claimed:
@@ -83,7 +83,7 @@ def compile_trace(
 def compile_sizes(values: Any, sizes: tuple[str, ...]) -> Callable[..., Any]:
     """Nested tuples of sizes as a function of the symbols ``sizes``, which returns them as plain ints."""
     source = f"def values({', '.join(sizes)}):\n    return {values!r}\n"
-    return compile_source(source, "values", {"math": math}, title="sizes")
+    return compile_source(source, "values", dict(SIZE_NAMES), title="sizes")
 
 
 def _check_first_run(

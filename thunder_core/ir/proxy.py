@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
-from thunder_core.ir.size import Size, as_constant
+from thunder_core.ir.size import Size, SizeExpr, with_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ class TensorProxy:
         """``(shape, stride, offset)``: which elements of its storage it shows."""
         return self.shape, self.stride, self.offset
 
-    def with_constant_sizes(self, values: Mapping[str, int] | None = None) -> TensorProxy:
-        """The same value where the symbols have these values, by default those of the recording."""
-        shape = tuple([as_constant(size, values) for size in self.shape])
-        stride = tuple([as_constant(step, values) for step in self.stride])
-        return replace(self, shape=shape, stride=stride, offset=as_constant(self.offset, values))
+    def with_sizes(self, value: Callable[[SizeExpr], Size]) -> TensorProxy:
+        """The same value with something else for each of its sizes that varies."""
+        shape = tuple([with_size(size, value) for size in self.shape])
+        stride = tuple([with_size(step, value) for step in self.stride])
+        return replace(self, shape=shape, stride=stride, offset=with_size(self.offset, value))
 
 
 @dataclass(frozen=True, slots=True)

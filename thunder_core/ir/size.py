@@ -11,14 +11,18 @@ that always agree, and never says yes for sizes that can differ. Whatever else d
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 from weakref import ref
 
 import torch
 
 from thunder_core.errors import SizeVariesError
+
+SIZE_NAMES: Final[Mapping[str, Any]] = {"math": math}
+"""What expressions of sizes, as Python, use besides builtins."""
 
 
 class SizeScope(Protocol):
@@ -44,6 +48,14 @@ class SizeScope(Protocol):
 
     def value(self, size: SizeExpr, values: Mapping[str, int]) -> int:
         """What the expression is where the symbols have these values."""
+        ...
+
+    def least(self, size: SizeExpr) -> float:
+        """A bound that the expression is never below, by what is known of the symbols."""
+        ...
+
+    def is_equal(self, one: Size, other: Size) -> bool:
+        """Whether it is known that both are always equal."""
         ...
 
 
@@ -150,7 +162,7 @@ class SizeExpr:
         return self._computed(operator.sub, 0, self)
 
     def _value(self, *_: Any) -> NoReturn:
-        raise SizeVariesError(f"a part of the compiler needs the value of the size {self}, which varies between calls")
+        raise SizeVariesError(f"the value of the size {self} is needed, which varies between calls")
 
     __bool__ = __int__ = __index__ = __float__ = __lt__ = __le__ = __gt__ = __ge__ = _value
 
@@ -171,9 +183,45 @@ def on_fakes(value: Any) -> Any:
     return value
 
 
+def from_fake(value: Any) -> Any:
+    """A number of fakes as traces have it; a tuple, list or ``torch.Size`` likewise. Anything else as it is.
+
+    Raises:
+        SizeVariesError: a float or a truth that depends on sizes.
+    """
+    if isinstance(value, torch.SymInt):
+        scope: SizeScope | None = value.node.shape_env.sizes()
+        assert scope is not None, "a number of a compilation that is gone"
+        return scope.size(value)
+    if isinstance(value, tuple | list) and any(isinstance(item, torch.SymInt) for item in value):
+        items = [from_fake(item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, torch.SymFloat | torch.SymBool):
+        raise SizeVariesError(f"a call gives the number {value}, which depends on sizes that vary between calls")
+    return value
+
+
 def hint_of(size: Size) -> int:
     """What a size was when the program was recorded."""
     return size.hint if isinstance(size, SizeExpr) else size
+
+
+def least_of(size: Size) -> float:
+    """What a size is at least, by what is known of the symbols in it; minus infinity where nothing is."""
+    return size.scope.least(size) if isinstance(size, SizeExpr) else size
+
+
+def are_equal(one: Sequence[Size], other: Sequence[Size]) -> bool:
+    """Whether two shapes are equal by what is known of their sizes, as where the program needed that before.
+
+    ``==`` of sizes asks for equal terms.
+    """
+
+    def equal(left: Size, right: Size) -> bool:
+        size = left if isinstance(left, SizeExpr) else right
+        return left == right or (isinstance(size, SizeExpr) and size.scope.is_equal(left, right))
+
+    return len(one) == len(other) and all(map(equal, one, other))
 
 
 def are_constant(sizes: Iterable[Any]) -> bool:
@@ -198,8 +246,17 @@ def as_constants(geometry: tuple[Sequence[Size], Sequence[Size], Size]) -> tuple
     return list(map(int, shape)), list(map(int, stride)), int(offset)
 
 
-def as_constant(value: Any, values: Mapping[str, int] | None = None) -> Any:
-    """A size where the symbols have these values, by default those of the recording; anything else as it is."""
-    if type(value) is not SizeExpr:
-        return value
-    return value.hint if values is None else value.value(values)
+def as_constant(size: SizeExpr, values: Mapping[str, int] | None = None) -> int:
+    """A size where the symbols have these values, by default those of the recording."""
+    return size.hint if values is None else size.value(values)
+
+
+def as_found(size: SizeExpr) -> Size:
+    """A size by what is known of its symbols now: symbols with one value are constants, of equal ones there is one."""
+    found: Size = from_fake(size.symint)
+    return found
+
+
+def with_size(value: Any, function: Callable[[SizeExpr], Size]) -> Any:
+    """What the function gives for a size that varies; anything else as it is."""
+    return function(value) if type(value) is SizeExpr else value

@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import from_fake
 
 
 def tensor_inputs_of(bound: BoundSymbol) -> list[TensorProxy]:
@@ -30,7 +31,7 @@ def tensors_written_by(bound: BoundSymbol) -> list[TensorProxy]:
 def metadata_of(tensor: torch.Tensor | TensorProxy) -> tuple[Any, ...]:
     """Shape, strides, dtype and device, equal for a proxy and for a tensor that it stands for."""
     stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
-    return tuple(tensor.shape), tuple(stride), tensor.dtype, tensor.device
+    return from_fake(tuple(tensor.shape)), from_fake(tuple(stride)), tensor.dtype, tensor.device
 
 
 def written_storages(lines: Iterable[BoundSymbol]) -> frozenset[int]:

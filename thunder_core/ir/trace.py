@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.definitions import Uses, producers_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.size import as_constant, symbols_of
+from thunder_core.ir.size import Size, SizeExpr, as_constant, symbols_of, with_size
 from thunder_core.ir.tree import iterate_leaves, list_sizes, map_leaves
 
 
@@ -74,13 +75,17 @@ class Trace:
 
     def with_constant_sizes(self, values: Mapping[str, int] | None = None) -> Trace:
         """The same program where the symbols have these values, by default those of the recording."""
+        return self.with_sizes(partial(as_constant, values=values))
 
-        def value(leaf: Any) -> Any:
-            return leaf.with_constant_sizes(values) if isinstance(leaf, TensorProxy) else as_constant(leaf, values)
+    def with_sizes(self, value: Callable[[SizeExpr], Size]) -> Trace:
+        """The same program with something else for each size that varies."""
 
-        ops = [op.with_constant_sizes(values) for op in self.symbols]
-        inputs = tuple([value(proxy) for proxy in self.inputs])
-        return replace(self, inputs=inputs, symbols=tuple(ops), output=map_leaves(value, self.output))
+        def of_leaf(leaf: Any) -> Any:
+            return leaf.with_sizes(value) if isinstance(leaf, TensorProxy) else with_size(leaf, value)
+
+        ops = [op.with_sizes(value) for op in self.symbols]
+        inputs = tuple([of_leaf(proxy) for proxy in self.inputs])
+        return replace(self, inputs=inputs, symbols=tuple(ops), output=map_leaves(of_leaf, self.output))
 
     def names(self) -> set[str]:
         """Every name defined in the trace."""

@@ -15,6 +15,7 @@ from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.autocast_policies import UNCHANGED, Rewrite
 from thunder_core.tracing.fake_tensors import make_derived
+from thunder_core.tracing.sizes import operators_for_sizes
 from thunder_core.tracing.trace_call import refuse_objects
 from thunder_core.tracing.tracer import Level, Tracer
 
@@ -93,7 +94,8 @@ class _Logging:
             if proxy.name not in self.fakes:
                 self.fakes[proxy.name] = make_derived(self.tracer.mode, proxy)
             self.tracer.input(self.fakes[proxy.name], proxy)
-        with torch.random.fork_rng(devices=[]), self.tracer.recording(self.context):
+        fork = torch.random.fork_rng(devices=[])
+        with fork, self.tracer.recording(self.context), operators_for_sizes(self.bound):
             results = self._call(rewrite)
             outputs = tuple([self.tracer.proxy(tensor) for tensor in results])
         detached = self.autograd.grad and self.autograd.are_detached(results)

@@ -13,6 +13,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import tensor_outputs_of
 from thunder_core.ir.trace import Stage, Trace
@@ -24,7 +25,6 @@ from thunder_core.pytorch_internals import is_view
 from thunder_core.symbols.autocast import CLEAR_CACHE
 from thunder_core.tracing.fake_mode import ObservingFakeMode
 from thunder_core.tracing.fake_tensors import make_fake
-from thunder_core.tracing.sizes import from_fake
 
 
 @dataclass(frozen=True)

@@ -204,12 +204,15 @@ def _compile(
 def _transform(acquired: Acquired, settings: Settings, states: States) -> tuple[Acquired, PassManager, Program]:
     """What the passes make of the program; of one with sizes that vary, where they cannot, with constant sizes."""
     manager = PassManager()
-    if acquired.sizes is not None:
+    sizes = acquired.sizes
+    if sizes is not None:
         try:
-            with compiling_with(acquired.sizes):
+            with compiling_with(sizes):
+                acquired = acquired.with_sizes_as_found()
                 program = transform(manager, acquired, settings, states)
                 for trace in program.executed:
                     trace.check_bodies()
+                sizes.facts()  # raises for one that cannot be checked
                 return acquired, manager, program
         except Exception as error:  # noqa: BLE001 - told as a reason; what is wrong without symbols, too, is raised below
             manager = PassManager()

@@ -13,7 +13,7 @@ from typing import Any
 from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.attempt import Guesses
 from thunder_core.acquire.first_calls import EagerCallNeeded
-from thunder_core.acquire.input_sizes import VaryingSizes, is_marked
+from thunder_core.acquire.input_sizes import VaryingSizes
 from thunder_core.acquire.tracebacks import folded
 from thunder_core.config.resolve import resolve_config
 from thunder_core.config.settings import Settings
@@ -28,6 +28,7 @@ from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.entry import Entry
 from thunder_core.runtime.outcomes import entries_for, fits, known_after
 from thunder_core.runtime.recompilations import Recompilations
+from thunder_core.runtime.size_policy import SizePolicy
 from thunder_core.tracing.user_frames import calls_program, warn_user
 
 _MOST_ATTEMPTS = 64  # entries that a call tries one after the other, each of which knows one more value
@@ -52,8 +53,7 @@ class Compiled:
         self.last: Entry | None = None
         self.fallbacks: Counter[str] = Counter()
         self._dispatcher = Dispatcher()
-        self._found_to_vary = VaryingSizes()
-        self._failed_to_vary: VaryingSizes | None = None
+        self._sizes = SizePolicy(settings.config.dynamic)
         self._recompilations = Recompilations(name, settings.config)
         self._at_limit = f"no entry fits, and the recompile limit of {settings.config.recompile_limit} is reached"
         self._lock = threading.RLock()
@@ -156,7 +156,8 @@ class Compiled:
             self._recompilations.end(self._change(args, kwargs))
             return None
         reason = self._reason(args, kwargs)
-        return self._compile(args, kwargs, reason, self._varying(args, kwargs))
+        varying = self._sizes.next(self.entries, args, kwargs)
+        return self._compile(args, kwargs, reason, varying)
 
     def _compile(
         self,
@@ -170,28 +171,12 @@ class Compiled:
         entry, inputs = compile_program(
             self.function, args, kwargs, self.settings, self.states, reason, varying, guesses
         )
-        if varying is not None and entry.made.sizes is not None and entry.made.sizes.reason:
-            self._failed_to_vary = varying
+        self._sizes.learn(varying, entry)
         if not entry.raises:
             self._check_repeatable(entry)
             self._check_fit(entry)
             self._keep(entry)
         return entry, inputs
-
-    def _varying(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> VaryingSizes | None:
-        """Which sizes are to be symbols in the next compilation; None for constants alone."""
-        dynamic = self.settings.config.dynamic
-        if isinstance(dynamic, bool):
-            return VaryingSizes(all=True) if dynamic else None
-        for entry in reversed(self.entries) if dynamic == "automatic" else ():
-            differing = entry.prologue.differing_sizes(args, kwargs)
-            if differing is not None:
-                self._found_to_vary = self._found_to_vary.with_dimensions(differing)
-                break
-        wanted = self._found_to_vary
-        if self._failed_to_vary == wanted:  # it is recorded twice each time otherwise
-            return None
-        return wanted if wanted.dimensions or any(map(is_marked, (*args, *kwargs.values()))) else None
 
     def _note_eager_call(self, reason: str) -> None:
         """Warn where not only the first call runs eagerly, which initializes things."""

@@ -12,6 +12,7 @@ from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.keys import call_key
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
+from thunder_core.ir.size import as_constant
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
@@ -32,7 +33,7 @@ def count_operations(bound: BoundSymbol) -> int | None:
     if Tag.BACKWARD in bound.symbol.tags or Tag.LOCAL in symbol.tags or not (symbol.tags & _COUNTED):
         return None
     if bound.varies():
-        bound = bound.with_constant_sizes()
+        bound = bound.with_sizes(as_constant)
     key = call_key(bound, PLAIN)
     return None if key is None else _cache.get(key, lambda: _count(bound))
 

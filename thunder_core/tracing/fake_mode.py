@@ -29,7 +29,7 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.schema import schema_effects, schema_is_external, schema_is_random, written_values
 from thunder_core.tracing.native_attention import NATIVE_ATTENTION
-from thunder_core.tracing.sizes import active_environment
+from thunder_core.tracing.sizes import active_environment, kernels_for_sizes
 
 
 class _Observing(threading.local):
@@ -77,6 +77,10 @@ class ObservingFakeMode(FakeTensorMode):
 
     def __init__(self, on_escape: Callable[..., Any] | None = None) -> None:
         super().__init__(allow_non_fake_inputs=True, shape_env=active_environment(), static_shapes=True)
+        if self.shape_env is not None:
+            self.cache_enabled = (
+                False  # to make entries of symbols costs more than they save: equal calls are made once
+            )
         self.on_escape = on_escape
         self.observed: Observed | None = None
 
@@ -93,7 +97,8 @@ class ObservingFakeMode(FakeTensorMode):
             return NATIVE_ATTENTION[func](observed.autocast if observed is not None else (), *args, **kwargs)
         if kwargs.get("generator") is not None:  # it draws nothing from fakes, and some meta kernels refuse it
             kwargs = {**kwargs, "generator": None}
-        result: Any = super().__torch_dispatch__(func, types, args, kwargs)
+        with kernels_for_sizes():
+            result: Any = super().__torch_dispatch__(func, types, args, kwargs)
         if has_wide_statistics(func, args):
             return (result[0], *[statistic.float() for statistic in result[1:]])
         return result

@@ -21,6 +21,7 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.decompositions import is_core
+from thunder_core.tracing.sizes import operators_for_sizes
 from thunder_core.tracing.trace_call import refuse_objects, trace_call
 from thunder_core.tracing.tracer import Level
 
@@ -113,7 +114,8 @@ def _alone(bound: BoundSymbol, context: Context) -> Trace:
 def _trace(bound: BoundSymbol, function: Callable[..., Any], context: Context) -> Trace | None:
     """The operators that a function performs in place of a line; None when it returns NotImplemented."""
     try:
-        trace = trace_call(function, bound.args, bound.kwargs, context, Level.CORE_ATEN, share=True)
+        with operators_for_sizes(bound):
+            trace = trace_call(function, bound.args, bound.kwargs, context, Level.CORE_ATEN, share=True)
     except Exception as error:  # whatever the symbol cannot do on fake tensors
         raise LoweringError(f"{bound.symbol.name}: {error}") from error
     if trace.output is NotImplemented:

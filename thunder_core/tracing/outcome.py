@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
+from thunder_core.ir.size import from_fake
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import view_base
 from thunder_core.tracing.fake_mode import Observed, storage_address
-from thunder_core.tracing.sizes import from_fake
+from thunder_core.tracing.sizes import kernels_for_sizes
 from thunder_core.tracing.user_frames import calls_program
 
 
@@ -80,7 +81,8 @@ def infer(
 
     Returns the outcome and the fake of each result. Must run inside the fake mode with ``observed`` active.
     """
-    value = target(*args, **kwargs)
+    with kernels_for_sizes():
+        value = target(*args, **kwargs)
     for leaf in iterate_leaves(kwargs.get("out")):  # some meta kernels return it without a write
         if isinstance(leaf, torch.Tensor):
             observed.written.add(storage_address(leaf))

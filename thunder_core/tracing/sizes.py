@@ -10,7 +10,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from weakref import ref
@@ -19,8 +19,11 @@ import torch
 
 from thunder_core.errors import SizeVariesError
 from thunder_core.guards.sizes import SizeFact
+from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.size import Size, SizeExpr
+from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr, on_fakes
+from thunder_core.pytorch_errata import keeping_sizes
+from thunder_core.pytorch_internals import EnablePythonDispatcher
 from thunder_core.tracing.user_frames import user_location
 
 SMALLEST: Final = 2
@@ -30,9 +33,9 @@ _numbers: Final = itertools.count()
 
 
 @functools.cache
-def _classes() -> tuple[Any, Any]:
+def _classes() -> tuple[Any, Any, Any]:
     """The classes that derive from PyTorch's, made when first needed: to import these takes a third of a second."""
-    from thunder_core.pytorch_internals import GuardSource, ShapeEnv, ShapeSource
+    from thunder_core.pytorch_internals import GuardSource, PythonPrinter, ShapeEnv, ShapeSource
 
     @dataclass(frozen=True)
     class Place(ShapeSource):
@@ -73,7 +76,13 @@ def _classes() -> tuple[Any, Any]:
                 sizes.asked(len(self.guards))
             return result
 
-    return Place, Environment
+    class Printer(PythonPrinter):
+        """Prints expressions as Python of ints, where PyTorch's are for its symbols as well."""
+
+        def _print_ToFloat(self, expression: Any) -> str:
+            return f"float({self._print(expression.args[0])})"
+
+    return Place, Environment, Printer
 
 
 @functools.cache
@@ -108,22 +117,21 @@ class Sizes:
     """
 
     def __init__(self, *, warm: bool = True) -> None:
-        from thunder_core.pytorch_internals import PythonPrinter  # with the classes above: SymPy
-
         if warm:
             _warm_up()
         self.number = next(_numbers)
         self.watcher: Watcher | None = None
 
-        self._place, environment = _classes()
+        self._place, environment, printer = _classes()
         self.environment = environment(ref(self))
         self.hints: dict[str, int] = {}
         self._bounds: dict[str, tuple[int, int | None]] = {}
         self._symbols: dict[Any, str] = {}
         self._symints: dict[SizeExpr, torch.SymInt] = {}
         self._sizes: dict[Any, Size] = {}
+        self._texts: dict[Any, str] = {}
         self._locations: list[SourceLocation | None] = []
-        self._printer = PythonPrinter()
+        self._printer = printer()
 
     def new(self, hint: int, path: str, bounds: tuple[int | None, int | None] = (None, None)) -> Size:
         """A symbol for a size that is ``hint`` in this call; the constant itself for 0 and 1.
@@ -180,7 +188,15 @@ class Sizes:
         return known
 
     def text_of(self, expression: Any) -> str:
-        return str(self._printer.doprint(expression))
+        known = self._texts.get(expression)
+        if known is not None:
+            return known
+        text = self._texts[expression] = str(self._printer.doprint(expression))
+        try:
+            eval(text, {**SIZE_NAMES, **self.hints})
+        except Exception as error:  # a function of PyTorch's, or one that its printer does not know
+            raise SizeVariesError(f"{text} is not Python: {error}") from error
+        return text
 
     def symbols_of(self, expression: Any) -> tuple[str, ...]:
         return tuple(sorted([self._symbols[symbol] for symbol in expression.free_symbols]))
@@ -188,6 +204,16 @@ class Sizes:
     def value(self, size: SizeExpr, values: Mapping[str, int]) -> int:
         free = size.expression.free_symbols
         return int(size.expression.xreplace({symbol: values[self._symbols[symbol]] for symbol in free}))
+
+    def least(self, size: SizeExpr) -> float:
+        return float(self.environment.bound_sympy(size.expression).lower)
+
+    def is_equal(self, one: Size, other: Size) -> bool:
+        left, right = on_fakes(one), on_fakes(other)
+        asked = [answer.node.expr for answer in (left == right, right == left) if isinstance(answer, torch.SymBool)]
+        if not asked:
+            return bool(left == right)
+        return any(self.environment.replace(guard.expr) in asked for guard in self.environment.guards)
 
     def _new_size(self, expression: Any, hint: Any) -> Size:
         if expression.is_Integer:
@@ -209,7 +235,7 @@ class Sizes:
         guards = self.environment.guards
         locations = [*self._locations, *[None] * (len(guards) - len(self._locations))]
         return ranges + [
-            SizeFact(str(self._printer.doprint(guard.expr)), location, self._constant_of(guard.expr))
+            SizeFact(self.text_of(guard.expr), location, self._constant_of(guard.expr))
             for guard, location in zip(guards, locations, strict=True)
         ]
 
@@ -251,24 +277,19 @@ def active_environment() -> Any:
     return None if _active.sizes is None else _active.sizes.environment
 
 
+def kernels_for_sizes() -> AbstractContextManager[Any]:
+    """While calls are made on fakes of which only the results count: PyTorch's Python kernels where there are any.
+
+    Many of those in C++ take sizes as numbers, which makes them constants.
+    """
+    return nullcontext() if _active.sizes is None else EnablePythonDispatcher()
+
+
+def operators_for_sizes(line: BoundSymbol) -> AbstractContextManager[Any]:
+    """While the operators that a line consists of are recorded, which have to be those that run without symbols."""
+    return nullcontext() if _active.sizes is None else keeping_sizes(line.symbol.target, line.args, line.kwargs)
+
+
 def active_symbols(names: Sequence[str]) -> list[Size]:
     """The symbols of these names of the compilation of this thread."""
     return [] if _active.sizes is None else [_active.sizes.symbol(name) for name in names]
-
-
-def from_fake(value: Any) -> Any:
-    """A number of fakes as traces have it; a tuple, list or ``torch.Size`` likewise. Anything else as it is.
-
-    Raises:
-        SizeVariesError: a float or a truth that depends on sizes.
-    """
-    if isinstance(value, torch.SymInt):
-        sizes: Sizes | None = value.node.shape_env.sizes()
-        assert sizes is not None, "a number of a compilation that is gone"
-        return sizes.size(value)
-    if isinstance(value, tuple | list) and any(isinstance(item, torch.SymInt) for item in value):
-        items = [from_fake(item) for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    if isinstance(value, torch.SymFloat | torch.SymBool):
-        raise SizeVariesError(f"a call gives the number {value}, which depends on sizes that vary between calls")
-    return value

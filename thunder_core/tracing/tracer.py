@@ -17,6 +17,7 @@ from thunder_core.ir.definitions import needed_ops
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.size import from_fake
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves, list_proxies, map_leaves
 from thunder_core.pytorch_errata import depends_on_grad_mode
@@ -34,7 +35,7 @@ from thunder_core.symbols.registry import registry
 from thunder_core.tracing.decompositions import decomposition_of
 from thunder_core.tracing.fake_mode import Observed, ObservingFakeMode, storage_address
 from thunder_core.tracing.native_attention import NATIVE_ATTENTION
-from thunder_core.tracing.sizes import from_fake
+from thunder_core.tracing.sizes import kernels_for_sizes
 
 _LARGEST_CONSTANT: Final = 64
 
@@ -162,7 +163,7 @@ class Tracer:
         """Make and record a call of a torch function. Questions about metadata are answered and are no ops."""
         if registry.is_metadata(func):
             return func(*args, **kwargs)
-        with self.mode.observing() as observed:
+        with self.mode.observing() as observed, kernels_for_sizes():
             result = func(*args, **kwargs)
         arguments, results = _tensors((args, kwargs)), _tensors(result)
         if not self._merge:

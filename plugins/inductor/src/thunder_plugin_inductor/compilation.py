@@ -19,11 +19,11 @@ from thunder_core import progress
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.program import compile_sizes, compile_trace
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import on_fakes
+from thunder_core.ir.size import from_fake, on_fakes
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_errata import with_wide_statistics
 from thunder_core.tracing.fake_tensors import make_fake
-from thunder_core.tracing.sizes import active_environment, active_symbols, from_fake
+from thunder_core.tracing.sizes import active_environment, active_symbols
 from thunder_plugin_inductor.artifacts import artifact
 from thunder_plugin_inductor.compiled_region import CompiledRegion
 from thunder_plugin_inductor.concatenation import parts_by_themselves

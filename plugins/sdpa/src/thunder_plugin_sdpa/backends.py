@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 from torch.backends import cuda
 
+from thunder_core.errors import SizeVariesError
 from thunder_core.executors import DerivativePair
 from thunder_plugin_sdpa import conditions as need
 from thunder_plugin_sdpa import cudnn, efficient, flash, flash_cpu, mask_conditions
@@ -29,7 +30,8 @@ class Backend:
         run: the operation without what backward needs.
         pair: with it.
         accepts: PyTorch's own answer for fake tensors, where it has a function for that. It is right for any version of
-            PyTorch, and of ``needs`` only the words are taken.
+            PyTorch, and of ``needs`` only the words are taken. About sizes that vary both are asked: ``needs`` of all
+            sizes, PyTorch of those of the recording.
         besides: conditions that PyTorch does not have, for calls that its kernel gets wrong.
         groups: whether keys and values may have fewer heads; otherwise they are repeated for it.
         masked: what bool masks add where they are false.
@@ -57,6 +59,8 @@ class Backend:
         reason = _first(self.besides, call)
         if reason is not None:
             return reason
+        if self.accepts is not None and call.varies:
+            return self._reason(call) or self.refusal(call.recorded())
         if self.accepts is not None and torch.cuda.is_available() and mask_conditions.mask_dtype(call) is None:
             if _accepted(self.accepts, call):
                 return None
@@ -69,7 +73,10 @@ class Backend:
 
 def _first(conditions: tuple[Condition, ...], call: Call) -> str | None:
     """The first reason that one of them has."""
-    return next((reason for condition in conditions if (reason := condition(call)) is not None), None)
+    try:
+        return next((reason for condition in conditions if (reason := condition(call)) is not None), None)
+    except SizeVariesError as error:
+        return str(error)
 
 
 def _accepted(accepts: Callable[[Any], bool], call: Call) -> bool:

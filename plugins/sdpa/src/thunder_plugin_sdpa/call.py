@@ -7,6 +7,7 @@ from typing import Any
 
 from thunder_core.executors.attention_call import AttentionCall
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import are_constant, as_constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,16 @@ class Call(AttentionCall):
     def anonymous(self) -> Call:
         """Equal for calls that differ in names and memory only."""
         query, key, value, *mask = [replace(tensor, name="", storage=0) for tensor in self.tensors.values()]
+        return replace(self, query=query, key=key, value=value, mask=mask[0] if mask else None)
+
+    @property
+    def varies(self) -> bool:
+        """Whether a size varies between calls of the program."""
+        return not all(are_constant((*tensor.shape, *tensor.stride)) for tensor in self.tensors.values())
+
+    def recorded(self) -> Call:
+        """The call with the sizes that the program was recorded with."""
+        query, key, value, *mask = [tensor.with_sizes(as_constant) for tensor in self.tensors.values()]
         return replace(self, query=query, key=key, value=value, mask=mask[0] if mask else None)
 
     def repeated(self) -> Call:

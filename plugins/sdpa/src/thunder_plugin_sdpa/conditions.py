@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import torch
 
+from thunder_core.ir.size import Size, are_constant, least_of
 from thunder_plugin_sdpa.call import Call
 
 Condition = Callable[[Call], str | None]
@@ -24,7 +25,7 @@ def plain(call: Call) -> str | None:
     for tensor in call.inputs.values():
         if tensor.ndim != 4:
             return f"query, key and value need four dimensions, and one has {tensor.ndim}"
-        if any(not isinstance(size, int) for size in (*tensor.shape, *tensor.stride)):
+        if any(not isinstance(size, Size) for size in (*tensor.shape, *tensor.stride)):
             return "sizes are not known when the program is compiled"
     if not isinstance(call.dropout, int | float) or not isinstance(call.scale, int | float | None):
         return "dropout_p and scale must be plain numbers"
@@ -103,12 +104,19 @@ def not_empty(call: Call) -> str | None:
     """Query, key and value. Of kernels for GPUs some return None (cuDNN's), divide by zero or read memory that is not
     there (flash without heads, without head dimension), or have no gradients (PyTorch 2.11).
     """
-    return "a tensor is empty" if any(0 in tensor.shape for tensor in call.inputs.values()) else None
+    return next((reason for tensor in call.inputs.values() if (reason := _empty("a tensor", *tensor.shape))), None)
 
 
 def no_empty_sequence(call: Call) -> str | None:
     """Queries and keys."""
-    return "a sequence is empty" if 0 in (call.query.shape[2], call.key.shape[2]) else None
+    return _empty("a sequence", call.query.shape[2], call.key.shape[2])
+
+
+def _empty(what: str, *sizes: Size) -> str | None:
+    """Why something of these sizes is empty, or may be so in a later call; None where it never is."""
+    if all(least_of(size) > 0 for size in sizes):
+        return None
+    return f"{what} is empty" if are_constant(sizes) else f"{what} may be empty, as its sizes vary between calls"
 
 
 def adjacent_elements(call: Call) -> str | None:
@@ -140,7 +148,10 @@ def square_if_causal(call: Call) -> str | None:
 
 def several_keys(call: Call) -> str | None:
     """More than one key."""
-    return "there is one key only" if call.key.shape[2] == 1 else None
+    keys = call.key.shape[2]
+    if isinstance(keys, int):
+        return "there is one key only" if keys == 1 else None
+    return None if least_of(keys) > 1 else "there may be one key only, as their number varies between calls"
 
 
 def not_deterministic(call: Call) -> str | None:

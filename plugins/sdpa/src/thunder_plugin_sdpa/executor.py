@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from thunder_core.executors import Claim, Claimed, Decision, Declined, DerivativePair, OperatorExecutor
 from thunder_core.executors.executor_symbol import executor_symbol
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.size import are_constant
 from thunder_core.passes.operations import with_strides
 from thunder_core.passes.repeated_heads import with_fewer_heads
 from thunder_plugin_sdpa.backends import Backend
@@ -34,7 +35,8 @@ class SdpaExecutor(OperatorExecutor):
 
     def __init__(self, options: SdpaOptions | None = None) -> None:
         object.__setattr__(self, "options", options or SdpaOptions())
-        super().__init__("sdpa", (Claim(F.scaled_dot_product_attention, check=self._check, derivative=self._pair),))
+        claim = Claim(F.scaled_dot_product_attention, check=self._check, derivative=self._pair)
+        super().__init__("sdpa", (claim,), varying_sizes=True)
 
     def claim(self, bound: BoundSymbol) -> Decision:
         """By the first kernel that takes the call, with the reasons of those before it."""
@@ -50,6 +52,8 @@ class SdpaExecutor(OperatorExecutor):
             return Claimed(self.name, rewrite=rewrite, variant=choice.name or "", passed_over=choice.passed)
         run: Callable[..., Any] = choice.backend.run
         if not _has_strides_of(choice.backend, bound):
+            if not are_constant(bound.output.stride):
+                return Declined(self.name, "PyTorch's result has other strides, and they vary between calls")
             run = partial(_run_with_strides, run, bound.output.stride)
         symbol = executor_symbol(run, self.name, bound.symbol.tags, bound.symbol)
         return Claimed(self.name, symbol, variant=choice.name or "", passed_over=choice.passed)

@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.ir.context import Context
 from thunder_core.ir.modes import modes_for_fakes
+from thunder_core.ir.size import Size, from_fake
 from thunder_core.tracing.fake_mode import ObservingFakeMode
 from thunder_core.tracing.fake_tensors import make_fake
 from thunder_plugin_sdpa.call import Call
@@ -22,7 +23,7 @@ def fakes_of(call: Call, mode: ObservingFakeMode | None = None) -> list[Any]:
 
 
 @lru_cache(maxsize=1024)
-def own_strides(run: Callable[..., torch.Tensor], call: Call) -> tuple[int, ...]:
+def own_strides(run: Callable[..., torch.Tensor], call: Call) -> tuple[Size, ...]:
     """The strides of a kernel's result. Kept by the call; give `Call.anonymous`."""
     mode = ObservingFakeMode()
     query, key, value, *mask = fakes_of(call, mode)
@@ -30,4 +31,5 @@ def own_strides(run: Callable[..., torch.Tensor], call: Call) -> tuple[int, ...]
         result = run(
             query, key, value, mask[0] if mask else None, call.dropout, call.causal, scale=call.scale, enable_gqa=True
         )
-    return result.stride()
+    strides: tuple[Size, ...] = from_fake(result.stride())
+    return strides

@@ -9,11 +9,12 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 
+from thunder_core.ir.size import Size, from_fake, on_fakes
 from thunder_plugin_sdpa.pytorch_internals import scaled_dot_product_attention_math
 
 
 @lru_cache(maxsize=256)
-def formula(stride: tuple[int, ...]) -> Callable[..., torch.Tensor]:
+def formula(stride: tuple[Size, ...]) -> Callable[..., torch.Tensor]:
     """Attention in PyTorch operations, with a result of these strides; the same function for equal ones."""
 
     def attention(
@@ -34,9 +35,9 @@ def formula(stride: tuple[int, ...]) -> Callable[..., torch.Tensor]:
         found, _ = scaled_dot_product_attention_math(
             query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-        if found.stride() == stride:
+        if from_fake(found.stride()) == stride:
             return found
-        return torch.empty_strided(found.shape, stride, dtype=found.dtype, device=found.device).copy_(found)
+        return torch.empty_strided(found.shape, on_fakes(stride), dtype=found.dtype, device=found.device).copy_(found)
 
     return attention
 

@@ -107,7 +107,7 @@ def check(
     if not isinstance(input, TensorProxy) or input.ndim != 2:
         return "logits are implemented as rows of classes, in two dimensions"
     return (
-        loss_needs.known_sizes(input)
+        loss_needs.elements(input)
         or need.tensors(input=input, weight=weight)
         or need.rows(input)
         or loss_needs.targets(target, input.shape[:1], input.device)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import Size, are_equal, least_of
 from thunder_plugin_triton import conditions as need
 
 
@@ -18,7 +19,7 @@ def targets(target: Any, shape: tuple[Any, ...], device: torch.device) -> str | 
         return "targets are probabilities; classes are implemented"
     if target.dtype not in (torch.int64, torch.uint8):
         return f"target is {target.dtype}, which PyTorch does not take either"
-    if target.shape != shape:
+    if not are_equal(target.shape, shape):
         return f"target has the shape {list(target.shape)}, not {list(shape)}"
     if target.device != device:
         return f"target is on {target.device}, others are on {device}"
@@ -45,11 +46,13 @@ def numbers(ignore_index: Any, reduction: Any, label_smoothing: Any) -> str | No
     return None if 0 <= label_smoothing <= 1 else f"label_smoothing {label_smoothing} is not between 0 and 1"
 
 
-def known_sizes(*tensors: TensorProxy) -> str | None:
-    """Tensors with elements, whose sizes are numbers."""
+def elements(*tensors: TensorProxy) -> str | None:
+    """Tensors with elements, whose sizes are known when the program is compiled, or vary between calls."""
     for tensor in tensors:
-        if any(not isinstance(size, int) for size in (*tensor.shape, *tensor.stride)):
+        if any(not isinstance(size, Size) for size in (*tensor.shape, *tensor.stride)):
             return "sizes are not known when the program is compiled"
-        if tensor.numel == 0:
+        if 0 in tensor.shape:
             return "there are no elements"
+        if any(least_of(size) < 1 for size in tensor.shape):
+            return "there may be no elements, as sizes vary between calls"
     return None

@@ -68,4 +68,4 @@ def from_options(options: TritonOptions) -> OperatorExecutor:
     """The executor for these options; the same one for equal ones."""
     compiler_hash.begin()
     claims = [claim for family in FAMILIES for claim in family.claims(options)]
-    return OperatorExecutor("triton", tuple(claims if options.autotune else map(_fixed, claims)))
+    return OperatorExecutor("triton", tuple(claims if options.autotune else map(_fixed, claims)), varying_sizes=True)

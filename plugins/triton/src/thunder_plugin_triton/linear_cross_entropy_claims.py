@@ -10,6 +10,7 @@ from torch import Tensor
 import thunder_plugin_composites as composites
 from thunder_core.executors import Claim, DerivativePair
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import Size
 from thunder_plugin_triton import conditions as need
 from thunder_plugin_triton import cross_entropy_conditions as loss_needs
 from thunder_plugin_triton.linear_cross_entropy import OF_ALL, OF_INPUT, OF_WEIGHT, backward, fake, forward, run
@@ -59,7 +60,7 @@ def _refusal(
     if reduction == "none" and any(one is not None and one.requires_grad for one in (input, weight, bias)):
         return "reduction 'none' with gradients: they are computed before the cotangent of each row is known"
     return (
-        loss_needs.known_sizes(input, weight)
+        loss_needs.elements(input, weight)
         or (None if weight.contiguous else "weight is not contiguous")
         or need.parameter("bias", bias, weight.shape[:1])
         or loss_needs.class_weights(class_weight, weight.shape[0])
@@ -67,10 +68,10 @@ def _refusal(
     )
 
 
-def _rows(input: TensorProxy, start: int | None, stop: int | None) -> int:
+def _rows(input: TensorProxy, start: int | None, stop: int | None) -> Size:
     """How many have logits."""
-    rows = int(input.numel // input.shape[-1])
-    if input.ndim < 2:
+    rows = input.numel // input.shape[-1]
+    if input.ndim < 2 or (start is None and stop is None):
         return rows
     tokens = int(input.shape[-2])
     return rows // tokens * len(range(tokens)[start:stop])

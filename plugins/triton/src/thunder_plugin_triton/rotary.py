@@ -10,10 +10,11 @@ from torch import Tensor
 import thunder_plugin_composites as composites
 from thunder_core.executors import Claim, DerivativePair
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import Size, least_of
 from thunder_plugin_triton import conditions as need
 from thunder_plugin_triton.options import TritonOptions
 from thunder_plugin_triton.rotary_kernels import rotate
-from thunder_plugin_triton.rotary_layout import broadcast_strides, four, layout
+from thunder_plugin_triton.rotary_layout import broadcast_strides, four, layout, shared
 from thunder_plugin_triton.rows import next_power_of_two
 from thunder_plugin_triton.tuning import Configuration, Tunable, rows_bucket
 
@@ -89,16 +90,16 @@ def check(input: TensorProxy, cos: TensorProxy, sin: TensorProxy) -> bool | str:
 
 
 def _refusal(input: TensorProxy, *tables: TensorProxy) -> str | None:
-    if any(not isinstance(size, int) for each in (input, *tables) for size in (*each.shape, *each.stride)):
+    if any(not isinstance(size, Size) for each in (input, *tables) for size in (*each.shape, *each.stride)):
         return "sizes are not known when the program is compiled"
     if not 0 < input.ndim <= 4 or any(table.ndim > input.ndim for table in tables):
         return (
             f"{max(each.ndim for each in (input, *tables))} dimensions: those of the input, at most 4, are implemented"
         )
     width = input.shape[-1]
-    if width % 2 or not 0 < width <= _LARGEST or input.numel == 0:
+    if width % 2 or not 0 < width <= _LARGEST or not all(least_of(size) > 0 for size in input.shape):
         return f"shape {list(input.shape)}: rows of an even number of elements, at most {_LARGEST}, are implemented"
-    if any(step <= 0 for size, step in zip(input.shape, input.stride) if size > 1) or input.stride[-1] != 1:
+    if any(least_of(step) <= 0 for size, step in zip(input.shape, input.stride) if size != 1) or input.stride[-1] != 1:
         return f"strides {list(input.stride)}: the elements of a row are not adjacent, or rows overlap"
     for table in tables:
         if table.requires_grad:
@@ -107,7 +108,7 @@ def _refusal(input: TensorProxy, *tables: TensorProxy) -> str | None:
             return f"cos or sin, of shape {list(table.shape)}, does not have rows of {width} adjacent elements"
         if any(own not in (1, size) for own, size in zip(four(table.shape, 1), four(input.shape, 1))):
             return f"the shape {list(table.shape)} of cos or sin is more than {list(input.shape)}"
-    if layout(four(input.shape, 1), *[broadcast_strides(table.shape, table.stride) for table in tables]) is None:
+    if not shared(four(input.shape, 1), *[broadcast_strides(table.shape, table.stride) for table in tables]):
         return "cos and sin differ in all dimensions"
     return None
 

@@ -35,13 +35,14 @@ def layout(shape: Sequence[int], *strides: Sequence[int]) -> Layout | None:
         shape: of the input, four sizes.
         strides: of cosines and sines, as `broadcast_strides` gives them.
     """
-    shared = [
-        (shape[position], -position)
-        for position in range(3)
-        if shape[position] == 1 or not any(each[position] for each in strides)
-    ]
-    if not shared:
+    positions = shared(shape, *strides)
+    if not positions:
         return None
-    heads = -max(shared)[1]
+    heads = max(positions, key=lambda position: (shape[position], -position))
     batch, tokens = [position for position in range(3) if position != heads]
     return Layout(batch, heads, tokens)
+
+
+def shared(shape: Sequence[Any], *strides: Sequence[Any]) -> list[int]:
+    """The dimensions among the first three in which no table moves; arguments as in `layout`."""
+    return [position for position in range(3) if shape[position] == 1 or all(each[position] == 0 for each in strides)]

@@ -105,7 +105,10 @@ def _refusal_of_mask(input: TensorProxy, mask: TensorProxy | None) -> str | None
 
 def variant(input: TensorProxy, *args: Any, **kwargs: Any) -> str:
     """The kernel: whole rows in registers, or a row block by block."""
-    return "rows" if input.shape[-1] <= LARGEST else "blocks"
+    width = input.shape[-1]
+    if not isinstance(width, int):
+        return "rows or blocks"
+    return "rows" if width <= LARGEST else "blocks"
 
 
 PAIR: Final = DerivativePair(forward, backward, fake)

@@ -70,7 +70,7 @@ def check(
     return (
         need.tensors(input=input, class_weight=class_weight)
         or ("logits of one row are not implemented" if input.ndim < 2 else None)
-        or loss_needs.known_sizes(input)
+        or loss_needs.elements(input)
         or need.rows(input)
         or loss_needs.targets(target, (input.numel // input.shape[-1],), input.device)
         or loss_needs.class_weights(class_weight, input.shape[-1])

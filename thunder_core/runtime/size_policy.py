@@ -1,0 +1,49 @@
+"""Which sizes of its inputs a program is compiled with as symbols, by the option ``dynamic`` and the calls so far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from thunder_core.acquire.input_sizes import VaryingSizes, is_marked
+from thunder_core.runtime.entry import Entry
+
+_TRIES: Final = 2
+"""How often a size that differed is a symbol without that the program can do with one. Constants compile faster."""
+
+
+class SizePolicy:
+    """Decides for one program, and learns from each compilation.
+
+    Args:
+        dynamic: the option.
+    """
+
+    def __init__(self, dynamic: bool | Literal["automatic"]) -> None:
+        self._dynamic = dynamic
+        self._found = VaryingSizes()
+        self._failed: VaryingSizes | None = None
+        self._constant: Counter[tuple[str, int]] = Counter()
+
+    def next(self, entries: Sequence[Entry], args: tuple[Any, ...], kwargs: dict[str, Any]) -> VaryingSizes | None:
+        """Which sizes are to be symbols in the compilation for this call, which no entry serves; None for constants."""
+        if isinstance(self._dynamic, bool):
+            return VaryingSizes(all=True) if self._dynamic else None
+        for entry in reversed(entries):
+            differing = entry.prologue.differing_sizes(args, kwargs)
+            if differing is not None:
+                self._found = self._found.with_dimensions(differing)
+                break
+        wanted = self._found.without([place for place, count in self._constant.items() if count >= _TRIES])
+        if self._failed == wanted:  # it is recorded twice each time otherwise
+            return None
+        return wanted if wanted.dimensions or any(map(is_marked, (*args, *kwargs.values()))) else None
+
+    def learn(self, varying: VaryingSizes | None, entry: Entry) -> None:
+        """Take note of what became of the sizes that were to vary."""
+        if varying is None or self._dynamic is True:
+            return
+        if entry.made.sizes is not None and entry.made.sizes.reason:
+            self._failed = varying
+        self._constant.update(entry.prologue.constant_sizes())
