@@ -31,6 +31,9 @@ def test_several_shapes(device: str) -> None:
         same(pair.compiled(x), pair.eager(x))
     found = [one for one in statistics(pair.compiled) if one.phase == "inference"]
     assert [(one.graphs, one.replays) for one in found] == [(1, 2)] * 3
+    sizes = [entry.sizes for entry in thunder.explain(pair.compiled).entries]
+    assert sizes[0] is None
+    assert "a CUDA graph has constant sizes" in sizes[1].reason
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
+from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.program import compile_trace
@@ -48,12 +49,18 @@ class CUDAGraphs(Transform):
     trust: tuple[str, ...] = ()
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        """The program as one line, or as it was."""
+        """The program as one line, or as it was.
+
+        Raises:
+            SizeVariesError: it has sizes that vary, and could be captured with constant ones.
+        """
         phase = context.phase.value
         reason = why_not(trace, self.trust) if phase in self.phases else f"phases leaves {phase} programs out"
         if reason is not None:
             context.notes.append(ProgramStatistics(trace.name, phase, refused=reason))
             return trace
+        if trace.sizes:
+            raise SizeVariesError("a CUDA graph has constant sizes")
         return self._one_line(trace, context)
 
     def _one_line(self, trace: Trace, context: TransformContext) -> Trace:
