@@ -257,3 +257,34 @@ def views_of_nested_regions(x: torch.Tensor, b: torch.Tensor) -> Any:
 )
 def test_results_in_one_memory(program: Callable[..., Any]) -> None:
     check(program, lambda: (leaf(3, 4), torch.ones(3, 4)))
+
+
+@pytest.mark.parametrize("captures", [True, False])
+def test_a_step_between_a_region_and_its_backward(captures: bool) -> None:
+    """Backward computes again with the new weight where the region captures it, and refuses it where it was given."""
+
+    def run(compiled: bool) -> Any:
+        torch.manual_seed(0)
+        weight = torch.nn.Parameter(torch.randn(2, 3))
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+
+        def program(x: torch.Tensor) -> torch.Tensor:
+            if captures:
+                result = checkpoint(lambda x: torch.tanh(x * weight), x, use_reentrant=False)
+            else:
+                result = checkpoint(lambda x, weight: torch.tanh(x * weight), x, weight, use_reentrant=False)
+            optimizer.zero_grad()
+            (weight.detach() * weight).sum().backward()
+            optimizer.step()
+            return result
+
+        x = torch.randn(2, 3, requires_grad=True)
+        result = (thunder.jit(program) if compiled else program)(x)
+        if captures:
+            result.sum().backward()
+        else:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                result.sum().backward()
+        return result, x.grad, weight.grad, weight
+
+    torch.testing.assert_close(run(True), run(False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -17,8 +17,9 @@ from thunder_core.acquire.region import Region
 from thunder_core.acquire.region_views import Results, ViewHistory, make_views_inside
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.tree import iterate_leaves
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import (
     NAMES,
@@ -41,12 +42,17 @@ def _fresh(recorder: Recorder, variable: Variable) -> TensorProxy:
 
 
 @contextmanager
-def checkpoint_region(recorder: Recorder, options: dict[str, Any]) -> Iterator[None]:
-    """Record what runs inside as the body of one checkpoint symbol; what stays alive is its output."""
+def checkpoint_region(recorder: Recorder, given: Any, options: dict[str, Any]) -> Iterator[None]:
+    """Record what runs inside as the body of one checkpoint symbol; what stays alive is its output.
+
+    Args:
+        given: what the function is called with. Other tensors that it uses it captures.
+    """
     region = Region(recorder.trace, recorder.tensors)
     with region.recording():
         yield
-    emit_checkpoint(recorder, region, [recorder.tensors.variable(tensor) for tensor in region.live_tensors()], options)
+    live = [recorder.tensors.variable(tensor) for tensor in region.live_tensors()]
+    emit_checkpoint(recorder, region, live, given, options)
 
 
 def checkpoint(
@@ -60,12 +66,21 @@ def checkpoint(
     if not any(isinstance(operand, torch.Tensor) and operand.requires_grad for operand in operands):
         with torch.no_grad():
             return function(*operands)
-    with checkpoint_region(recorder, options):
+    with checkpoint_region(recorder, operands, options):
         return function(*operands)
 
 
-def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], options: dict[str, Any]) -> None:
-    """Append the checkpoint symbol for a finished region."""
+def emit_checkpoint(
+    recorder: Recorder, region: Region, live: list[Variable], given: Any, options: dict[str, Any]
+) -> None:
+    """Append the checkpoint symbol for a finished region.
+
+    PyTorch refuses to find changed in backward what its checkpoint was given. What the function captures may change:
+    where lines run as they were recorded, an optimizer's update among them, that is not given to it.
+
+    Args:
+        given: what the function was called with.
+    """
     history = ViewHistory(region)
     region.restore_names()
     defined = region.defined()
@@ -78,8 +93,9 @@ def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], op
     recorded = Call(recorder.inputs, (), options).kwargs  # a ``context_fn`` may be an object without a literal
     symbol = CHECKPOINT
     arguments: tuple[Any, ...] = (body, *free)
-    if effects.mutates:
-        places = tuple([place for place, proxy in enumerate(free) if proxy.name in effects.mutates])
+    inside = {*effects.mutates, *(_captured(recorder, free, given) if recorder.attempt.graph else ())}
+    if inside:
+        places = tuple([place for place, proxy in enumerate(free) if proxy.name in inside])
         symbol, arguments = CHECKPOINT_WITH_WRITES, (body, places, *free)
     recorder.trace.write(symbol, arguments, recorded, output, effects)
     written = [proxy for proxy in free if isinstance(proxy, TensorProxy) and proxy.name in effects.mutates]
@@ -87,6 +103,13 @@ def emit_checkpoint(recorder: Recorder, region: Region, live: list[Variable], op
     for variable in results.views:
         _fresh(recorder, variable)
     recorder.trace.lines += results.lines()
+
+
+def _captured(recorder: Recorder, free: Iterable[Proxy], given: Any) -> list[str]:
+    """Names of what a region uses and its function was not called with."""
+    tensors = [leaf for leaf in iterate_leaves(given) if isinstance(leaf, torch.Tensor)]
+    names = {variable.proxy.name for tensor in tensors if (variable := recorder.tensors.find(tensor)) is not None}
+    return [proxy.name for proxy in free if proxy.name not in names]
 
 
 def checkpoint_without_reentrant(
@@ -103,7 +126,8 @@ def checkpoint_without_reentrant(
     **kwargs: Any,
 ) -> Iterator[None]:
     """``checkpoint(use_reentrant=False)``, which runs its function while a generator waits at its one `yield`."""
-    return _region(recorder, preserve_rng_state, context_fn, determinism_check, debug, early_stop)
+    given = (args, kwargs)
+    return _region(recorder, preserve_rng_state, context_fn, determinism_check, debug, early_stop, given=given)
 
 
 def checkpoint_of_tuple(
@@ -115,7 +139,7 @@ def checkpoint_of_tuple(
     **options: Any,
 ) -> Iterator[None]:
     """The same of newer versions, where the generator takes the arguments as a tuple and a dict."""
-    return _region(recorder, **options)
+    return _region(recorder, **options, given=(args, kwargs))
 
 
 def _region(
@@ -126,6 +150,8 @@ def _region(
     debug: bool = False,
     early_stop: bool = True,
     respect_saved_tensors_hooks: bool | None = None,
+    *,
+    given: Any,
 ) -> Iterator[None]:
     """The region of a checkpoint, with those of its options that are not PyTorch's defaults."""
     options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": preserve_rng_state}
@@ -138,7 +164,7 @@ def _region(
         options["early_stop"] = False
     if respect_saved_tensors_hooks is not None:
         options["respect_saved_tensors_hooks"] = respect_saved_tensors_hooks
-    with checkpoint_region(recorder, options):
+    with checkpoint_region(recorder, given, options):
         yield
 
 
