@@ -13,6 +13,7 @@ from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import hint_of
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
@@ -140,7 +141,7 @@ def _worth_moving(argument: TensorProxy, trace: Trace) -> bool:
         producer = trace.producer(source.name)
     if producer is None or not producer.symbol.tags & _CHEAP:
         return False
-    return bool(argument.stride[1] > argument.stride[2])
+    return hint_of(argument.stride[1]) > hint_of(argument.stride[2])  # decides about time alone
 
 
 def _template(arguments: Any) -> Any:

@@ -12,6 +12,7 @@ from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import are_constant
 from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
@@ -139,6 +140,8 @@ class _Walk:
 def _is_within(view: TensorProxy, source: TensorProxy) -> bool:
     """Whether a view reaches no memory that a dense tensor at the place of ``source`` would not have."""
     last = view.offset + sum((size - 1) * step for size, step in zip(view.shape, view.stride, strict=True))
+    if not are_constant((view.offset, last, source.offset, source.numel)):
+        return False
     return bool(source.offset <= view.offset and last < source.offset + source.numel)
 
 

@@ -10,6 +10,7 @@ import torch
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import are_constant
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
@@ -147,7 +148,9 @@ class _Folding:
 def _by_columns(matrix: TensorProxy) -> bool:
     """Whether BLAS can read the matrices as they are, column by column."""
     rows, step = matrix.shape[-2], matrix.stride[-1]
-    return type(rows) is int and matrix.stride[-2] == 1 and step >= max(rows, 2) and matrix.shape[-1] > 1
+    if not are_constant((rows, step, matrix.shape[-1])):
+        return False
+    return matrix.stride[-2] == 1 and step >= max(rows, 2) and matrix.shape[-1] > 1
 
 
 def _is_transpose(line: BoundSymbol, source: Any) -> bool:
