@@ -60,6 +60,7 @@ ONE_PROGRAM: dict[str, Program] = {
     "scale of a sum": lambda x: x.add(x * 2, alpha=1.0) * x.min().item(),
     "compared": lambda x: x * (2 if x.abs().sum().item() > -1 else 3),
     "not a number": lambda x: x * (3 if math.isnan(x.sum().item()) else 2),
+    "attribute": lambda x: x * (3 if hasattr(x.sum().item(), "shape") else 2),
     "truth": lambda x: x * (2 if x.abs().sum().item() else 3),
 }
 """Programs with one outcome for all numbers."""

@@ -103,3 +103,20 @@ def test_beyond_the_limit_eager_runs() -> None:
     before = thunder.explain(compiled).fallbacks.copy()
     torch.testing.assert_close(compiled(torch.full((2,), 2.0)), torch.full((2,), 4.0))
     assert thunder.explain(compiled).fallbacks == before
+
+
+def test_outcomes_that_raise_are_no_entries() -> None:
+    def checked(x: torch.Tensor) -> torch.Tensor:
+        if x.sum() < 0:
+            raise ValueError("negative")
+        return x * 2
+
+    compiled = thunder.jit(checked, recompile_limit=2)
+    torch.testing.assert_close(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    for _ in range(4):
+        with pytest.raises(ValueError, match="negative") as caught:
+            compiled(-torch.ones(2))
+        assert caught.value.__context__ is None
+    torch.testing.assert_close(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    assert len(thunder.explain(compiled).entries) == 1
+    assert not thunder.explain(compiled).fallbacks

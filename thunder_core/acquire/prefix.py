@@ -85,6 +85,11 @@ class Prefix:
         self._copied: dict[int, torch.UntypedStorage | None] = {}
         self._has_graph = False
 
+    def close(self) -> None:
+        """Let go of all values."""
+        self._runs.clear()
+        self._copied.clear()
+
     def call(self, recorder: Recorder, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """What a function gives for the values that its arguments have in this call.
 

@@ -111,6 +111,7 @@ class Recorder:
         self.tensors.close()
         self.tensors.fake_mode.on_escape = None
         self.inputs.close()
+        self.prefix.close()
 
     @property
     def keeps_numbers(self) -> bool:

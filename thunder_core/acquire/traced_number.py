@@ -98,6 +98,8 @@ class TracedNumber:
 
     def __getattr__(self, name: str) -> Any:
         """What else numbers have: ``n.is_integer()``."""
+        if not hasattr(self.proxy.python_type, name):
+            raise AttributeError(f"{self.proxy.python_type.__name__!r} object has no attribute {name!r}")
         return getattr(self.value(), name)
 
 

@@ -147,8 +147,10 @@ class Compiled:
                 return None
             self.misses += 1
             changed = replace(entry.guesses[len(known.values) - 1], value=known.values[-1][1])
-            self._outcomes += 1
-            return self._compile(args, kwargs, changed.describe(), None, known)
+            entries = len(self.entries)
+            made = self._compile(args, kwargs, changed.describe(), None, known)
+            self._outcomes += len(self.entries) - entries
+            return made
 
     def _new_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]] | None:
         """An entry for the call, kept if it may be, and its inputs; None beyond the limit of entries."""
