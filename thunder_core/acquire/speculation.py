@@ -136,9 +136,12 @@ def _into_out(recorder: Recorder, request: ValueRequest) -> Resolved | None:
         return None
     others = {name: value for name, value in request.kwargs.items() if name != "out"}
     result = recorder.call_symbol(request.symbol, request.args, others)
-    if not isinstance(result, torch.Tensor) or not result.shape:
+    if not isinstance(result, torch.Tensor) or (out.shape and not result.shape):
         return None
-    recorder.call(torch.cat, ([result],), {"out": out})  # it gives ``out`` another size where that is needed
+    if result.shape:
+        recorder.call(torch.cat, ([result],), {"out": out})  # it gives ``out`` another size where that is needed
+    else:
+        recorder.call(torch.Tensor.copy_, (out, result), {})
     return Resolved(out)
 
 
@@ -202,9 +205,19 @@ def _with_numbers(recorder: Recorder, request: ValueRequest, *, also_fractions: 
         changed = True
         return speculate(recorder, "tolist", (proxy,))
 
-    args = map_leaves(lambda leaf: number(leaf, also_fractions=also_fractions), request.args)
+    first, *others = request.args or (None,)
+    args = [
+        map_leaves(lambda leaf: number(leaf, also_fractions=False), first),
+        *map_leaves(lambda leaf: number(leaf, also_fractions=also_fractions), others),
+    ]
     kwargs = map_leaves(lambda leaf: number(leaf, also_fractions=True), request.kwargs)  # alpha=lr
-    return Resolved(recorder.call_symbol(request.symbol, args, kwargs)) if changed else None
+    if not changed:
+        return None
+    try:
+        return Resolved(recorder.call_symbol(request.symbol, tuple(args[: len(request.args)]), kwargs))
+    except TypeError:  # it takes a tensor there
+        request.cause.__traceback__ = None
+        return None
 
 
 def _of_shape(leaf: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
