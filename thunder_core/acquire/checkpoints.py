@@ -93,10 +93,10 @@ def emit_checkpoint(
     recorded = Call(recorder.inputs, (), options).kwargs  # a ``context_fn`` may be an object without a literal
     symbol = CHECKPOINT
     arguments: tuple[Any, ...] = (body, *free)
-    inside = {*effects.mutates, *(_captured(recorder, free, given) if recorder.attempt.graph else ())}
-    if inside:
-        places = tuple([place for place, proxy in enumerate(free) if proxy.name in inside])
-        symbol, arguments = CHECKPOINT_WITH_WRITES, (body, places, *free)
+    captured = _captured(recorder, free, given) if recorder.attempt.graph else []
+    places = {proxy.name: place for place, proxy in enumerate(free)}
+    if kept := dict.fromkeys((*effects.mutates, *captured)):
+        symbol, arguments = CHECKPOINT_WITH_WRITES, (body, tuple([places[name] for name in kept]), *free)
     recorder.trace.write(symbol, arguments, recorded, output, effects)
     written = [proxy for proxy in free if isinstance(proxy, TensorProxy) and proxy.name in effects.mutates]
     recorder.writer.follow_history({proxy.storage for proxy in written})

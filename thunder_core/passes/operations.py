@@ -47,18 +47,21 @@ def recomputed_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[Any, ...]:
-    """`functional_call` of a function that backward runs again, and that writes the program's own inputs then.
+    """`functional_call` of `checkpoint_with_writes`: backward runs it again, and writes the program's own inputs then.
 
     Args:
         memories: for each argument of ``written`` where the program has it: the arguments of `strided_view`. None where
             it is in no input; then backward writes the copy.
     """
     leaves = list(iterate_leaves((args, kwargs)))
-    again = [
-        None if memory is None else _same_history(leaves[position], strided_view(memory[0].detach(), *memory[1:]))
+    first = 1 + len(args[1])  # the leaves before the operands: the body, and the positions of those kept
+    again = {
+        position - first: None
+        if memory is None
+        else _same_history(leaves[position], strided_view(memory[0].detach(), *memory[1:]))
         for position, memory in zip(written, memories, strict=True)
-    ]
-    return functional_call(function, written, args, {**kwargs, "again": tuple(again)})
+    }
+    return functional_call(function, written, args, {**kwargs, "again": again})
 
 
 def _same_history(tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -19,26 +20,27 @@ _replaced: ContextVar[tuple[tuple[torch.Tensor, torch.Tensor], ...]] = ContextVa
 
 def checkpoint_with_writes(
     body: Callable[..., Any],
-    written: tuple[int, ...],
+    kept: tuple[int, ...],
     *operands: Any,
-    again: tuple[torch.Tensor | None, ...] = (),
+    again: Mapping[int, torch.Tensor | None] = MappingProxyType({}),
     use_reentrant: bool,
     **options: Any,
 ) -> Any:
-    """``torch.utils.checkpoint.checkpoint(body, *operands)``, where ``body`` writes some of the operands.
+    """``torch.utils.checkpoint.checkpoint(body, *operands)``, where ``body`` writes or captures some of the operands.
 
-    Backward, which runs ``body`` again, writes again, as it does for what a region writes in eager. Arguments that
-    PyTorch's checkpoint is given it refuses to find changed in backward; these it is not given.
+    Backward, which runs ``body`` again, writes again, as it does for what a region writes in eager. PyTorch's
+    checkpoint refuses arguments that it finds changed in backward, so that it is not given these operands.
 
     Args:
-        written: positions of those operands.
-        again: for each of them the tensor that backward writes in its place; None, or nothing for all, for itself.
+        kept: positions of those operands.
+        again: by the position of an operand that ``body`` writes the tensor that backward writes in its place; None for
+            the operand itself.
         use_reentrant: whether backward runs all of ``body``, not only as far as it needs. Gradients go through it as
             through others either way.
         options: of PyTorch's checkpoint.
     """
-    targets = {place: operands[place] for place in written}
-    later = dict(zip(written, again or [_in_backward(target) for target in targets.values()], strict=True))
+    targets = {place: operands[place] for place in kept}
+    later = {place: again[place] if place in again else _in_backward(target) for place, target in targets.items()}
 
     def run(*given: Any) -> Any:
         remaining = iter(given)
