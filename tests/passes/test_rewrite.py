@@ -21,7 +21,7 @@ def names(trace: Trace) -> list[str]:
 
 
 def pairs(trace: Trace, asked: list[str]) -> Rule[Lines]:
-    """Two exponentials become one, so that the program is another; what is asked for is noted."""
+    """Replaces two exponentials by one, and appends the names of the replaced lines to ``asked``."""
 
     def pattern(line: BoundSymbol) -> Iterator[Lines]:
         for user in trace.users(line.output.name):

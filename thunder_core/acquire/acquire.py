@@ -218,19 +218,12 @@ def _recorded(
             check_arrays(recorder)
             random_states = tuple(observer.consumed_python_rng())
             _check_generators(observer.generators)
-        except (GraphNeeded, first_calls.Uninitialized):
-            advanced += observer.rewind()
-            raise
-        except (DataDependentError, UnsupportedError) as error:
-            advanced += observer.rewind()
-            if recorder.keeps_numbers:
-                raise NumbersNeeded from error
-            raise
-        except NumbersNeeded:
+        except (GraphNeeded, NumbersNeeded, first_calls.Uninitialized):
             advanced += observer.rewind()
             raise
         except Exception as error:
-            if input_sizes is not None or recorder.keeps_numbers:
+            repeats = isinstance(error, DataDependentError | UnsupportedError) or input_sizes is not None
+            if repeats or recorder.keeps_numbers:
                 advanced += observer.rewind()
             if recorder.keeps_numbers:
                 raise NumbersNeeded from error

@@ -15,8 +15,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
-from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.trace import bodies_of
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.symbols.generators import GET_RNG_STATE, MANUAL_SEED, STATEFUL
 from thunder_core.tracing.user_frames import user_location
@@ -75,6 +74,5 @@ def initial_seed(recorder: Recorder, original: Callable[[], int]) -> int:
 
 
 def _sets_state(line: BoundSymbol) -> bool:
-    bodies = [leaf for leaf in iterate_leaves((line.args, line.kwargs)) if isinstance(leaf, Trace)]
-    inner = any(_sets_state(item) for body in bodies for item in body.symbols)
+    inner = any(_sets_state(item) for body in bodies_of(line) for item in body.symbols)
     return inner or (line.symbol in STATEFUL and line.symbol is not GET_RNG_STATE)

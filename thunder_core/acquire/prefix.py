@@ -21,14 +21,14 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tensors import tensors_written_by
-from thunder_core.ir.trace import Stage, Trace
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.trace import Stage, Trace, bodies_of
+from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.symbols.autocast import CLEAR_CACHE
 from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE
 from thunder_core.symbols.control_flow import COND
-from thunder_core.symbols.generators import MANUAL_SEED, SET_RNG_STATE
+from thunder_core.symbols.generators import MANUAL_SEED, SET_RNG_STATE, generator_states, set_generator_states
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD, READS_AUTOGRAD
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _UNDONE: Final = frozenset({CLEAR_CACHE, MANUAL_SEED, SET_RNG_STATE})
 _ON_STAND_INS: Final = (
     CHANGES_AUTOGRAD - {torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook}
 ) | {*ASKS_AUTOGRAD, *READS_AUTOGRAD}
-"""What asks or changes the autograd graph, which stand-ins have one of their own of."""
+"""Calls that read or change the autograd graph; stand-ins have an autograd graph of their own."""
 
 
 class NotEvaluated(Exception):
@@ -71,7 +71,7 @@ class _Run:
 
 
 class Prefix:
-    """Runs the lines of a program that is being recorded, each once as a rule, when a value is asked for.
+    """Runs the lines of a program while it is recorded, when the program reads a value; each line once, as a rule.
 
     Attributes:
         guesses: how many checks of values were recorded.
@@ -145,7 +145,7 @@ class Prefix:
         run.done = len(lines)
 
     def _copy_written(self, recorder: Recorder, lines: list[BoundSymbol]) -> None:
-        """See to it that stand-ins of inputs whose memory these lines write have memory of their own."""
+        """Give the stand-ins of inputs copies of the memory that these lines write."""
         written = {proxy.storage for line in lines for proxy in tensors_written_by(line)}
         inputs = {proxy.storage for proxy in recorder.inputs.proxies if isinstance(proxy, TensorProxy)}
         missing = (written & inputs) - self._copied.keys()
@@ -266,11 +266,9 @@ def _check(line: BoundSymbol, *, inside: bool) -> None:
     if tags & _TELLS or line.symbol in _UNDONE or line.symbol.target in _ON_STAND_INS:
         return
     if Tag.HIGHER_ORDER in tags:
-        for leaf in iterate_leaves((line.args, line.kwargs)):
-            if isinstance(leaf, Trace):
-                for other in leaf.symbols:
-                    if other.symbol not in _NOT_RUN:
-                        _check(other, inside=True)
+        for other in (other for body in bodies_of(line) for other in body.symbols):
+            if other.symbol not in _NOT_RUN:
+                _check(other, inside=True)
         return
     if Tag.LOCAL in tags:
         raise NotEvaluated(f"{name} comes before it{place}, a function of the program's that would run once more")
@@ -288,16 +286,3 @@ def _check_kind(tensor: torch.Tensor, proxy: TensorProxy) -> None:
         raise NotEvaluated(f"{proxy.name} is a lazy conjugate or negative")
     if tensor.device.type == "meta":
         raise NotEvaluated(f"{proxy.name} is on the meta device and has no data")
-
-
-def generator_states() -> tuple[torch.Tensor, ...]:
-    """The states of PyTorch's default generators: of the CPU, and of GPUs in use."""
-    of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return torch.get_rng_state(), *of_gpus
-
-
-def set_generator_states(states: tuple[torch.Tensor, ...]) -> None:
-    """Give the default generators the states that `generator_states` returned."""
-    torch.set_rng_state(states[0])
-    if len(states) > 1:
-        torch.cuda.set_rng_state_all(list(states[1:]))

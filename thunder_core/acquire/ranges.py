@@ -17,10 +17,10 @@ from typing import Any, Final
 import torch
 
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.slices import written_storages
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tensors import written_storages
 from thunder_core.pytorch_internals import disable_current_modes
 
 Tensor: Any = torch.Tensor  # its methods are descriptors, which the stubs do not say
@@ -129,7 +129,7 @@ def _maker(lines: Sequence[BoundSymbol], proxy: TensorProxy) -> int | None:
         line = lines[index]
         if any(output.name == proxy.name for output in line.outputs()):
             return index
-        if proxy.storage in written_storages(line):
+        if proxy.storage in written_storages([line]):
             return None
     return None
 

@@ -6,12 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
-
-
-def written_storages(line: BoundSymbol) -> set[int]:
-    """The storages that a line writes."""
-    arguments = (proxy for proxy in line.inputs() if proxy.name in line.effects.mutates)
-    return {proxy.storage for proxy in arguments if isinstance(proxy, TensorProxy)}
+from thunder_core.ir.tensors import written_storages
 
 
 def slice_of(lines: Sequence[BoundSymbol], storages: set[int]) -> list[BoundSymbol]:
@@ -19,7 +14,7 @@ def slice_of(lines: Sequence[BoundSymbol], storages: set[int]) -> list[BoundSymb
     kept: list[BoundSymbol] = []
     for line in reversed(lines):
         defined = {proxy.storage for proxy in line.outputs() if isinstance(proxy, TensorProxy)}
-        if not storages.isdisjoint(written_storages(line) | defined):
+        if not storages.isdisjoint(written_storages([line]) | defined):
             kept.append(line)
             storages.update(proxy.storage for proxy in line.inputs() if isinstance(proxy, TensorProxy))
     kept.reverse()

@@ -10,8 +10,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import CallStyle, Tag
 from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of, tensors_written_by
-from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.trace import Trace, bodies_of
 
 
 def why_as_recorded(trace: Trace) -> str | None:
@@ -33,9 +32,8 @@ def _programs(trace: Trace) -> Iterator[Trace]:
     yield trace
     for bound in trace.symbols:
         if Tag.HIGHER_ORDER in bound.symbol.tags:
-            for leaf in iterate_leaves((bound.args, bound.kwargs)):
-                if isinstance(leaf, Trace):
-                    yield from _programs(leaf)
+            for body in bodies_of(bound):
+                yield from _programs(body)
 
 
 def _effect_beside_values(trace: Trace) -> str | None:

@@ -1,4 +1,4 @@
-"""The names in the bytecode of a code object, with what each is asked of."""
+"""The names that the bytecode of a code object reads, each with the object that it is an attribute or variable of."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Aliases:
 
     @cached_property
     def pinned(self) -> frozenset[int]:
-        """Storages that lines write, or that lines with external effects get: values in them are told apart."""
+        """Storages that lines write or give to external effects: two tensors in them do not stand for one another."""
         pinned: set[int] = set()
         for line in self._lines:
             touched = tensor_inputs_of(line) if line.effects.external else tensors_written_by(line)

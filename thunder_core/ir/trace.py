@@ -94,7 +94,7 @@ class Trace:
     def bodies(self) -> Iterator[Trace]:
         """The traces among the arguments of its lines, such as the body of a checkpoint."""
         for bound in self.symbols:
-            yield from (leaf for leaf in iterate_leaves((bound.args, bound.kwargs)) if isinstance(leaf, Trace))
+            yield from bodies_of(bound)
 
     def values(self) -> Iterator[Proxy]:
         """Every value that is defined in the trace itself."""
@@ -178,3 +178,8 @@ class Trace:
 
     def __str__(self) -> str:
         return self.python()
+
+
+def bodies_of(bound: BoundSymbol) -> list[Trace]:
+    """The traces among the arguments of a line, such as the body of a checkpoint."""
+    return [leaf for leaf in iterate_leaves((bound.args, bound.kwargs)) if isinstance(leaf, Trace)]

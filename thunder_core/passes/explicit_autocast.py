@@ -16,8 +16,7 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import tensor_outputs_of
-from thunder_core.ir.trace import Stage, Trace
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.trace import Stage, Trace, bodies_of
 from thunder_core.passes.autocast_forms import explicit_form
 from thunder_core.passes.autocast_policies import CAST, UNCHANGED, Rewrite
 from thunder_core.passes.base import Pass, PassContext
@@ -94,7 +93,7 @@ class _Writer:
             return
         context = bound.context or self.trace.context
         plain = replace(bound, context=self._shown(_plain(context)))
-        if any(isinstance(leaf, Trace) for leaf in iterate_leaves((bound.args, bound.kwargs))):
+        if bodies_of(bound):
             self.lines.append(plain.map_arguments(self._body))
         elif not context.autocast or _computes_nothing(bound):
             self.lines.append(plain)

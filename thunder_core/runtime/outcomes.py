@@ -1,4 +1,4 @@
-"""Programs whose Python reads values of tensors: an entry for each outcome, told apart by the checks in their lines.
+"""Programs whose Python reads values of tensors: each outcome has a cache entry, whose lines check the values.
 
 A program that takes a branch of ``if x.sum() > 0`` has a line that raises `WrongGuess` where the sum says otherwise.
 Nothing that others see has happened by then: writes to memory of the caller and what the program prints come after the
@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from thunder_core.acquire.attempt import Guesses
-from thunder_core.acquire.prefix import generator_states, set_generator_states
 from thunder_core.errors import DataDependentError, WrongGuess
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import tensors_written_by
-from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.pytorch_internals import accumulation_hooks_of, backward_hooks_of
 from thunder_core.symbols import functions
 from thunder_core.symbols.checks import CHECK_SHAPES, SHAPES, is_same
+from thunder_core.symbols.generators import generator_states, set_generator_states
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD
 
 if TYPE_CHECKING:
@@ -68,9 +67,8 @@ def _checks(trace: Trace) -> Iterator[BoundSymbol]:
         if Tag.GUESS in bound.symbol.tags:
             yield bound
         elif Tag.HIGHER_ORDER in bound.symbol.tags:
-            for leaf in iterate_leaves((bound.args, bound.kwargs)):
-                if isinstance(leaf, Trace):
-                    yield from _checks(leaf)
+            for body in bodies_of(bound):
+                yield from _checks(body)
 
 
 def _guess(bound: BoundSymbol) -> Guess:
@@ -182,8 +180,7 @@ def _checks_value(bound: BoundSymbol) -> bool:
     """Whether a line is a check of a value, or a checkpoint region with one."""
     if Tag.HIGHER_ORDER not in bound.symbol.tags:
         return Tag.GUESS in bound.symbol.tags
-    bodies = [leaf for leaf in iterate_leaves((bound.args, bound.kwargs)) if isinstance(leaf, Trace)]
-    return any(True for body in bodies for _ in _checks(body))
+    return any(True for body in bodies_of(bound) for _ in _checks(body))
 
 
 def _check_reversible(bound: BoundSymbol, inputs: Container[str], guess: BoundSymbol) -> None:

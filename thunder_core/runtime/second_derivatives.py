@@ -21,6 +21,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, version_of
 from thunder_core.runtime.late_programs import LatePrograms
+from thunder_core.symbols.generators import generator_states
 from thunder_core.symbols.schema import is_untagged
 
 _ONCE: Final = frozenset({Tag.REPORT, Tag.GUESS})
@@ -100,9 +101,9 @@ class SecondDerivatives:
             asked = [place for place, want in zip(self._sources, wanted, strict=True) if want]
             for place in asked:  # apart from what other inputs were computed from
                 inputs[place] = inputs[place].view_as(inputs[place])
-            states = _generator_states() if self._may_draw else ()
+            states = generator_states() if self._may_draw else ()
             outputs = program(*inputs, *sizes)
-            if states and not all(map(torch.equal, states, _generator_states())):
+            if states and not all(map(torch.equal, states, generator_states())):
                 raise _not_the_same("an operator that draws random numbers")
             pairs = [
                 (outputs[index], cotangent)
@@ -164,11 +165,6 @@ def _not_the_same(called: str, location: SourceLocation | None = None) -> Unsupp
         location=location,
         advice=("run the program that needs second derivatives in eager PyTorch",),
     )
-
-
-def _generator_states() -> tuple[torch.Tensor, ...]:
-    of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return torch.get_rng_state(), *of_gpus
 
 
 def _differs_next_time(bound: BoundSymbol) -> bool:

@@ -16,7 +16,7 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import no_dispatch
 from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE, REQUIRED
@@ -146,8 +146,3 @@ _STAND_INS: dict[Symbol, Callable[..., Any]] = {
 }
 SPECIAL_SYMBOLS = {symbol.name: symbol for symbol in (*_STAND_INS, NEW_GENERATOR, CHECK_METADATA, REBASED)}
 """Symbols that acquisition makes itself, by name."""
-
-
-def bodies(bound: BoundSymbol) -> list[Trace]:
-    """The programs among the arguments of a line."""
-    return [leaf for leaf in iterate_leaves((bound.args, bound.kwargs)) if isinstance(leaf, Trace)]

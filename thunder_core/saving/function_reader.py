@@ -25,11 +25,11 @@ from thunder_core.ir.expressions import ExpressionReader
 from thunder_core.ir.module_syntax import CallSyntax, FunctionSyntax, ModuleSyntax
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import as_recorded
-from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.trace import Stage, Trace, bodies_of
 from thunder_core.ir.tree import map_leaves
 from thunder_core.saving.assumption import assumed_outcome, count_names
 from thunder_core.saving.calls import CallReader
-from thunder_core.saving.fakes import DEPENDS_ON_VALUES, FakeRun, bodies
+from thunder_core.saving.fakes import DEPENDS_ON_VALUES, FakeRun
 from thunder_core.saving.targets import bind_target
 from thunder_core.symbols.generators import NEW_GENERATOR, STATEFUL
 from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
@@ -233,7 +233,7 @@ def _arguments(bound: BoundSymbol) -> list[TensorProxy]:
 def _effects(bound: BoundSymbol, outcome: Outcome) -> Effects:
     arguments = _arguments(bound)
     mutates = tuple(dict.fromkeys(arguments[index].name for index in outcome.written))
-    inner = [line.effects for body in bodies(bound) for line in body.symbols]
+    inner = [line.effects for body in bodies_of(bound) for line in body.symbols]
     silent = not outcome.results and not outcome.written
     external = bound.symbol.target in CHANGES_AUTOGRAD or silent or any(effects.external for effects in inner)
     random = outcome.random or any(effects.random for effects in inner)

@@ -84,7 +84,7 @@ def require_shapes(position: int, tensors: tuple[torch.Tensor, ...], expected: t
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two Python values, numbers or nested lists of numbers, cannot be told apart."""
+    """Whether two numbers, or nested lists of numbers, have equal types and equal bits: NaN is NaN, 0.0 is not -0.0."""
     if type(one) is not type(other):
         return False
     if isinstance(one, float):

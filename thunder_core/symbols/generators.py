@@ -41,3 +41,16 @@ WRITES: Final = (
 READS: Final = ((torch.random, "get_rng_state", GET_RNG_STATE), (torch.cuda.random, "get_rng_state", CUDA_STATE))
 """Functions that return a state."""
 STATEFUL: Final = frozenset({symbol for _, _, symbol in (*WRITES, *READS)} | {NEW_GENERATOR})
+
+
+def generator_states() -> tuple[torch.Tensor, ...]:
+    """The states of PyTorch's default generators: of the CPU, and of GPUs in use."""
+    of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return torch.get_rng_state(), *of_gpus
+
+
+def set_generator_states(states: tuple[torch.Tensor, ...]) -> None:
+    """Give the default generators the states that `generator_states` returned."""
+    torch.set_rng_state(states[0])
+    if len(states) > 1:
+        torch.cuda.set_rng_state_all(list(states[1:]))

@@ -7,7 +7,7 @@ from typing import Any
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.functionalize.emitter import Emitter
@@ -61,7 +61,6 @@ def _recorded(body: Trace) -> frozenset[int]:
     found: set[int] = set()
     for line in body.symbols:
         found |= {proxy.storage for proxy in line.outputs() if isinstance(proxy, TensorProxy) and proxy.requires_grad}
-        for leaf in iterate_leaves(line.args):
-            if isinstance(leaf, Trace):
-                found |= _recorded(leaf)
+        for inner in bodies_of(line):
+            found |= _recorded(inner)
     return frozenset(found)
