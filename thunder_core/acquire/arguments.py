@@ -86,7 +86,7 @@ class Call:
         self.hashable = True
         self.foldable = True
         self.args: tuple[Any, ...] = _convert(args, self)
-        self.kwargs: dict[str, Any] = _convert(kwargs, self)
+        self.kwargs: dict[str, Any] = _convert(kwargs, self) if kwargs else {}
 
     def size(self, value: Any) -> Size:
         """Take note of a size that varies between calls. What is computed with it is no constant of the program."""

@@ -12,7 +12,7 @@ import torch
 
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import LeakedTensorError
-from thunder_core.ir.size import are_constant, on_fakes
+from thunder_core.ir.size import on_fakes
 from thunder_core.pytorch_internals import make_wrapper_subclass
 
 
@@ -54,11 +54,16 @@ def make_traced(variable: Variable, kind: type[torch.Tensor] = torch.Tensor) -> 
     """A new traced tensor that stands for a tensor of the class ``kind``."""
     proxy = variable.proxy
     # a wrapper cannot have a sparse layout; the mode answers questions about it from the proxy and the fake
-    strides = on_fakes(proxy.stride) if proxy.layout is torch.strided else None
+    shape, strides = on_fakes(proxy.shape), on_fakes(proxy.stride)
     # with symbols PyTorch would compute the size of its memory, which nobody sees
-    memory = None if are_constant((*proxy.shape, *proxy.stride)) else 0
+    memory = None if shape is proxy.shape and strides is proxy.stride else 0
     tensor: torch.Tensor = make_wrapper_subclass(
-        _wrapper(kind), on_fakes(proxy.shape), strides, dtype=proxy.dtype, device=proxy.device, storage_size=memory
+        _wrapper(kind),
+        shape,
+        strides if proxy.layout is torch.strided else None,
+        dtype=proxy.dtype,
+        device=proxy.device,
+        storage_size=memory,
     )
     tensor.__class__ = kind
     key = id(tensor)

@@ -154,4 +154,4 @@ def _sorted_types(values: Any) -> list[str]:
 
 def _is_numpy_scalar(kind: type) -> bool:
     numpy = sys.modules.get("numpy")
-    return numpy is not None and issubclass(kind, numpy.generic | numpy.dtype)
+    return numpy is not None and issubclass(kind, (numpy.generic, numpy.dtype))

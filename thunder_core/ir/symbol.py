@@ -21,6 +21,9 @@ class CallStyle(enum.Enum):
 class Tag(enum.Enum):
     """What passes may ask about a symbol. Effects of one call are on its `BoundSymbol`, not here."""
 
+    # Enum's is a function in Python, which each question about a tag would run; members are equal by identity anyway
+    __hash__ = object.__hash__
+
     ELEMENTWISE = enum.auto()
     REDUCTION = enum.auto()
     MATMUL = enum.auto()
