@@ -11,13 +11,14 @@ import functools
 import threading
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import cond
 
+import thunder
 from tests.runtime.stateful import Box, Program, Wrap, outcomes
 
 G: Any = None
@@ -1174,3 +1175,21 @@ def held_get(jit: Wrap) -> Iterator[Any]:
 def test_program(name: str, jit: Wrap) -> None:
     """The same as in eager, whatever changes between the calls."""
     assert outcomes(PROGRAMS[name], jit) == outcomes(PROGRAMS[name], lambda function: function)
+
+
+def test_context_variables_that_the_compiler_sets() -> None:
+    """SymPy, with which PyTorch computes sizes, has `decimal` set its context variable; the program does not."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        chosen.set(x.shape[0])
+        return torch.cat([x, x.new_zeros(max(x.shape[0], 3), x.shape[1])])
+
+    chosen: contextvars.ContextVar[int] = contextvars.ContextVar("chosen")
+
+    def variables(function: Callable[..., Any]) -> dict[str, Any]:
+        for size in (4, 6):
+            function(torch.ones(size, 5))
+        return {variable.name: value for variable, value in contextvars.copy_context().items()}
+
+    expected = contextvars.Context().run(variables, program)
+    assert contextvars.Context().run(variables, thunder.jit(program, dynamic=True)) == expected == {"chosen": 6}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable
+from contextvars import Context, copy_context
 from types import CellType, CodeType, FrameType, FunctionType, MethodType, TracebackType
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -31,6 +32,7 @@ from thunder_core.ir.location import SourceLocation
 
 __all__ = ["Observer", "Write", "WriteKind"]
 
+_NO_CONTEXT: Final = Context()
 _SKIPPED = ATOM_TYPES
 _NUMBERS = frozenset({("int",), ("float",)})
 _NO_NAMES = names_of(compile("", "<nothing>", "exec"))
@@ -67,6 +69,7 @@ class Observer:
         self._reads = FrameReads(self._heap, self._following)
         self._builtins = BuiltinCalls(self._heap, self._following)
         self._depth = 0
+        self._context_at_pause = _NO_CONTEXT
         self._ignored: set[int] = set()  # the ids of those in `_codes` whose frames are
         self._hook = frame_hook(self._entered, self._left, self._calls, self._ignored)
         self._codes: dict[int, tuple[CodeType, CodeKind, CodeNames]] = {}
@@ -101,11 +104,14 @@ class Observer:
         if self._depth == 1:
             self._hook.pause()
             self._builtins.watched.active = False
+            self._context_at_pause = copy_context()
 
     def resume(self) -> None:
         """End the innermost `pause`."""
         self._depth -= 1
         if self._depth == 0:
+            self._heap.forget_context_changes(self._context_at_pause)
+            self._context_at_pause = _NO_CONTEXT
             self._hook.resume()
             self._builtins.watched.active = True
 

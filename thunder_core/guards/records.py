@@ -14,7 +14,7 @@ from thunder_core.guards.distinct_objects import DistinctObjects
 from thunder_core.guards.getters import Getters
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.hidden_state import Environment, HiddenStates, LoggerLevels
-from thunder_core.guards.node import Node
+from thunder_core.guards.node import MISSING, Node
 from thunder_core.guards.source import GlobalSource, Source
 from thunder_core.guards.stand_ins import StandIns
 from thunder_core.guards.steps import ClosureSource
@@ -34,6 +34,8 @@ class Records:
         hidden_states: of Python's and NumPy's generators when the observation began, and of what was met since.
         generators: of PyTorch.
         context_before, context: the context variables when the observation began, and those that the program sets.
+        context_of_others: values that context variables got while the observation was paused, as `decimal` sets one
+            when SymPy first computes.
         environment: the environment variables.
         levels: of loggers.
         getters: prebuilt getters of the ``operator`` module.
@@ -61,6 +63,7 @@ class Records:
         self.generators = TorchGenerators()
         self.context_before = contextvars.copy_context()
         self.context = contextvars.copy_context()
+        self.context_of_others: dict[contextvars.ContextVar[Any], Any] = {}
         self.environment = Environment()
         self.levels = LoggerLevels()
         self.getters = Getters()
@@ -73,6 +76,12 @@ class Records:
         self.late_classes: list[Node] = []
         self.met_abstract = False
         self._kept: list[Any] = []
+
+    def forget_context_changes(self, before: contextvars.Context) -> None:
+        """What context variables have that they did not have ``before`` is not of the program's doing."""
+        for variable, value in contextvars.copy_context().items():
+            if before.get(variable, MISSING) is not value:
+                self.context_of_others[variable] = value
 
     def close(self) -> None:
         """Let go of everything."""

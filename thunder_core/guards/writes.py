@@ -98,7 +98,8 @@ def find_writes(heap: Heap) -> tuple[Write, ...]:
         if cell.cell_contents is not before:
             writes.append(Write(closure, WriteKind.SET, cell.cell_contents))
     for variable, value in heap.context.items():
-        if heap.context_before.get(variable, MISSING) is not value:
+        known = (heap.context_before.get(variable, MISSING), heap.context_of_others.get(variable, MISSING))
+        if not any(value is other for other in known):
             writes.append(Write(ContextSource(ConstantSource(variable, variable.name)), WriteKind.SET, value))
     for name, after in heap.environment.changes():
         writes.append(Write(name, WriteKind.DELETE if after is None else WriteKind.SET, after))
