@@ -180,9 +180,13 @@ def _attempt(
     advanced: list[str],
 ) -> Acquired:
     """One recording; one that has to be repeated adds the names of what cannot be taken back to ``advanced``."""
-    observer = Observer(function, args, kwargs, stand_in_of)
     input_sizes = None if attempt.varying is None else InputSizes(attempt.varying, Sizes())
     with compiling_with(None if input_sizes is None else input_sizes.sizes):
+        if attempt.varying is None or input_sizes is None:
+            observer = Observer(function, args, kwargs, stand_in_of)
+        else:
+            numbers = attempt.varying.wanted_numbers()
+            observer = Observer(function, args, kwargs, stand_in_of, numbers, input_sizes.number)
         return _recorded(function, attempt, advanced, observer, input_sizes)
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 import torch
 
 from thunder_core.guards.shared_memory import base_of
-from thunder_core.guards.sizes import SizedInput
+from thunder_core.acquire.traced_size import traced_size
+from thunder_core.guards.sizes import NUMBER, SizedInput, VaryingNumber
 from thunder_core.guards.source import Source
 from thunder_core.guards.steps import BufferSource
 from thunder_core.ir.size import Size, hint_of
@@ -27,11 +28,13 @@ class VaryingSizes:
 
     Attributes:
         all: every size may vary that is not marked otherwise, but for buffers of modules.
-        dimensions: those that differed between calls, by the path of their tensor.
+        dimensions: those that differed between calls, by the path of their tensor; `NUMBER` for a Python int.
+        numbers: the paths to these ints.
     """
 
     all: bool = False
     dimensions: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    numbers: tuple[Source, ...] = ()
 
     def of(self, tensor: torch.Tensor, source: Source) -> dict[int, tuple[int | None, int | None]]:
         """The dimensions of a tensor whose sizes are to be symbols, each with the bounds that its mark gives."""
@@ -40,13 +43,20 @@ class VaryingSizes:
         marked = {index for name in _MARKED for index in marks.get(name, ())}
         static = set(marks.get(_STATIC, ()))
         every = self.all and not isinstance(source, BufferSource)  # of a module, which keeps it
-        wanted = set(range(tensor.ndim)) if every else set(self.dimensions.get(source.describe(), ()))
+        wanted = set(range(tensor.ndim)) if every else set(self.dimensions.get(source.describe(), ())) - {NUMBER}
         return {index: bounds.get(index, (None, None)) for index in sorted((wanted | marked) - static)}
 
-    def with_dimensions(self, found: Mapping[str, frozenset[int]]) -> VaryingSizes:
-        """These and the dimensions that were found to differ."""
-        merged = {path: self.dimensions.get(path, frozenset()) | dims for path, dims in found.items()}
-        return replace(self, dimensions={**self.dimensions, **merged})
+    def with_dimensions(self, found: Mapping[Source, frozenset[int]]) -> VaryingSizes:
+        """These and the dimensions, and the numbers, that were found to differ."""
+        merged = dict(self.dimensions)
+        for source, dims in found.items():
+            merged[source.describe()] = merged.get(source.describe(), frozenset()) | dims
+        numbers = dict.fromkeys([*self.numbers, *[source for source, dims in found.items() if NUMBER in dims]])
+        return replace(self, dimensions=merged, numbers=tuple(numbers))
+
+    def wanted_numbers(self) -> list[Source]:
+        """The paths to Python ints that are to be symbols."""
+        return [source for source in self.numbers if NUMBER in self.dimensions.get(source.describe(), ())]
 
     def without(self, places: Iterable[tuple[str, int]]) -> VaryingSizes:
         """These but for some: each is the path of a tensor and a dimension."""
@@ -69,12 +79,12 @@ class InputSizes:
         sizes: of the compilation.
 
     Attributes:
-        inputs: the tensors that have symbols, in order.
+        inputs: the tensors that have symbols, and the numbers that are some, in order.
     """
 
     def __init__(self, wanted: VaryingSizes, sizes: Sizes) -> None:
         self.sizes = sizes
-        self.inputs: list[SizedInput] = []
+        self.inputs: list[SizedInput | VaryingNumber] = []
         self._wanted = wanted
 
     def may_vary(self, tensor: torch.Tensor) -> bool:
@@ -86,6 +96,14 @@ class InputSizes:
             return False
         with DisableTorchFunction():
             return base_of(tensor) is tensor
+
+    def number(self, value: int, source: Source) -> Any:
+        """What the program gets for a Python int that varies; None for one that is a constant."""
+        symbol = self.sizes.new_number(value, source.describe())
+        if symbol is None:
+            return None
+        self.inputs.append(VaryingNumber(source, symbol))
+        return traced_size(symbol)
 
     def geometry(self, tensor: torch.Tensor, source: Source) -> tuple[tuple[Size, ...], tuple[Size, ...]] | None:
         """Shape and strides with symbols; None where no size of the tensor varies."""

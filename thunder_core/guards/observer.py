@@ -44,6 +44,8 @@ class Observer:
 
     Args:
         stand_in: what takes the place of functions of C that the program holds under names of its own.
+        numbers: paths to Python numbers that vary between calls.
+        symbol: makes what takes their place.
 
     Attributes:
         global_state: PyTorch's modes and flags when the observer was made.
@@ -58,6 +60,8 @@ class Observer:
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
         stand_in: StandIn | None = None,
+        numbers: Iterable[Source] = (),
+        symbol: Callable[[int, Source], Any] = lambda number, source: None,
     ) -> None:
         self.global_state = GlobalState.current()
         self._heap = Heap(stand_in, args, kwargs)
@@ -72,8 +76,11 @@ class Observer:
         self._codes: dict[int, tuple[CodeType, CodeKind, CodeNames]] = {}
         self._import: FrameType | None = None
         try:
-            self._meet_roots(function, args, kwargs or {})
+            stand_ins = self._heap.stand_ins
+            stand_ins.place_numbers(numbers, symbol, args, kwargs or {})
+            self._meet_roots(function, tuple(stand_ins.args), stand_ins.kwargs)
         except BaseException:
+            self._heap.stand_ins.restore()
             self.generators.restore()
             raise
 
@@ -147,7 +154,8 @@ class Observer:
         return find_writes(self._heap)
 
     def undo(self) -> None:
-        """Take all writes back. Random states outside of PyTorch stay consumed, as after a run of the program."""
+        """Take all writes back, and what was put in place of the user's objects. Random states outside of PyTorch stay consumed, as after a run of the program."""
+        self._heap.without_stand_ins()
         self.generators.restore()
         undo_writes(self._heap)
 

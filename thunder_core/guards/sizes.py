@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import torch
+from typing import Any, ClassVar, Final
 
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Source
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.program import compile_source
 from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr
+
+
+NUMBER: Final = -1
+"""In place of a dimension: not a size of a tensor but the Python int that the path leads to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +63,50 @@ class SizedInput:
         return [*shape, *[f"{tensor}.stride({index}) == {step}" for index, step in pairs]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SizesGuard(Guard):
-    """What has to hold of the sizes of all inputs together.
+@dataclass(frozen=True, slots=True)
+class VaryingNumber:
+    """A Python int that varies.
 
     Attributes:
-        inputs: the tensors with sizes that vary.
-        symbols: their names, each with the position of its tensor and the dimension.
+        source: where it is found. That it is an int is checked before.
+        symbol: as the program was recorded with.
+    """
+
+    source: Source
+    symbol: Size
+
+    def conditions(self, number: str, *, exact: bool) -> list[str]:
+        """None: the facts say what has to hold of it."""
+        return []
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SizesGuard(Guard):
+    """What has to hold of the sizes of all inputs, and of Python numbers that vary, together.
+
+    Attributes:
+        inputs: the tensors with sizes that vary, and the numbers.
+        symbols: their names, each with the position of its tensor and the dimension, or of a number and `NUMBER`.
         facts: what has to hold of them.
         exact_stride: strides count in dimensions of one element.
     """
 
-    inputs: tuple[SizedInput, ...]
+    inputs: tuple[SizedInput | VaryingNumber, ...]
     symbols: dict[str, tuple[int, int]]
     facts: tuple[SizeFact, ...]
     exact_stride: bool
     kind: ClassVar[str] = "sizes"
 
     @classmethod
-    def of(cls, inputs: Sequence[SizedInput], facts: Sequence[SizeFact], *, exact_stride: bool) -> SizesGuard:
+    def of(
+        cls, inputs: Sequence[SizedInput | VaryingNumber], facts: Sequence[SizeFact], *, exact_stride: bool
+    ) -> SizesGuard:
         """The guard of these inputs, of which there is one at least. Each symbol is read where it appears by itself."""
         symbols: dict[str, tuple[int, int]] = {}
         for position, sized in enumerate(inputs):
+            if isinstance(sized, VaryingNumber):
+                symbols[str(sized.symbol)] = (position, NUMBER)
+                continue
             for index, size in enumerate(sized.shape):
                 if type(size) is SizeExpr and str(size) in size.symbols:
                     symbols.setdefault(str(size), (position, index))
@@ -92,10 +116,8 @@ class SizesGuard(Guard):
     @property
     def places(self) -> dict[str, str]:
         """Where each symbol is read, for people: ``x.shape[0]``."""
-        return {
-            name: f"{self.inputs[position].source.describe()}.shape[{index}]"
-            for name, (position, index) in self.symbols.items()
-        }
+        paths = [sized.source.describe() for sized in self.inputs]
+        return {name: _read(paths[position], index) for name, (position, index) in self.symbols.items()}
 
     def constant_places(self) -> list[tuple[str, int]]:
         """Where symbols are read that can have one value only: for each the path of the tensor and the dimension."""
@@ -112,11 +134,11 @@ class SizesGuard(Guard):
 
     def lines(self, tensors: Sequence[str]) -> list[str]:
         """Statements that read the symbols, of variables that hold the tensors."""
-        return [f"{name} = {tensors[position]}.shape[{index}]" for name, (position, index) in self.symbols.items()]
+        return [f"{name} = {_read(tensors[position], index)}" for name, (position, index) in self.symbols.items()]
 
     def conditions(self, tensors: Sequence[str]) -> list[str]:
         """Conditions on the symbols and on strides, all of which must hold."""
-        read = {f"{tensors[position]}.shape[{index}] == {name}" for name, (position, index) in self.symbols.items()}
+        read = {f"{_read(tensors[position], index)} == {name}" for name, (position, index) in self.symbols.items()}
         geometry = [
             condition
             for sized, tensor in zip(self.inputs, tensors, strict=True)
@@ -146,8 +168,11 @@ class SizesGuard(Guard):
             return f"{self.source.describe()}: a size that the program divides by is zero"
         return None if failing is None else self._message(conditions[failing], failing, values)
 
-    def _message(self, condition: str, failing: int, values: Sequence[torch.Tensor]) -> str:
-        found = {name: values[position].shape[index] for name, (position, index) in self.symbols.items()}
+    def _message(self, condition: str, failing: int, values: Sequence[Any]) -> str:
+        found = {
+            name: values[position] if index == NUMBER else values[position].shape[index]
+            for name, (position, index) in self.symbols.items()
+        }
         read = ", ".join([f"{name} = {self.places[name]} is {found[name]}" for name in found if name in condition])
         if failing >= len(self.facts):
             for index, sized in enumerate(self.inputs):
@@ -156,6 +181,10 @@ class SizesGuard(Guard):
         location = self.facts[failing].location
         where = "" if location is None else f" ({location.describe()})"
         return f"{read or 'the sizes'}: the program was compiled for {condition}{where}"
+
+
+def _read(path: str, index: int) -> str:
+    return path if index == NUMBER else f"{path}.shape[{index}]"
 
 
 def _tuple(items: Sequence[Any]) -> str:

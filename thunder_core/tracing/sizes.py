@@ -158,6 +158,22 @@ class Sizes:
         self._symbols[symbol] = name
         return self.size(self.environment.create_symintnode(symbol, hint=hint))
 
+    def new_number(self, value: int, path: str) -> Size | None:
+        """A symbol for a Python int that is ``value`` in this call, and may be any other, 0 and 1 included.
+
+        None for one that tensors and PyTorch's own numbers cannot hold.
+        """
+        from thunder_core.pytorch_internals import DimDynamic
+
+        if abs(value) > LARGEST:
+            return None
+        symbol = self.environment.create_unspecified_symbol(value, self._place(path=path), DimDynamic.DYNAMIC)
+        name = str(symbol)
+        self.hints[name] = value
+        self._bounds[name] = (-LARGEST, LARGEST)
+        self._symbols[symbol] = name
+        return self.size(self.environment.create_symintnode(symbol, hint=value))
+
     def symbol(self, name: str) -> Size:
         """The symbol of that name."""
         expression = next(symbol for symbol, own in self._symbols.items() if own == name)
