@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -10,10 +10,10 @@ import torch
 
 from thunder_core.guards.shared_memory import base_of
 from thunder_core.acquire.traced_size import traced_size
-from thunder_core.guards.sizes import NUMBER, SizedInput, VaryingNumber
+from thunder_core.guards.sizes import NUMBER, STRIDES, SizedInput, VaryingNumber
 from thunder_core.guards.source import Source
 from thunder_core.guards.steps import BufferSource
-from thunder_core.ir.size import Size, hint_of
+from thunder_core.ir.size import Size, are_constant, hint_of
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.tracing.sizes import Sizes
 
@@ -28,7 +28,8 @@ class VaryingSizes:
 
     Attributes:
         all: every size may vary that is not marked otherwise, but for buffers of modules.
-        dimensions: those that differed between calls, by the path of their tensor; `NUMBER` for a Python int.
+        dimensions: those that differed between calls, by the path of their tensor; `NUMBER` for a Python int, and
+            `STRIDES` for strides that differed alone.
         numbers: the paths to these ints.
     """
 
@@ -43,8 +44,13 @@ class VaryingSizes:
         marked = {index for name in _MARKED for index in marks.get(name, ())}
         static = set(marks.get(_STATIC, ()))
         every = self.all and not isinstance(source, BufferSource)  # of a module, which keeps it
-        wanted = set(range(tensor.ndim)) if every else set(self.dimensions.get(source.describe(), ())) - {NUMBER}
+        wanted = set(range(tensor.ndim)) if every else set(self.dimensions.get(source.describe(), ()))
+        wanted -= {NUMBER, STRIDES}
         return {index: bounds.get(index, (None, None)) for index in sorted((wanted | marked) - static)}
+
+    def have_strides(self, source: Source) -> bool:
+        """Whether strides of the tensor may vary that are no products of its sizes."""
+        return STRIDES in self.dimensions.get(source.describe(), ())
 
     def with_dimensions(self, found: Mapping[Source, frozenset[int]]) -> VaryingSizes:
         """These and the dimensions, and the numbers, that were found to differ."""
@@ -88,14 +94,15 @@ class InputSizes:
         self._wanted = wanted
 
     def may_vary(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor that the program meets may get symbols: a plain one, which is no view of another.
+        """Whether a tensor that the program meets may get symbols: a plain one, and no view that has a gradient.
 
         Parameters keep their shapes.
         """
         if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
             return False
         with DisableTorchFunction():
-            return base_of(tensor) is tensor
+            base = base_of(tensor)
+            return base is tensor or not (tensor.requires_grad or base.requires_grad)
 
     def number(self, value: int, source: Source) -> Any:
         """What the program gets for a Python int that varies; None for one that is a constant."""
@@ -117,18 +124,30 @@ class InputSizes:
                 for index, size in enumerate(tuple(tensor.shape))
             ]
         )
-        if all(type(size) is int for size in shape):
+        varies = not are_constant(shape)
+        with DisableTorchFunction():
+            part = varies and base_of(tensor) is not tensor  # of a tensor whose sizes are likely to vary as well
+
+        def new_stride(index: int, stride: int) -> Size:
+            return self.sizes.new(stride, f"{path}.stride({index})")
+
+        stride = _strides(
+            shape, tensor.stride(), new_stride if part or self._wanted.have_strides(source) else lambda _, stride: stride
+        )
+        if are_constant((*shape, *stride)):
             return None
-        stride = _strides(shape, tensor.stride())
         self.inputs.append(SizedInput(source, shape, stride))
         return shape, stride
 
 
-def _strides(shape: tuple[Size, ...], strides: tuple[int, ...]) -> tuple[Size, ...]:
-    """Strides as products of the sizes that they step over, where they are such products; numbers otherwise."""
+def _strides(
+    shape: tuple[Size, ...], strides: tuple[int, ...], other: Callable[[int, int], Size]
+) -> tuple[Size, ...]:
+    """Strides as products of the sizes that they step over, where they are such products; by ``other`` otherwise."""
     known: dict[int, Size] = {0: 0, 1: 1}
     found: dict[int, Size] = {}
     for index in sorted(range(len(shape)), key=lambda index: (strides[index], -index)):
-        found[index] = known.get(strides[index], strides[index])
+        step = known.get(strides[index])
+        found[index] = other(index, strides[index]) if step is None else step
         known[hint_of(shape[index]) * strides[index]] = found[index] * shape[index]
     return tuple([found[index] for index in range(len(shape))])

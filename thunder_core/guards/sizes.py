@@ -15,6 +15,8 @@ from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr
 
 NUMBER: Final = -1
 """In place of a dimension: not a size of a tensor but the Python int that the path leads to."""
+STRIDES: Final = -2
+"""In place of a dimension: the strides of a tensor that are no products of sizes. That of dimension ``i`` is -2 - i."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ class SizesGuard(Guard):
             if isinstance(sized, VaryingNumber):
                 symbols[str(sized.symbol)] = (position, NUMBER)
                 continue
-            for index, size in enumerate(sized.shape):
+            strides = [(STRIDES - index, stride) for index, stride in enumerate(sized.stride)]
+            for index, size in (*enumerate(sized.shape), *strides):
                 if type(size) is SizeExpr and str(size) in size.symbols:
                     symbols.setdefault(str(size), (position, index))
         distinct = tuple({fact.condition: fact for fact in reversed(facts)}.values())[::-1]
@@ -123,7 +126,7 @@ class SizesGuard(Guard):
         """Where symbols are read that can have one value only: for each the path of the tensor and the dimension."""
         names = dict.fromkeys([fact.value[0] for fact in self.facts if fact.value is not None])
         places = [self.symbols[name] for name in names if name in self.symbols]
-        return [(self.inputs[position].source.describe(), index) for position, index in places]
+        return [(self.inputs[position].source.describe(), max(index, STRIDES)) for position, index in places]
 
     def summary(self) -> str:
         symbols = ", ".join([f"{name} = {place}" for name, place in self.places.items()])
@@ -170,7 +173,7 @@ class SizesGuard(Guard):
 
     def _message(self, condition: str, failing: int, values: Sequence[Any]) -> str:
         found = {
-            name: values[position] if index == NUMBER else values[position].shape[index]
+            name: eval(_read("value", index), {"value": values[position]})
             for name, (position, index) in self.symbols.items()
         }
         read = ", ".join([f"{name} = {self.places[name]} is {found[name]}" for name in found if name in condition])
@@ -184,7 +187,9 @@ class SizesGuard(Guard):
 
 
 def _read(path: str, index: int) -> str:
-    return path if index == NUMBER else f"{path}.shape[{index}]"
+    if index == NUMBER:
+        return path
+    return f"{path}.shape[{index}]" if index >= 0 else f"{path}.stride({STRIDES - index})"
 
 
 def _tuple(items: Sequence[Any]) -> str:

@@ -159,14 +159,19 @@ class Sizes:
         return self.size(self.environment.create_symintnode(symbol, hint=hint))
 
     def new_number(self, value: int, path: str) -> Size | None:
-        """A symbol for a Python int that is ``value`` in this call, and may be any other, 0 and 1 included.
+        """A symbol for a Python int that is ``value`` in this call; None for one that PyTorch's own numbers cannot hold.
 
-        None for one that tensors and PyTorch's own numbers cannot hold.
+        It may be any other. Where it could be a size of more than one element it is one in all calls: more is known
+        then of what is computed with it.
         """
         from thunder_core.pytorch_internals import DimDynamic
 
         if abs(value) > LARGEST:
             return None
+        if value >= SMALLEST:
+            size = self.new(value, path)
+            self._bounds[str(size)] = (SMALLEST, LARGEST)
+            return size
         symbol = self.environment.create_unspecified_symbol(value, self._place(path=path), DimDynamic.DYNAMIC)
         name = str(symbol)
         self.hints[name] = value
