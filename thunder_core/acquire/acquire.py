@@ -214,7 +214,7 @@ def _recorded(
             if raised is not None and input_sizes is not None:
                 raise SizeVariesError(f"the program raises {type(raised).__name__}") from raised
             if input_sizes is not None and "int" in observer.tells:
-                reason = "the function asks objects for their class and names int, which a size that varies is not"
+                reason = "the function asks for classes, of which a number that varies has another than int"
                 raise SizeVariesError(reason, location=observer.tells["int"])
             if recorder.keeps_numbers and (raised is not None or observer.tells):
                 raise NumbersNeeded

@@ -50,8 +50,8 @@ class Observer:
     Attributes:
         global_state: PyTorch's modes and flags when the observer was made.
         generators: PyTorch's random generators that the program reaches.
-        tells: for ``int`` and ``float`` the first function that names it and asks objects for their class, which may
-            tell a number from what stands for one: ``type(n) is int``.
+        tells: for ``int`` and ``float`` the first function that asks objects for their class, and names it or is given
+            such a number, and so may tell a number from what stands for one: ``type(n) is int``.
     """
 
     def __init__(
@@ -249,7 +249,10 @@ class Observer:
             if type(value) not in _SKIPPED:
                 reach(value, names, name)
         if names.asks_class:
-            for (name,) in _NUMBERS.intersection(names.chains):
+            told = {name for (name,) in _NUMBERS.intersection(names.chains)}
+            if any(isinstance(variables.get(name), torch.SymInt) for name in names.arguments):
+                told.add("int")
+            for name in told:
                 place = SourceLocation(code.co_filename, frame.f_lineno, code.co_qualname)
                 self.tells.setdefault(name, place)
         if kind is CodeKind.MODULE:
