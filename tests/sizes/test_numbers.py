@@ -170,7 +170,19 @@ def _with_gradient(x: torch.Tensor, n: int) -> Any:
 
 
 def _constant_form(x: torch.Tensor, n: int) -> Any:
-    return x * n, torch.tensor(n), x[n], f"{n} steps", list(range(n % 3)), int(n), float(n), math.sqrt(n * n), n / 2, 2**n % 5, n**2
+    return (
+        x * n,
+        torch.tensor(n),
+        x[n],
+        f"{n} steps",
+        list(range(n % 3)),
+        int(n),
+        float(n),
+        math.sqrt(n * n),
+        n / 2,
+        2**n % 5,
+        n**2,
+    )
 
 
 CASES: dict[str, tuple[Program, list[int], int | None]] = {
@@ -224,7 +236,7 @@ def test_arguments(case: str, dynamic: Any) -> None:
 
 
 def test_other_classes_are_constants() -> None:
-    """A bool, a float, a NumPy scalar and a subclass of int are told from the int that is equal, and from each other."""
+    """A bool, a float, a NumPy scalar and a subclass of int are told from the int that is equal."""
 
     class Kind(int):
         pass
@@ -339,3 +351,148 @@ def test_writes_to_a_view_whose_sizes_vary() -> None:
         other = whole.clone()
         assert torch.equal(compiled(whole[1:, 1:]), program(other[1:, 1:]))
         assert torch.equal(whole, other)
+
+
+class Schedule(torch.nn.Module):
+    """Computes with floats in attributes and dictionaries, and changes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rate = 0.5
+        self.options = {"temperature": 1.0, "x": torch.ones(2)}
+        self.weight = torch.nn.Parameter(torch.arange(1.0, 4.0))
+
+    def forward(self, x: torch.Tensor, scale: float) -> Any:
+        self.rate = self.rate * 0.9
+        y = (x * self.weight * self.rate).sin() / self.options["temperature"]
+        return y * scale, {"rate": self.rate, "scale": scale, "sum": scale + self.rate}
+
+
+def test_floats_of_objects_and_their_gradients() -> None:
+    eager = Schedule()
+    compiled = thunder.jit(copy.deepcopy(eager))
+    original = thunder.original(compiled)
+    for index in range(10):
+        x = torch.randn(3)
+        results = []
+        for module in (compiled, eager):
+            module.options["temperature"] += 0.25
+            module.weight.grad = None
+            y, numbers = module(x, 0.1 * index)
+            y.sum().backward()
+            results.append((y.detach(), numbers, module.weight.grad, module.rate, module.options["temperature"]))
+        _assert_same(*results)
+        assert type(original.rate) is float
+    assert thunder.cache_misses(compiled) <= 2
+
+
+def _elementwise(x: torch.Tensor, n: float) -> Any:
+    whole = (x * 4).to(torch.int32)
+    return x * n, x + n, n - x, x / n, whole * n, x.half() * n, x.clamp(max=n), x.double() ** n
+
+
+def _number(x: torch.Tensor, n: float) -> Any:
+    return x, n * 2 - 1, -n, +n, abs(n), n + 3, [n, {"n": n}]
+
+
+def _compared(x: torch.Tensor, n: float) -> Any:
+    return (x * n if n > 0.5 else x - n), n == n, bool(n), not n
+
+
+def _float_constants(x: torch.Tensor, n: float) -> Any:
+    return x * math.cos(n), f"{n}", int(n), n // 2, 2.0**n, round(n, 2), torch.full((2,), n), torch.tensor(n)
+
+
+def _unused(x: torch.Tensor, n: float) -> Any:
+    return x + 1
+
+
+FLOATS: dict[str, tuple[Program, list[float], int | None]] = {
+    "elementwise": (_elementwise, [0.5, 0.25, 3.0, 1e-30, -2.0, 1e30, -0.0, 0.0, math.inf, -math.inf, math.nan], 2),
+    "number": (_number, [0.5, 0.25, 3.0, 1e-300, -2.0, 1e300, -0.0, 0.0, math.inf, -math.inf], 2),
+    "compared": (_compared, [0.5, 0.25, 3.0, 0.0, -0.0, 0.75, 0.1], None),
+    "constants": (_float_constants, [0.5, 0.25, 3.0, 0.1], None),
+    "unused": (_unused, [0.5, 0.25, 3.0, 0.1], 2),
+}
+
+
+def _assert_same_floats(one: Any, other: Any) -> None:
+    """As `_assert_same`, with signs of zeros, and NaN equal to itself."""
+    if isinstance(one, torch.Tensor):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(one.signbit(), other.signbit())
+    elif isinstance(one, list | tuple):
+        for left, right in zip(one, other, strict=True):
+            _assert_same_floats(left, right)
+    else:
+        assert repr(one) == repr(other)
+        assert type(one) is type(other)
+
+
+@pytest.mark.parametrize("dynamic", ["automatic", False, True], ids=str)
+@pytest.mark.parametrize("case", FLOATS)
+def test_floats(case: str, dynamic: Any) -> None:
+    program, numbers, most = FLOATS[case]
+    compiled = thunder.jit(program, dynamic=dynamic, recompile_warning=100, recompile_limit=100)
+    x = torch.tensor([-1.5, 0.0, 0.25, 7.0])
+    for number in [*numbers, *numbers]:
+        _assert_same_floats(compiled(x, number), program(x, number))
+    if dynamic != "automatic":
+        return
+    if most is not None:
+        assert thunder.cache_misses(compiled) <= most
+
+
+def test_a_float_that_is_needed_itself_is_reported() -> None:
+    def program(x: torch.Tensor, rate: float, scale: float) -> torch.Tensor:
+        return x * rate if scale > 1 else x - rate
+
+    compiled = thunder.jit(program)
+    for index in range(3):
+        x = torch.randn(2)
+        assert torch.equal(compiled(x, 0.1 * index, 2.0 + index), program(x, 0.1 * index, 2.0 + index))
+    sizes = thunder.explain(compiled).entries[-1].sizes
+    assert sizes is not None
+    assert sizes.floats == ("rate",)
+    (constant,) = sizes.constants
+    assert constant.startswith("scale, at ")
+
+
+def test_learning_rate_of_a_hundred_steps() -> None:
+    def step(weight: torch.Tensor, gradient: torch.Tensor, rate: float, count: int) -> torch.Tensor:
+        return weight - rate * gradient / count
+
+    compiled = thunder.jit(step)
+    weight, gradient = torch.randn(3), torch.randn(3)
+    for count in range(2, 102):
+        assert torch.equal(compiled(weight, gradient, 0.1 / count, count), step(weight, gradient, 0.1 / count, count))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_a_float_and_a_size_beside_each_other() -> None:
+    def program(x: torch.Tensor, n: float) -> Any:
+        return x * n * x.shape[0], n * x.shape[0], x.shape[0] + n
+
+    compiled = thunder.jit(program, recompile_warning=100)
+    for size in (3, 4, 5, 6):
+        x = torch.randn(size)
+        _assert_same(compiled(x, size / 8), program(x, size / 8))
+
+
+def test_a_float_that_leaves_the_program_elsewhere_is_an_error() -> None:
+    held: list[Any] = []
+    keep = type("Keep", (), {"__slots__": ("add",)})()
+    keep.add = held.append
+
+    def program(x: torch.Tensor, n: float) -> torch.Tensor:
+        keep.add(n)
+        return x * n
+
+    compiled = thunder.jit(program)
+    for number in (0.5, 0.25, 0.125):
+        try:
+            assert torch.equal(compiled(torch.ones(2), number), torch.full((2,), number))
+        except thunder.LeakedTensorError:
+            held.clear()
+    assert all(type(number) is float for number in held)

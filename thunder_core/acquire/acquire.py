@@ -12,6 +12,7 @@ from thunder_core.acquire import cached_results, collectives, data_dependence, e
 from thunder_core.acquire.active import set_active_recorder
 from thunder_core.acquire.attempt import Attempt, Guesses, key_of, why_constant
 from thunder_core.acquire.eager_modules import module_to_blame
+from thunder_core.acquire.input_numbers import ConstantNeeded
 from thunder_core.acquire.input_sizes import InputSizes, VaryingSizes
 from thunder_core.acquire.interceptions import intercepted, intercepting, stand_in_of
 from thunder_core.acquire.mode import AcquisitionMode
@@ -30,7 +31,8 @@ from thunder_core.guards.stand_ins import recording_turn
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.size import as_found
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
@@ -52,6 +54,7 @@ class Acquired:
         raised: the exception with which the program ends instead of a result; the recipe raises it.
         input_sizes: the inputs with sizes that vary between calls, and the symbols; None where all are constants.
         constant_sizes: why sizes that were to vary are constants; empty otherwise.
+        constant_numbers: floats that were to vary and are constants, each with the line that needs it.
         keeps_numbers: numbers that the program reads from tensors are numbers of the trace.
         saw_strides: the program asked for strides, so that they matter even where they do not decide what is read.
         random_states: random generators outside of PyTorch that the program consumed.
@@ -70,12 +73,19 @@ class Acquired:
     guarded: bool = False
     input_sizes: InputSizes | None = None
     constant_sizes: str = ""
+    constant_numbers: tuple[str, ...] = ()
     keeps_numbers: bool = True
 
     @property
     def sizes(self) -> Sizes | None:
         """The symbols of sizes that vary; None where all sizes are constants."""
         return None if self.input_sizes is None else self.input_sizes.sizes
+
+    @property
+    def varying_floats(self) -> list[str]:
+        """Where floats are read that vary between calls."""
+        pairs = zip(self.trace.inputs, self.sources, strict=True)
+        return [source.describe() for proxy, source in pairs if isinstance(proxy, NumberProxy)]
 
     def with_sizes_as_found(self) -> Acquired:
         """The same program with sizes by all that was found out about them while it was recorded."""
@@ -144,6 +154,13 @@ def acquire(
                 return _attempt(function, args, kwargs, attempt, advanced)
         except GraphNeeded:
             attempt = replace(attempt, graph=True)
+        except ConstantNeeded as error:
+            assert attempt.varying is not None
+            attempt = replace(
+                attempt,
+                varying=attempt.varying.with_constants(error.needed),
+                constant_numbers=(*attempt.constant_numbers, *map(_constant, *zip(*error.needed.items(), strict=True))),
+            )
         except NumbersNeeded:
             attempt = replace(attempt, guesses=Guesses(numbers=False))
         except first_calls.Uninitialized as needed:
@@ -207,6 +224,8 @@ def _recorded(
         input_sizes=input_sizes,
     )
     try:
+        if input_sizes is not None:
+            input_sizes.floats.bind(recorder)
         outputs: list[Proxy] = []
         try:
             with recording():
@@ -216,6 +235,8 @@ def _recorded(
             if input_sizes is not None and "int" in observer.tells:
                 reason = "the function asks for classes, of which a number that varies has another than int"
                 raise SizeVariesError(reason, location=observer.tells["int"])
+            if input_sizes is not None and input_sizes.floats.any and "float" in observer.tells:
+                raise input_sizes.floats.constants(observer.tells["float"])
             if recorder.keeps_numbers and (raised is not None or observer.tells):
                 raise NumbersNeeded
             cached_results.check(observer)
@@ -230,7 +251,7 @@ def _recorded(
             if recorder.keeps_numbers:
                 raise NumbersNeeded from error
             raise
-        except NumbersNeeded:
+        except (NumbersNeeded, ConstantNeeded):
             advanced += observer.rewind()
             raise
         except Exception as error:
@@ -259,8 +280,7 @@ def _recorded(
         recorder.close()
     if raised is None:
         _check_made(observer.generators)
-    if input_sizes is not None and not input_sizes.inputs:
-        input_sizes = None
+    varies = input_sizes is not None and bool(input_sizes.inputs)
     return Acquired(
         trace,
         sources,
@@ -270,10 +290,15 @@ def _recorded(
         random_states,
         recorder.saw_strides,
         raised,
-        input_sizes=input_sizes,
+        input_sizes=input_sizes if varies else None,
         constant_sizes=attempt.constant_sizes,
+        constant_numbers=attempt.constant_numbers,
         keeps_numbers=attempt.guesses is None or attempt.guesses.numbers,
     )
+
+
+def _constant(source: Source, location: SourceLocation | None) -> str:
+    return source.describe() + ("" if location is None else f", at {location.describe()}")
 
 
 def without_guesses(lines: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.guards.shared_memory import base_of
+from thunder_core.acquire.input_numbers import InputNumbers
 from thunder_core.acquire.traced_size import traced_size
+from thunder_core.guards.shared_memory import base_of
 from thunder_core.guards.sizes import NUMBER, STRIDES, SizedInput, VaryingNumber
 from thunder_core.guards.source import Source
 from thunder_core.guards.steps import BufferSource
@@ -28,9 +29,9 @@ class VaryingSizes:
 
     Attributes:
         all: every size may vary that is not marked otherwise, but for buffers of modules.
-        dimensions: those that differed between calls, by the path of their tensor; `NUMBER` for a Python int, and
+        dimensions: those that differed between calls, by the path of their tensor; `NUMBER` for a Python int or float,
             `STRIDES` for strides that differed alone.
-        numbers: the paths to these ints.
+        numbers: the paths to these ints and floats.
     """
 
     all: bool = False
@@ -60,8 +61,12 @@ class VaryingSizes:
         numbers = dict.fromkeys([*self.numbers, *[source for source, dims in found.items() if NUMBER in dims]])
         return replace(self, dimensions=merged, numbers=tuple(numbers))
 
+    def with_constants(self, numbers: Iterable[Source]) -> VaryingSizes:
+        """These but for some numbers."""
+        return self.without([(source.describe(), NUMBER) for source in numbers])
+
     def wanted_numbers(self) -> list[Source]:
-        """The paths to Python ints that are to be symbols."""
+        """The paths to Python ints that are to be symbols, and to floats that are to be numbers of the trace."""
         return [source for source in self.numbers if NUMBER in self.dimensions.get(source.describe(), ())]
 
     def without(self, places: Iterable[tuple[str, int]]) -> VaryingSizes:
@@ -85,12 +90,14 @@ class InputSizes:
         sizes: of the compilation.
 
     Attributes:
-        inputs: the tensors that have symbols, and the numbers that are some, in order.
+        inputs: the tensors that have symbols, and the ints that are some, in order.
+        floats: those that vary.
     """
 
     def __init__(self, wanted: VaryingSizes, sizes: Sizes) -> None:
         self.sizes = sizes
         self.inputs: list[SizedInput | VaryingNumber] = []
+        self.floats = InputNumbers()
         self._wanted = wanted
 
     def may_vary(self, tensor: torch.Tensor) -> bool:
@@ -104,8 +111,10 @@ class InputSizes:
             base = base_of(tensor)
             return base is tensor or not (tensor.requires_grad or base.requires_grad)
 
-    def number(self, value: int, source: Source) -> Any:
-        """What the program gets for a Python int that varies; None for one that is a constant."""
+    def number(self, value: Any, source: Source) -> Any:
+        """What the program gets for a Python int or float that varies; None for one that is a constant."""
+        if type(value) is float:
+            return self.floats.new(value, source)
         symbol = self.sizes.new_number(value, source.describe())
         if symbol is None:
             return None
@@ -132,7 +141,9 @@ class InputSizes:
             return self.sizes.new(stride, f"{path}.stride({index})")
 
         stride = _strides(
-            shape, tensor.stride(), new_stride if part or self._wanted.have_strides(source) else lambda _, stride: stride
+            shape,
+            tensor.stride(),
+            new_stride if part or self._wanted.have_strides(source) else lambda _, stride: stride,
         )
         if are_constant((*shape, *stride)):
             return None
@@ -140,9 +151,7 @@ class InputSizes:
         return shape, stride
 
 
-def _strides(
-    shape: tuple[Size, ...], strides: tuple[int, ...], other: Callable[[int, int], Size]
-) -> tuple[Size, ...]:
+def _strides(shape: tuple[Size, ...], strides: tuple[int, ...], other: Callable[[int, int], Size]) -> tuple[Size, ...]:
     """Strides as products of the sizes that they step over, where they are such products; by ``other`` otherwise."""
     known: dict[int, Size] = {0: 0, 1: 1}
     found: dict[int, Size] = {}

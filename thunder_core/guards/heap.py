@@ -75,7 +75,7 @@ class Heap(Records):
         held, value = value, self.stand_ins.original(value)
         if type(value) in ATOM_TYPES or is_plain(value):
             if held is not value and source in self.stand_ins.numbers:
-                self.guards.append(Check(source, TYPE, int))  # it varies: facts about sizes say what has to hold
+                self.guards.append(Check(source, TYPE, type(value)))  # facts about sizes say what has to hold of ints
             else:
                 self.guards.append(Check(source, VALUE, value))
             return self._enum_node(value, source) if isinstance(value, enum.Enum) else None

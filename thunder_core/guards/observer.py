@@ -24,7 +24,7 @@ from thunder_core.guards.node import NodeKind
 from thunder_core.guards.outside_reads import generator_method, gives_memory, held_by_name, outside_read
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
-from thunder_core.guards.stand_ins import StandIn
+from thunder_core.guards.stand_ins import NUMBER_CLASSES, StandIn
 from thunder_core.guards.steps import ClosureSource
 from thunder_core.guards.writes import Write, WriteKind, find_writes, undo_writes
 from thunder_core.ir.location import SourceLocation
@@ -61,7 +61,7 @@ class Observer:
         kwargs: dict[str, Any] | None = None,
         stand_in: StandIn | None = None,
         numbers: Iterable[Source] = (),
-        symbol: Callable[[int, Source], Any] = lambda number, source: None,
+        symbol: Callable[[Any, Source], Any] = lambda number, source: None,
     ) -> None:
         self.global_state = GlobalState.current()
         self._heap = Heap(stand_in, args, kwargs)
@@ -154,10 +154,14 @@ class Observer:
         return find_writes(self._heap)
 
     def undo(self) -> None:
-        """Take all writes back, and what was put in place of the user's objects. Random states outside of PyTorch stay consumed, as after a run of the program."""
+        """Take all writes back, and what was put in place of the user's objects.
+
+        Random states outside of PyTorch stay consumed, as after a run of the program.
+        """
         self._heap.without_stand_ins()
         self.generators.restore()
         undo_writes(self._heap)
+        self._heap.stand_ins.forget()
 
     def rewind(self) -> list[str]:
         """Take back what random generators outside of PyTorch drew; names of iterators and files that have advanced."""
@@ -250,8 +254,10 @@ class Observer:
                 reach(value, names, name)
         if names.asks_class:
             told = {name for (name,) in _NUMBERS.intersection(names.chains)}
-            if any(isinstance(variables.get(name), torch.SymInt) for name in names.arguments):
-                told.add("int")
+            for name in names.arguments:
+                number = NUMBER_CLASSES.get(type(variables.get(name)))
+                if number is not None:
+                    told.add(number)
             for name in told:
                 place = SourceLocation(code.co_filename, frame.f_lineno, code.co_qualname)
                 self.tells.setdefault(name, place)

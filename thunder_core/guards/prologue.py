@@ -96,8 +96,8 @@ class Prologue:
     def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[Source, frozenset[int]] | None:
         """The dimensions of tensors, by their paths, whose sizes alone keep this entry from serving a call.
 
-        For a Python int that differs it is `NUMBER`. Empty where only what the entry needs of sizes that vary does not
-        hold; None where something else differs.
+        For a Python int or float that differs it is `NUMBER`. Empty where only what the entry needs of sizes that vary
+        does not hold; None where something else differs.
         """
         if self.state.differences(GlobalState.current()) or self.shape.difference(args, kwargs) is not None:
             return None
@@ -128,6 +128,11 @@ class Prologue:
         For a Python int it is `NUMBER`.
         """
         return [place for guard in self.guards if isinstance(guard, SizesGuard) for place in guard.constant_places()]
+
+    def constant_numbers(self, numbers: Iterable[Source]) -> list[tuple[str, int]]:
+        """Those of some Python numbers that a guard expects to be what they were: for each the path, and `NUMBER`."""
+        fixed = {guard.source for guard in self.guards if isinstance(guard, Check) and guard.condition is VALUE}
+        return [(source.describe(), NUMBER) for source in numbers if source in fixed]
 
     def _violation(self, args: Args, kwargs: Kwargs) -> Change | None:
         for guard in self.guards:
@@ -320,10 +325,8 @@ class _Writer:
         self._check([f"{function}({', '.join(names)}) != {guard.relations!r}" for names, guard in guards.items()])
 
     def _bind_input(self, name: str, source: Source, comment: str = "") -> None:
-        known = self.names.bound(source)
-        if known is None:
-            self.names.bind(source, name, comment)
-        elif known != name:
+        known = self.names.bound(source) or self.names.bind(source, name, comment)
+        if known != name:
             self.names.line(f"{name} = {known}")
 
     def _write_guards(self, guards: Sequence[Guard]) -> None:
@@ -410,7 +413,7 @@ def _is_violated(guard: Guard, args: Args, kwargs: Kwargs) -> bool:
 
 
 def _differing_numbers(guard: Check, args: Args, kwargs: Kwargs) -> list[Source] | None:
-    """The paths to ints that differ from what is expected; None where something else differs."""
+    """The paths to ints and floats that differ from what is expected; None where something else differs."""
     try:
         value = guard.source.read(args, kwargs)
     except PATH_ERRORS:
@@ -424,7 +427,7 @@ def _numbers_between(expected: Any, value: Any, source: Source) -> list[Source] 
     kind = type(expected)
     if type(value) is not kind:
         return None
-    if kind is int:
+    if kind is int or kind is float:
         return [source]
     if kind is dict and list(value) == list(expected):
         keys = list(expected)

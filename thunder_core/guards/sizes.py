@@ -12,7 +12,6 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.program import compile_source
 from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr
 
-
 NUMBER: Final = -1
 """In place of a dimension: not a size of a tensor but the Python int that the path leads to."""
 STRIDES: Final = -2

@@ -1,11 +1,11 @@
 """What the user's variables, attributes and items hold while a program is recorded, in place of what they held before.
 
-Functions of C that acquisition replaces, where the program holds them under names of its own (``log = print``): the code
-of a Python function can be replaced, and a function of C has none. A place that cannot hold another object keeps the
-function, and its call is refused.
+Functions of C that acquisition replaces, where the program holds them under names of its own (``log = print``): the
+code of a Python function can be replaced, and a function of C has none. A place that cannot hold another object keeps
+the function, and its call is refused.
 
-Numbers that vary between calls: the places hold symbols. These are put there before anything is read. A place that cannot
-hold one keeps its number, which is a constant then.
+Numbers that vary between calls: the places hold symbols, put there before anything is read. A place that cannot hold
+one keeps its number, which is a constant then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, Modul
 from typing import Any
 
 from thunder_core.guards.node import slot_names
-from thunder_core.guards.source import PATH_ERRORS, ArgumentSource, Args, GlobalSource, KeywordSource, Kwargs, Source
+from thunder_core.guards.source import PATH_ERRORS, Args, ArgumentSource, GlobalSource, KeywordSource, Kwargs, Source
 from thunder_core.guards.steps import AttributeSource, ClosureSource, DictionarySource, KeySource
 from thunder_core.guards.stored_content import store_item, stored_item
 
@@ -51,6 +51,8 @@ def _leave(count: Counter[int], thread: int) -> None:
         del count[thread]
 
 
+NUMBER_CLASSES: dict[type, str] = {}
+"""The classes of numbers that vary, each with the name of the class that programs take them for."""
 FUNCTIONS_OF_C = (BuiltinFunctionType, MethodDescriptorType)
 StandIn = Callable[[Any], Any]
 """The stand-in of a function that acquisition replaces; None for other functions."""
@@ -80,9 +82,9 @@ class StandIns:
         self._active = False
 
     def place_numbers(
-        self, numbers: Iterable[Source], symbol: Callable[[int, Source], Any], args: Args, kwargs: Kwargs
+        self, numbers: Iterable[Source], symbol: Callable[[Any, Source], Any], args: Args, kwargs: Kwargs
     ) -> None:
-        """Put symbols where these paths lead to ints, as far as the places can hold them.
+        """Put symbols where these paths lead to ints and floats, as far as the places can hold them.
 
         Args:
             symbol: makes one, of the number and its path; gives None for a number that is to be a constant.
@@ -93,7 +95,7 @@ class StandIns:
                 holder = None if source.parent is None else source.parent.read(args, kwargs)
             except PATH_ERRORS:  # this call has no such path
                 continue
-            if type(value) is not int or not _may_hold_number(holder, source) or not self._claim():
+            if type(value) not in (int, float) or not _may_hold_number(holder, source) or not self._claim():
                 continue
             stand_in = symbol(value, source)
             if stand_in is not None:
@@ -125,6 +127,13 @@ class StandIns:
         self._active = False
         while self._undo:
             self._undo.pop()()
+
+    def forget(self) -> None:
+        """Let go of stand-ins, all of which were put back."""
+        self._originals.clear()
+        self._tuples.clear()
+        self.args.clear()
+        self.kwargs.clear()
 
     @property
     def any(self) -> bool:

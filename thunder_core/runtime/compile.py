@@ -167,7 +167,7 @@ def _compile(
         program.as_recorded,
         regions=_region_report(program),
         preset=preset,
-        sizes=SizesReport.of(sizes, acquired.constant_sizes),
+        sizes=SizesReport.of(sizes, acquired.constant_sizes, acquired.varying_floats, acquired.constant_numbers),
         values=tuple([guess.describe() for guess in guessed]),
     )
     constants = {

@@ -1,4 +1,4 @@
-"""Which sizes of its inputs, and which Python ints, a program is compiled with as symbols, by the option ``dynamic`` and the calls so far."""
+"""Which sizes and Python numbers vary in a compiled program, by the option ``dynamic`` and the calls so far."""
 
 from __future__ import annotations
 
@@ -50,3 +50,4 @@ class SizePolicy:
         if entry.made.sizes is not None and entry.made.sizes.reason:
             self._failed = varying
         self._constant.update(entry.prologue.constant_sizes())
+        self._constant.update(entry.prologue.constant_numbers(varying.wanted_numbers()))

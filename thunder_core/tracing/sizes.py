@@ -159,7 +159,7 @@ class Sizes:
         return self.size(self.environment.create_symintnode(symbol, hint=hint))
 
     def new_number(self, value: int, path: str) -> Size | None:
-        """A symbol for a Python int that is ``value`` in this call; None for one that PyTorch's own numbers cannot hold.
+        """A symbol for a Python int that is ``value`` in this call; None for one that PyTorch's numbers cannot hold.
 
         It may be any other. Where it could be a size of more than one element it is one in all calls: more is known
         then of what is computed with it.
