@@ -241,7 +241,7 @@ class Inputs:
         """
         assert self.input_sizes is not None
         sharing = [proxy for proxy in self.proxies if isinstance(proxy, TensorProxy) and proxy.storage == storage]
-        if any(not are_constant(proxy.shape) for proxy in sharing):
+        if any(not are_constant((*proxy.shape, *proxy.stride)) for proxy in sharing):
             raise SizeVariesError(f"{source.describe()} shares memory with {sharing[0].name}", location=user_location())
         return None if sharing else self.input_sizes.geometry(tensor, source)
 
