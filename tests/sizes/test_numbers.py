@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -496,3 +497,47 @@ def test_a_float_that_leaves_the_program_elsewhere_is_an_error() -> None:
         except thunder.LeakedTensorError:
             held.clear()
     assert all(type(number) is float for number in held)
+
+
+def test_numbers_in_tuples_and_defaults_are_constants() -> None:
+    x = torch.randn(3)
+
+    def with_default(x: torch.Tensor, n: int = 2, *, rate: float = 0.5) -> Any:
+        return x * n + rate, n, rate
+
+    compiled = thunder.jit(with_default)
+    of_pair = thunder.jit(lambda pair, other: (pair[1] * pair[0], other[0] + 1))
+    of_nested = thunder.jit(lambda nested: nested["a"][1][0] * nested["x"])
+    for n in range(2, 8):
+        with_default.__defaults__ = (n,)
+        with_default.__kwdefaults__ = {"rate": n / 8}
+        _assert_same(compiled(x), with_default(x))
+        pair = (n, x)
+        _assert_same(of_pair(pair, pair), (x * n, n + 1))
+        _assert_same(of_nested({"a": [0, [n, x]], "x": x}), x * n)
+    assert thunder.cache_misses(of_pair) == 6
+    assert thunder.cache_misses(of_nested) == 2
+    assert with_default.__defaults__ == (7,)
+    assert type(with_default.__defaults__[0]) is int
+
+
+def test_numbers_of_shared_objects_and_threads() -> None:
+    module = Counter()
+    compiled = thunder.jit(module)
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            for _ in range(10):
+                compiled(torch.randn(2))
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert {type(module.step), type(module.slots.count), type(module.table["scale"])} == {int}
+    assert {type(layer.seen) for layer in module.layers} == {int}

@@ -431,7 +431,7 @@ def _numbers_between(expected: Any, value: Any, source: Source) -> list[Source] 
         return [source]
     if kind is dict and list(value) == list(expected):
         keys = list(expected)
-    elif kind in (list, tuple) and len(value) == len(expected):
+    elif kind is list and len(value) == len(expected):
         keys = list(range(len(expected)))
     else:
         return None

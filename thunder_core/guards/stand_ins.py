@@ -172,11 +172,7 @@ class StandIns:
         self._tuples[id(holder)] = changed
         self._originals[id(changed)] = (changed, holder)
         outer = source.parent.parent
-        self._put(source.parent, changed, None if outer is None else self._held(outer))
-
-    def _held(self, source: Source) -> Any:
-        holder = self._holder(source)
-        return holder if holder is not None else source.read(self.args, self.kwargs)
+        self._put(source.parent, changed, None if outer is None else self._holder(outer))
 
     def _put_into(self, holder: Any, source: Source, value: Any) -> None:
         if isinstance(source, ClosureSource) and isinstance(holder, FunctionType):
@@ -248,7 +244,7 @@ def _may_hold_number(holder: Any, source: Source) -> bool:
     if isinstance(source, DictionarySource):
         return source.dictionary == "__dict__"
     if isinstance(source, KeySource):
-        return isinstance(holder, dict | list) or (isinstance(holder, tuple) and not hasattr(holder, "__dict__"))
+        return isinstance(holder, dict | list)  # the program may know a tuple from elsewhere
     return isinstance(source, AttributeSource) and (
         isinstance(holder, ModuleType) or source.name in slot_names(type(holder))
     )
