@@ -110,9 +110,16 @@ def _model(case: str) -> Any:
 
     torch.manual_seed(0)
     options: dict[str, Any] = {
-        **{"vocab_size": 1000, "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4},
-        **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256},
-        **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+        "vocab_size": 1000,
+        "hidden_size": 256,
+        "intermediate_size": 688,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
     }
     if case == "sliding":
         config = transformers.Gemma3TextConfig(**options, head_dim=64, sliding_window=16)

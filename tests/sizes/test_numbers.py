@@ -11,6 +11,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 
@@ -260,6 +261,58 @@ def test_numbers_beyond_those_of_pytorch() -> None:
     x = torch.ones(2)
     for number in (2**70, 2**80, 3, 5, 2**90, -(2**64)):
         assert compiled(x, number)[1] == number + 1
+
+
+def _condition(x: torch.Tensor, n: Any) -> Any:
+    return torch.cond(x.sum() > 0, lambda a: (a * n).sum(), lambda a: (a - n).sum(), (x,))
+
+
+def _checkpoint(x: torch.Tensor, n: Any) -> Any:
+    return checkpoint(lambda a: (a * n).sin().sum(), x, use_reentrant=False)
+
+
+def _mapped(x: torch.Tensor, n: Any) -> Any:
+    return torch.func.vmap(lambda row: row * n)(x[None]).sum()
+
+
+def _hook(x: torch.Tensor, n: Any) -> Any:
+    y = x * 2
+    y.register_hook(lambda gradient: gradient * n)
+    return y.sum()
+
+
+def _read(x: torch.Tensor, n: Any) -> Any:
+    return (x * n).sum() if x.sum() > 0 else (x * x.sum().item() - n).sum()
+
+
+class _Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, n: Any) -> torch.Tensor:
+        ctx.n = n
+        return x * n
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient * ctx.n * 2, None
+
+
+def _function(x: torch.Tensor, n: Any) -> Any:
+    return _Scale.apply(x, n).sum()
+
+
+@pytest.mark.parametrize("numbers", [(3, 4, 5, 6), (0.25, 0.5, 0.75, 2.0)], ids=str)
+@pytest.mark.parametrize("program", [_condition, _checkpoint, _mapped, _hook, _read, _function])
+def test_where_a_part_of_the_compiler_takes_constants(program: Program, numbers: tuple[Any, ...]) -> None:
+    compiled = thunder.jit(program)
+    for number in (*numbers, *numbers):
+        for start in (-1.0, -3.0):
+            found = []
+            for function in (compiled, program):
+                x = torch.linspace(start, 2, 5).requires_grad_()
+                result = function(x, number)
+                result.backward()
+                found.append((result.detach(), x.grad))
+            torch.testing.assert_close(*found)
 
 
 def test_gradients() -> None:
@@ -530,7 +583,7 @@ def test_numbers_of_shared_objects_and_threads() -> None:
         try:
             for _ in range(10):
                 compiled(torch.randn(2))
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:
             errors.append(error)
 
     threads = [threading.Thread(target=call) for _ in range(3)]

@@ -24,6 +24,7 @@ from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.acquire.speculation import check_arrays
 from thunder_core.acquire.traced_number import NumbersNeeded
 from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
+from thunder_core.guards.guard import Guard
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.shared_memory import base_of, is_recorded
 from thunder_core.guards.source import Source
@@ -55,6 +56,7 @@ class Acquired:
         input_sizes: the inputs with sizes that vary between calls, and the symbols; None where all are constants.
         constant_sizes: why sizes that were to vary are constants; empty otherwise.
         constant_numbers: floats that were to vary and are constants, each with the line that needs it.
+        number_guards: what has to hold of ints that were to vary and are constants, beside what the observer saw.
         keeps_numbers: numbers that the program reads from tensors are numbers of the trace.
         saw_strides: the program asked for strides, so that they matter even where they do not decide what is read.
         random_states: random generators outside of PyTorch that the program consumed.
@@ -74,6 +76,7 @@ class Acquired:
     input_sizes: InputSizes | None = None
     constant_sizes: str = ""
     constant_numbers: tuple[str, ...] = ()
+    number_guards: tuple[Guard, ...] = ()
     keeps_numbers: bool = True
 
     @property
@@ -95,7 +98,10 @@ class Acquired:
 
     def with_constant_sizes(self, reason: str) -> Acquired:
         """The same program for the sizes that it was recorded with alone."""
-        return replace(self, trace=self.trace.with_constant_sizes(), input_sizes=None, constant_sizes=reason)
+        assert self.input_sizes is not None
+        trace = self.trace.with_constant_sizes()
+        numbers = self.input_sizes.number_guards()
+        return replace(self, trace=trace, input_sizes=None, constant_sizes=reason, number_guards=numbers)
 
     @property
     def leaves(self) -> frozenset[str]:

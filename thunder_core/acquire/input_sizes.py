@@ -10,6 +10,9 @@ import torch
 
 from thunder_core.acquire.input_numbers import InputNumbers
 from thunder_core.acquire.traced_size import traced_size
+from thunder_core.guards.check import Check
+from thunder_core.guards.conditions import VALUE
+from thunder_core.guards.guard import Guard
 from thunder_core.guards.shared_memory import base_of
 from thunder_core.guards.sizes import NUMBER, STRIDES, SizedInput, VaryingNumber
 from thunder_core.guards.source import Source
@@ -120,6 +123,11 @@ class InputSizes:
             return None
         self.inputs.append(VaryingNumber(source, symbol))
         return traced_size(symbol)
+
+    def number_guards(self) -> tuple[Guard, ...]:
+        """Guards of the ints for a program that takes them as constants after all."""
+        numbers = [one for one in self.inputs if isinstance(one, VaryingNumber)]
+        return tuple([Check(number.source, VALUE, hint_of(number.symbol)) for number in numbers])
 
     def geometry(self, tensor: torch.Tensor, source: Source) -> tuple[tuple[Size, ...], tuple[Size, ...]] | None:
         """Shape and strides with symbols; None where no size of the tensor varies."""

@@ -112,7 +112,7 @@ def _compile(
         facts = acquired.input_sizes.sizes.facts()
         sizes = SizesGuard.of(acquired.input_sizes.inputs, facts, exact_stride=exact_stride)
     prologue = build_prologue(
-        () if guarded else acquired.observer.guards(),
+        () if guarded else (*acquired.observer.guards(), *acquired.number_guards),
         list(zip(names, program.sources, program.objects, strict=True)),
         state=acquired.observer.global_state,
         shape=CallShape.of(args, kwargs),
