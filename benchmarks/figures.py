@@ -10,6 +10,7 @@ from benchmarks import (
     compile_time,
     dispatch,
     dynamo,
+    generation,
     imports,
     memory,
     overhead,
@@ -59,6 +60,7 @@ FIGURES = {
     "import-time": Figure("import thunder beyond import torch", imports.measure),
     "dispatch": Figure("60 cache entries, oldest against newest", dispatch.measure, COMPARED),
     "values": Figure("programs whose Python depends on values", values.measure),
+    "generation": Figure("text generation with models of Hugging Face", generation.measure),
     "dynamo": Figure("cached calls with Dynamo as the front end, and without", dynamo.measure),
     "memory": Figure(
         "peak memory of forward calls; with --model, of its training",

@@ -30,7 +30,7 @@ def power(x: torch.Tensor, n: int) -> torch.Tensor:
 
 
 def test_one_warning_for_many_values_and_one_at_the_limit() -> None:
-    compiled = thunder.jit(power, recompile_warning=3, recompile_limit=6)
+    compiled = thunder.jit(power, dynamic=False, recompile_warning=3, recompile_limit=6)
     x = torch.tensor([1.5, 2.0])
 
     def calls() -> None:
@@ -48,7 +48,7 @@ def test_one_warning_for_many_values_and_one_at_the_limit() -> None:
 
 
 def test_beyond_the_limit_entries_serve_and_eager_runs_the_rest() -> None:
-    compiled = thunder.jit(power, recompile_limit=2)
+    compiled = thunder.jit(power, dynamic=False, recompile_limit=2)
     x = torch.tensor([1.5, 2.0])
 
     def calls() -> None:
@@ -93,13 +93,13 @@ def test_number_of_arguments() -> None:
 
 
 def test_the_limit_holds_below_the_number_of_the_warning() -> None:
-    compiled = thunder.jit(power, recompile_warning=8, recompile_limit=2)
+    compiled = thunder.jit(power, dynamic=False, recompile_warning=8, recompile_limit=2)
     (only,) = warned(lambda: [compiled(torch.ones(1), n) for n in range(9)])
     assert "has 2 compiled entries" in str(only.message)
 
 
 def test_warnings_as_errors_are_raised_once() -> None:
-    compiled = thunder.jit(power, recompile_warning=1, recompile_limit=2)
+    compiled = thunder.jit(power, dynamic=False, recompile_warning=1, recompile_limit=2)
     compiled(torch.ones(1), 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -275,7 +275,7 @@ def test_functions_that_tell_the_class_of_ints_get_ints() -> None:
     for size in (4, 5):
         x = torch.randn(size)
         torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
-    assert "names int" in str(thunder.explain(compiled))
+    assert "asks for classes" in str(thunder.explain(compiled))
 
 
 def test_what_was_found_out_later_counts_for_all_lines() -> None:

@@ -283,3 +283,17 @@ def test_autocast() -> None:
     for b, n in SIZES:
         torch.testing.assert_close(compiled(inputs(b, n)), program(inputs(b, n)), rtol=0, atol=0)
     assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("executors", [[], ["inductor"]], ids=str)
+def test_strides_that_vary_though_sizes_do_not(executors: list[str]) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        both = torch.cat([x, y], 1)
+        return both[:, -3:], (both * 2).sum(-1)
+
+    compiled = thunder.jit(program, executors=executors)
+    for size in (5, 6, 7, 8):
+        x, y = torch.randn(2, size, 4), torch.randn(2, 1, 4)
+        for found, expected in zip(compiled(x, y), program(x, y), strict=True):
+            torch.testing.assert_close(found, expected)
+    assert thunder.cache_misses(compiled) == 2

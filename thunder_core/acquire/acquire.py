@@ -12,6 +12,7 @@ from thunder_core.acquire import cached_results, collectives, data_dependence, e
 from thunder_core.acquire.active import set_active_recorder
 from thunder_core.acquire.attempt import Attempt, Guesses, key_of, why_constant
 from thunder_core.acquire.eager_modules import module_to_blame
+from thunder_core.acquire.input_numbers import ConstantNeeded
 from thunder_core.acquire.input_sizes import InputSizes, VaryingSizes
 from thunder_core.acquire.interceptions import intercepted, intercepting, stand_in_of
 from thunder_core.acquire.mode import AcquisitionMode
@@ -23,6 +24,7 @@ from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.acquire.speculation import check_arrays
 from thunder_core.acquire.traced_number import NumbersNeeded
 from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
+from thunder_core.guards.guard import Guard
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.shared_memory import base_of, is_recorded
 from thunder_core.guards.source import Source
@@ -30,7 +32,8 @@ from thunder_core.guards.stand_ins import recording_turn
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.size import as_found
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
@@ -52,6 +55,8 @@ class Acquired:
         raised: the exception with which the program ends instead of a result; the recipe raises it.
         input_sizes: the inputs with sizes that vary between calls, and the symbols; None where all are constants.
         constant_sizes: why sizes that were to vary are constants; empty otherwise.
+        constant_numbers: floats that were to vary and are constants, each with the line that needs it.
+        number_guards: what has to hold of ints that were to vary and are constants, beside what the observer saw.
         keeps_numbers: numbers that the program reads from tensors are numbers of the trace.
         saw_strides: the program asked for strides, so that they matter even where they do not decide what is read.
         random_states: random generators outside of PyTorch that the program consumed.
@@ -70,12 +75,20 @@ class Acquired:
     guarded: bool = False
     input_sizes: InputSizes | None = None
     constant_sizes: str = ""
+    constant_numbers: tuple[str, ...] = ()
+    number_guards: tuple[Guard, ...] = ()
     keeps_numbers: bool = True
 
     @property
     def sizes(self) -> Sizes | None:
         """The symbols of sizes that vary; None where all sizes are constants."""
         return None if self.input_sizes is None else self.input_sizes.sizes
+
+    @property
+    def varying_floats(self) -> list[str]:
+        """Where floats are read that vary between calls."""
+        pairs = zip(self.trace.inputs, self.sources, strict=True)
+        return [source.describe() for proxy, source in pairs if isinstance(proxy, NumberProxy)]
 
     def with_sizes_as_found(self) -> Acquired:
         """The same program with sizes by all that was found out about them while it was recorded."""
@@ -85,7 +98,10 @@ class Acquired:
 
     def with_constant_sizes(self, reason: str) -> Acquired:
         """The same program for the sizes that it was recorded with alone."""
-        return replace(self, trace=self.trace.with_constant_sizes(), input_sizes=None, constant_sizes=reason)
+        assert self.input_sizes is not None
+        trace = self.trace.with_constant_sizes()
+        numbers = self.input_sizes.number_guards()
+        return replace(self, trace=trace, input_sizes=None, constant_sizes=reason, number_guards=numbers)
 
     @property
     def leaves(self) -> frozenset[str]:
@@ -144,6 +160,13 @@ def acquire(
                 return _attempt(function, args, kwargs, attempt, advanced)
         except GraphNeeded:
             attempt = replace(attempt, graph=True)
+        except ConstantNeeded as error:
+            assert attempt.varying is not None
+            attempt = replace(
+                attempt,
+                varying=attempt.varying.with_constants(error.needed),
+                constant_numbers=(*attempt.constant_numbers, *map(_constant, *zip(*error.needed.items(), strict=True))),
+            )
         except NumbersNeeded:
             attempt = replace(attempt, guesses=Guesses(numbers=False))
         except first_calls.Uninitialized as needed:
@@ -180,9 +203,13 @@ def _attempt(
     advanced: list[str],
 ) -> Acquired:
     """One recording; one that has to be repeated adds the names of what cannot be taken back to ``advanced``."""
-    observer = Observer(function, args, kwargs, stand_in_of)
     input_sizes = None if attempt.varying is None else InputSizes(attempt.varying, Sizes())
     with compiling_with(None if input_sizes is None else input_sizes.sizes):
+        if attempt.varying is None or input_sizes is None:
+            observer = Observer(function, args, kwargs, stand_in_of)
+        else:
+            numbers = attempt.varying.wanted_numbers()
+            observer = Observer(function, args, kwargs, stand_in_of, numbers, input_sizes.number)
         return _recorded(function, attempt, advanced, observer, input_sizes)
 
 
@@ -203,6 +230,8 @@ def _recorded(
         input_sizes=input_sizes,
     )
     try:
+        if input_sizes is not None:
+            input_sizes.floats.bind(recorder)
         outputs: list[Proxy] = []
         try:
             with recording():
@@ -210,15 +239,17 @@ def _recorded(
             if raised is not None and input_sizes is not None:
                 raise SizeVariesError(f"the program raises {type(raised).__name__}") from raised
             if input_sizes is not None and "int" in observer.tells:
-                reason = "the function asks objects for their class and names int, which a size that varies is not"
+                reason = "the function asks for classes, of which a number that varies has another than int"
                 raise SizeVariesError(reason, location=observer.tells["int"])
+            if input_sizes is not None and input_sizes.floats.any and "float" in observer.tells:
+                raise input_sizes.floats.constants(observer.tells["float"])
             if recorder.keeps_numbers and (raised is not None or observer.tells):
                 raise NumbersNeeded
             cached_results.check(observer)
             check_arrays(recorder)
             random_states = tuple(observer.consumed_python_rng())
             _check_generators(observer.generators)
-        except (GraphNeeded, NumbersNeeded, first_calls.Uninitialized):
+        except (ConstantNeeded, GraphNeeded, NumbersNeeded, first_calls.Uninitialized):
             advanced += observer.rewind()
             raise
         except Exception as error:
@@ -248,8 +279,7 @@ def _recorded(
         recorder.close()
     if raised is None:
         _check_made(observer.generators)
-    if input_sizes is not None and not input_sizes.inputs:
-        input_sizes = None
+    varies = input_sizes is not None and bool(input_sizes.inputs)
     return Acquired(
         trace,
         sources,
@@ -259,10 +289,15 @@ def _recorded(
         random_states,
         recorder.saw_strides,
         raised,
-        input_sizes=input_sizes,
+        input_sizes=input_sizes if varies else None,
         constant_sizes=attempt.constant_sizes,
+        constant_numbers=attempt.constant_numbers,
         keeps_numbers=attempt.guesses is None or attempt.guesses.numbers,
     )
+
+
+def _constant(source: Source, location: SourceLocation | None) -> str:
+    return source.describe() + ("" if location is None else f", at {location.describe()}")
 
 
 def without_guesses(lines: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:

@@ -41,6 +41,7 @@ class Attempt:
             call. Each run checks them. None: such a program is refused.
         varying: which sizes of inputs are symbols; None where all are constants.
         constant_sizes: why an attempt with symbols failed; empty if there was none.
+        constant_numbers: floats that were to vary, and turned out to be constants, each with the line that needs it.
     """
 
     graph: bool = False
@@ -49,6 +50,7 @@ class Attempt:
     guesses: Guesses | None = None
     varying: VaryingSizes | None = None
     constant_sizes: str = ""
+    constant_numbers: tuple[str, ...] = ()
 
 
 def key_of(module: torch.nn.Module) -> Key:

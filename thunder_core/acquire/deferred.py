@@ -6,7 +6,6 @@ import math
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import torch
@@ -15,7 +14,7 @@ from thunder_core.acquire.data_dependence import ValueNeeded, error
 from thunder_core.acquire.prefix import NotEvaluated
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.speculation import speculate
-from thunder_core.acquire.traced_number import TracedNumber
+from thunder_core.acquire.traced_number import TracedNumber, symbol_of
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.proxy import NumberProxy
@@ -76,7 +75,7 @@ class _Numbers:
         args = tuple([item.proxy if type(item) is TracedNumber else item for item in operands])
         with recorder.suspension:
             made = NumberProxy(recorder.trace.names.intermediate(), kind)
-            recorder.trace.write(_symbol(function), args, {}, made)
+            recorder.trace.write(symbol_of(function), args, {}, made)
             return number(recorder, made, first.symbol, first.variables)
 
     def _evaluated(self, number: TracedNumber, evaluate: Callable[[], Any]) -> Any:
@@ -87,11 +86,6 @@ class _Numbers:
                 return evaluate()
             except NotEvaluated as reason:
                 raise _refusal(number) from reason
-
-
-@cache
-def _symbol(function: Callable[..., Any]) -> Symbol:
-    return Symbol(f"{function.__module__.lstrip('_')}.{function.__name__}", function)
 
 
 def _itself(value: Any) -> Any:

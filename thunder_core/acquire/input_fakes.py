@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -51,7 +52,7 @@ class InputFakes:
             make = make_fake if tensor.is_leaf else make_derived
             own = self._of_storage[storage_address(tensor)] = make(self._mode, proxy)
             self._of_base[tensor_identity(tensor)] = own
-            return own
+            return own if base is tensor else view_like(own, tensor, (own.shape, own.stride(), own.storage_offset()))  # type: ignore[return-value]
         fake = self._of_base.get(tensor_identity(base))
         if fake is None:
             seen = proxy if base is tensor else _metadata(base, proxy)
@@ -80,12 +81,16 @@ def _metadata(tensor: torch.Tensor, like: TensorProxy) -> TensorProxy:
     )
 
 
-def view_like(base: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """A view of ``base`` as ``tensor`` is one of its base; autograd takes writes to it, or refuses them, likewise."""
+def view_like(base: torch.Tensor, tensor: torch.Tensor, geometry: tuple[Any, Any, Any] | None = None) -> torch.Tensor:
+    """A view of ``base`` as ``tensor`` is one of its base; autograd takes writes to it, or refuses them, likewise.
+
+    Args:
+        geometry: shape, strides and offset; by default those of ``tensor``.
+    """
     creation = get_creation_meta(tensor)
     recorded = tensor.requires_grad and creation != CreationMeta.NO_GRAD_MODE
     with torch.inference_mode(False), torch.set_grad_enabled(recorded):
-        view = base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        view = base.as_strided(*(geometry or (tensor.shape, tensor.stride(), tensor.storage_offset())))
     if is_view(view):  # not below autograd, where calls arrive that escaped functorch
         set_creation_meta(view, creation)
     if version_of(base):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
 
+from thunder_core.acquire.input_numbers import InputNumbers
+from thunder_core.acquire.traced_size import traced_size
+from thunder_core.guards.check import Check
+from thunder_core.guards.conditions import VALUE
+from thunder_core.guards.guard import Guard
 from thunder_core.guards.shared_memory import base_of
-from thunder_core.guards.sizes import SizedInput
+from thunder_core.guards.sizes import NUMBER, STRIDES, SizedInput, VaryingNumber
 from thunder_core.guards.source import Source
 from thunder_core.guards.steps import BufferSource
-from thunder_core.ir.size import Size, hint_of
+from thunder_core.ir.size import Size, are_constant, hint_of
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.tracing.sizes import Sizes
 
@@ -27,11 +32,14 @@ class VaryingSizes:
 
     Attributes:
         all: every size may vary that is not marked otherwise, but for buffers of modules.
-        dimensions: those that differed between calls, by the path of their tensor.
+        dimensions: those that differed between calls, by the path of their tensor; `NUMBER` for a Python int or float,
+            `STRIDES` for strides that differed alone.
+        numbers: the paths to these ints and floats.
     """
 
     all: bool = False
     dimensions: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    numbers: tuple[Source, ...] = ()
 
     def of(self, tensor: torch.Tensor, source: Source) -> dict[int, tuple[int | None, int | None]]:
         """The dimensions of a tensor whose sizes are to be symbols, each with the bounds that its mark gives."""
@@ -41,12 +49,28 @@ class VaryingSizes:
         static = set(marks.get(_STATIC, ()))
         every = self.all and not isinstance(source, BufferSource)  # of a module, which keeps it
         wanted = set(range(tensor.ndim)) if every else set(self.dimensions.get(source.describe(), ()))
+        wanted -= {NUMBER, STRIDES}
         return {index: bounds.get(index, (None, None)) for index in sorted((wanted | marked) - static)}
 
-    def with_dimensions(self, found: Mapping[str, frozenset[int]]) -> VaryingSizes:
-        """These and the dimensions that were found to differ."""
-        merged = {path: self.dimensions.get(path, frozenset()) | dims for path, dims in found.items()}
-        return replace(self, dimensions={**self.dimensions, **merged})
+    def have_strides(self, source: Source) -> bool:
+        """Whether strides of the tensor may vary that are no products of its sizes."""
+        return STRIDES in self.dimensions.get(source.describe(), ())
+
+    def with_dimensions(self, found: Mapping[Source, frozenset[int]]) -> VaryingSizes:
+        """These and the dimensions, and the numbers, that were found to differ."""
+        merged = dict(self.dimensions)
+        for source, dims in found.items():
+            merged[source.describe()] = merged.get(source.describe(), frozenset()) | dims
+        numbers = dict.fromkeys([*self.numbers, *[source for source, dims in found.items() if NUMBER in dims]])
+        return replace(self, dimensions=merged, numbers=tuple(numbers))
+
+    def with_constants(self, numbers: Iterable[Source]) -> VaryingSizes:
+        """These but for some numbers."""
+        return self.without([(source.describe(), NUMBER) for source in numbers])
+
+    def wanted_numbers(self) -> list[Source]:
+        """The paths to Python ints that are to be symbols, and to floats that are to be numbers of the trace."""
+        return [source for source in self.numbers if NUMBER in self.dimensions.get(source.describe(), ())]
 
     def without(self, places: Iterable[tuple[str, int]]) -> VaryingSizes:
         """These but for some: each is the path of a tensor and a dimension."""
@@ -69,23 +93,41 @@ class InputSizes:
         sizes: of the compilation.
 
     Attributes:
-        inputs: the tensors that have symbols, in order.
+        inputs: the tensors that have symbols, and the ints that are some, in order.
+        floats: those that vary.
     """
 
     def __init__(self, wanted: VaryingSizes, sizes: Sizes) -> None:
         self.sizes = sizes
-        self.inputs: list[SizedInput] = []
+        self.inputs: list[SizedInput | VaryingNumber] = []
+        self.floats = InputNumbers()
         self._wanted = wanted
 
     def may_vary(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor that the program meets may get symbols: a plain one, which is no view of another.
+        """Whether a tensor that the program meets may get symbols: a plain one, and no view that has a gradient.
 
         Parameters keep their shapes.
         """
         if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
             return False
         with DisableTorchFunction():
-            return base_of(tensor) is tensor
+            base = base_of(tensor)
+            return base is tensor or not (tensor.requires_grad or base.requires_grad)
+
+    def number(self, value: Any, source: Source) -> Any:
+        """What the program gets for a Python int or float that varies; None for one that is a constant."""
+        if type(value) is float:
+            return self.floats.new(value, source)
+        symbol = self.sizes.new_number(value, source.describe())
+        if symbol is None:
+            return None
+        self.inputs.append(VaryingNumber(source, symbol))
+        return traced_size(symbol)
+
+    def number_guards(self) -> tuple[Guard, ...]:
+        """Guards of the ints for a program that takes them as constants after all."""
+        numbers = [one for one in self.inputs if isinstance(one, VaryingNumber)]
+        return tuple([Check(number.source, VALUE, hint_of(number.symbol)) for number in numbers])
 
     def geometry(self, tensor: torch.Tensor, source: Source) -> tuple[tuple[Size, ...], tuple[Size, ...]] | None:
         """Shape and strides with symbols; None where no size of the tensor varies."""
@@ -99,18 +141,30 @@ class InputSizes:
                 for index, size in enumerate(tuple(tensor.shape))
             ]
         )
-        if all(type(size) is int for size in shape):
+        varies = not are_constant(shape)
+        with DisableTorchFunction():
+            part = varies and base_of(tensor) is not tensor  # of a tensor whose sizes are likely to vary as well
+
+        def new_stride(index: int, stride: int) -> Size:
+            return self.sizes.new(stride, f"{path}.stride({index})")
+
+        stride = _strides(
+            shape,
+            tensor.stride(),
+            new_stride if part or self._wanted.have_strides(source) else lambda _, stride: stride,
+        )
+        if are_constant((*shape, *stride)):
             return None
-        stride = _strides(shape, tensor.stride())
         self.inputs.append(SizedInput(source, shape, stride))
         return shape, stride
 
 
-def _strides(shape: tuple[Size, ...], strides: tuple[int, ...]) -> tuple[Size, ...]:
-    """Strides as products of the sizes that they step over, where they are such products; numbers otherwise."""
+def _strides(shape: tuple[Size, ...], strides: tuple[int, ...], other: Callable[[int, int], Size]) -> tuple[Size, ...]:
+    """Strides as products of the sizes that they step over, where they are such products; by ``other`` otherwise."""
     known: dict[int, Size] = {0: 0, 1: 1}
     found: dict[int, Size] = {}
     for index in sorted(range(len(shape)), key=lambda index: (strides[index], -index)):
-        found[index] = known.get(strides[index], strides[index])
+        step = known.get(strides[index])
+        found[index] = other(index, strides[index]) if step is None else step
         known[hint_of(shape[index]) * strides[index]] = found[index] * shape[index]
     return tuple([found[index] for index in range(len(shape))])

@@ -20,7 +20,7 @@ from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.literals import import_path
-from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.size import Size, are_constant
 from thunder_core.pytorch_internals import DisableTorchFunction, neg_view
 from thunder_core.symbols.generators import NEW_GENERATOR
@@ -110,6 +110,12 @@ class Inputs:
     def reshaped_objects(self) -> list[tuple[TensorProxy, TensorProxy]]:
         """For each input whose shape or strides were changed in place: the input, and what it shows at the end."""
         return [(self._originals[key], variable.proxy) for key, variable in self.reshaped.items()]
+
+    def number(self, value: float, source: Source) -> NumberProxy:
+        """A Python float that varies between calls, as an input."""
+        proxy = NumberProxy(self._trace.names.for_input(source.describe()), float)
+        self._append(proxy, source, value)
+        return proxy
 
     def constant(self, value: torch.Tensor) -> torch.Tensor:
         """A computed constant as a traced tensor: the program gets a copy of it in each run."""
@@ -235,7 +241,7 @@ class Inputs:
         """
         assert self.input_sizes is not None
         sharing = [proxy for proxy in self.proxies if isinstance(proxy, TensorProxy) and proxy.storage == storage]
-        if any(not are_constant(proxy.shape) for proxy in sharing):
+        if any(not are_constant((*proxy.shape, *proxy.stride)) for proxy in sharing):
             raise SizeVariesError(f"{source.describe()} shares memory with {sharing[0].name}", location=user_location())
         return None if sharing else self.input_sizes.geometry(tensor, source)
 

@@ -34,8 +34,8 @@ def check(tensors: Tensors) -> None:
     holders: list[str] = []
     while alive:
         item = alive.pop()
-        variable = item.variables[0] if type(item) is TracedNumber else tensors.variable(item)
-        locations.append(variable.location)
+        variables = item.variables if type(item) is TracedNumber else (tensors.variable(item),)
+        locations.append(variables[0].location if variables else None)
         holders.extend(_scrub(item, ignore=(alive, locals())))
     raise _error(", ".join(holders), locations[-1])
 

@@ -75,7 +75,7 @@ _MEMORY = frozenset(
 _ON_ELEMENTS = frozenset({Tensor.apply_, Tensor.map_, Tensor.map2_})
 _COMMUNICATION = ("torch.distributed", "torch._ops._c10d_functional")
 # They tell of an object that existed before the program, beside what fakes know.
-_READS_OBJECT = _MEMORY | {GRAD, Tensor.__deepcopy__}
+_READS_OBJECT = _MEMORY | {GRAD, BASE, Tensor.__deepcopy__}
 # Their result is a bool that a program may return; only using it needs its value.
 _DEFERRED = frozenset({torch.equal, Tensor.equal, torch.allclose, Tensor.allclose})
 _value_reads = value_readers() - _MEMORY

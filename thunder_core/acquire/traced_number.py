@@ -1,4 +1,4 @@
-"""Python numbers that lines of a trace compute: ``loss.item()``, ``torch.equal(a, b)``, and what Python makes of them.
+"""Python numbers of a trace: floats that vary between calls, ``loss.item()``, and what Python makes of them.
 
 The program may return, store and print such a number, compute with it, and hand a float to elementwise functions of
 PyTorch: all that are lines. A comparison is a line whose outcome is checked in each run. Whatever else needs the number
@@ -10,12 +10,14 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, Protocol
 
 import torch
 
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording
+from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.symbol import Symbol
 
@@ -41,6 +43,12 @@ class Numbers(Protocol):
 
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> TracedNumber:
         """Record what Python computes of numbers, of which ``first`` is the first that lines compute."""
+
+
+@cache
+def symbol_of(function: Callable[..., Any]) -> Symbol:
+    """The symbol of a function of Python that a line computes a number with."""
+    return Symbol(f"{function.__module__.lstrip('_')}.{function.__name__}", function)
 
 
 class TracedNumber:
@@ -166,6 +174,7 @@ def _define() -> None:
         setattr(TracedNumber, f"__{unary.__name__}__", _unary(unary))
     for name in _BY_VALUE:
         setattr(TracedNumber, f"__{name}__", _by_value(f"__{name}__"))
+    NUMBER_CLASSES[TracedNumber] = "float"
 
 
 _define()

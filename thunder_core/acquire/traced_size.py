@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.errors import SizeVariesError
+from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.size import Size, SizeExpr
 from thunder_core.tracing.user_frames import user_location
 
@@ -177,6 +178,7 @@ def _define() -> None:
         setattr(TracedSize, f"__{name}__", _unobserved(getattr(torch.SymInt, f"__{name}__")))
     for name in _THE_SAME:
         setattr(TracedSize, f"__{name}__", lambda self: self)
+    NUMBER_CLASSES[TracedSize] = "int"
 
 
 _define()

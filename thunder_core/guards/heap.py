@@ -74,7 +74,10 @@ class Heap(Records):
         """
         held, value = value, self.stand_ins.original(value)
         if type(value) in ATOM_TYPES or is_plain(value):
-            self.guards.append(Check(source, VALUE, value))
+            if held is not value and source in self.stand_ins.numbers:
+                self.guards.append(Check(source, TYPE, type(value)))  # facts about sizes say what has to hold of ints
+            else:
+                self.guards.append(Check(source, VALUE, value))
             return self._enum_node(value, source) if isinstance(value, enum.Enum) else None
         self._guard_class(value if isinstance(value, type) else type(value))
         if isinstance(value, Tensor):

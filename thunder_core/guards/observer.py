@@ -25,7 +25,7 @@ from thunder_core.guards.node import NodeKind
 from thunder_core.guards.outside_reads import generator_method, gives_memory, held_by_name, outside_read
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
-from thunder_core.guards.stand_ins import StandIn
+from thunder_core.guards.stand_ins import NUMBER_CLASSES, StandIn
 from thunder_core.guards.steps import ClosureSource
 from thunder_core.guards.writes import Write, WriteKind, find_writes, undo_writes
 from thunder_core.ir.location import SourceLocation
@@ -46,12 +46,14 @@ class Observer:
 
     Args:
         stand_in: what takes the place of functions of C that the program holds under names of its own.
+        numbers: paths to Python numbers that vary between calls.
+        symbol: makes what takes their place.
 
     Attributes:
         global_state: PyTorch's modes and flags when the observer was made.
         generators: PyTorch's random generators that the program reaches.
-        tells: for ``int`` and ``float`` the first function that names it and asks objects for their class, which may
-            tell a number from what stands for one: ``type(n) is int``.
+        tells: for ``int`` and ``float`` the first function that asks objects for their class, and names it or is given
+            such a number, and so may tell a number from what stands for one: ``type(n) is int``.
     """
 
     def __init__(
@@ -60,6 +62,8 @@ class Observer:
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
         stand_in: StandIn | None = None,
+        numbers: Iterable[Source] = (),
+        symbol: Callable[[Any, Source], Any] = lambda number, source: None,
     ) -> None:
         self.global_state = GlobalState.current()
         self._heap = Heap(stand_in, args, kwargs)
@@ -75,8 +79,11 @@ class Observer:
         self._codes: dict[int, tuple[CodeType, CodeKind, CodeNames]] = {}
         self._import: FrameType | None = None
         try:
-            self._meet_roots(function, args, kwargs or {})
+            stand_ins = self._heap.stand_ins
+            stand_ins.place_numbers(numbers, symbol, args, kwargs or {})
+            self._meet_roots(function, tuple(stand_ins.args), stand_ins.kwargs)
         except BaseException:
+            self._heap.stand_ins.restore()
             self.generators.restore()
             raise
 
@@ -153,9 +160,14 @@ class Observer:
         return find_writes(self._heap)
 
     def undo(self) -> None:
-        """Take all writes back. Random states outside of PyTorch stay consumed, as after a run of the program."""
+        """Take all writes back, and what was put in place of the user's objects.
+
+        Random states outside of PyTorch stay consumed, as after a run of the program.
+        """
+        self._heap.without_stand_ins()
         self.generators.restore()
         undo_writes(self._heap)
+        self._heap.stand_ins.forget()
 
     def rewind(self) -> list[str]:
         """Take back what random generators outside of PyTorch drew; names of iterators and files that have advanced."""
@@ -247,7 +259,12 @@ class Observer:
             if type(value) not in _SKIPPED:
                 reach(value, names, name)
         if names.asks_class:
-            for (name,) in _NUMBERS.intersection(names.chains):
+            told = {name for (name,) in _NUMBERS.intersection(names.chains)}
+            for name in names.arguments:
+                number = NUMBER_CLASSES.get(type(variables.get(name)))
+                if number is not None:
+                    told.add(number)
+            for name in told:
                 place = SourceLocation(code.co_filename, frame.f_lineno, code.co_qualname)
                 self.tells.setdefault(name, place)
         if kind is CodeKind.MODULE:

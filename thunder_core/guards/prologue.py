@@ -10,14 +10,16 @@ from typing import Any, TypeGuard
 import torch
 
 from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import TYPE
+from thunder_core.guards.conditions import TYPE, VALUE
 from thunder_core.guards.fast_checks import ModesMemo, TensorsMemo, sees_requires_grad
 from thunder_core.guards.global_state import GlobalState, always_checked, remaining
 from thunder_core.guards.guard import Change, Guard, show
+from thunder_core.guards.plain import identical
 from thunder_core.guards.prologue_names import PrologueNames
 from thunder_core.guards.shared_memory import NonOverlappingGuard, OverlapCheck, SharedMemoryGuard, relations
-from thunder_core.guards.sizes import SizesGuard
+from thunder_core.guards.sizes import NUMBER, SizesGuard, VaryingNumber
 from thunder_core.guards.source import PATH_ERRORS, Args, ConstantSource, Kwargs, Source, is_argument
+from thunder_core.guards.steps import ItemSource
 from thunder_core.guards.tensor_guard import TensorGuard
 from thunder_core.ir.location import one_line
 from thunder_core.ir.program import compile_source
@@ -91,14 +93,15 @@ class Prologue:
             warnings.simplefilter("ignore")  # to ask for ``grad`` of what is no leaf warns
             return self._violation(args, kwargs)
 
-    def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[str, frozenset[int]] | None:
+    def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[Source, frozenset[int]] | None:
         """The dimensions of tensors, by their paths, whose sizes alone keep this entry from serving a call.
 
-        Empty where only what the entry needs of sizes that vary does not hold; None where something else differs.
+        For a Python int or float that differs it is `NUMBER`. Empty where only what the entry needs of sizes that vary
+        does not hold; None where something else differs.
         """
         if self.state.differences(GlobalState.current()) or self.shape.difference(args, kwargs) is not None:
             return None
-        found: dict[str, frozenset[int]] = {}
+        found: dict[Source, frozenset[int]] = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for guard in self.guards:
@@ -109,15 +112,27 @@ class Prologue:
                     if differing is None:
                         return None
                     if differing:
-                        path = guard.source.describe()
-                        found[path] = found.get(path, frozenset()) | differing
+                        found[guard.source] = found.get(guard.source, frozenset()) | differing
+                elif isinstance(guard, Check) and guard.condition is VALUE:
+                    numbers = _differing_numbers(guard, args, kwargs)
+                    if numbers is None:
+                        return None
+                    found.update({source: frozenset({NUMBER}) for source in numbers})
                 elif _is_violated(guard, args, kwargs):
                     return None
         return found
 
     def constant_sizes(self) -> list[tuple[str, int]]:
-        """Sizes that were to vary and turned out to be constants: for each the path of the tensor and the dimension."""
+        """Sizes that were to vary and turned out to be constants: for each the path of the tensor and the dimension.
+
+        For a Python int it is `NUMBER`.
+        """
         return [place for guard in self.guards if isinstance(guard, SizesGuard) for place in guard.constant_places()]
+
+    def constant_numbers(self, numbers: Iterable[Source]) -> list[tuple[str, int]]:
+        """Those of some Python numbers that a guard expects to be what they were: for each the path, and `NUMBER`."""
+        fixed = {guard.source for guard in self.guards if isinstance(guard, Check) and guard.condition is VALUE}
+        return [(source.describe(), NUMBER) for source in numbers if source in fixed]
 
     def _violation(self, args: Args, kwargs: Kwargs) -> Change | None:
         for guard in self.guards:
@@ -155,7 +170,8 @@ def build_prologue(
         metadata: check the class and metadata of the inputs.
         sizes: what has to hold of sizes that vary. The symbols follow the inputs in what the function returns.
     """
-    varying = {id(sized.source): sized.shape for sized in sizes.inputs} if sizes is not None else {}
+    sized_inputs = () if sizes is None else sizes.inputs
+    varying = {id(sized.source): sized.shape for sized in sized_inputs if not isinstance(sized, VaryingNumber)}
     tensor_guards = {
         name: TensorGuard.of(source, value, exact_stride=exact_stride, sizes=varying.get(id(source)))
         for name, source, value in inputs
@@ -277,7 +293,10 @@ class _Writer:
         """Read the sizes that vary, and check what has to hold of them."""
         if self._sizes is None:
             return
-        tensors = [self._input_names[id(sized.source)] for sized in self._sizes.inputs]
+        tensors = [
+            self._input_names.get(id(sized.source)) or sized.source.expression(self.names)
+            for sized in self._sizes.inputs
+        ]
         for line in self._sizes.lines(tensors):
             self.names.line(line)
         conditions = self._sizes.conditions(tensors)
@@ -306,10 +325,8 @@ class _Writer:
         self._check([f"{function}({', '.join(names)}) != {guard.relations!r}" for names, guard in guards.items()])
 
     def _bind_input(self, name: str, source: Source, comment: str = "") -> None:
-        known = self.names.bound(source)
-        if known is None:
-            self.names.bind(source, name, comment)
-        elif known != name:
+        known = self.names.bound(source) or self.names.bind(source, name, comment)
+        if known != name:
             self.names.line(f"{name} = {known}")
 
     def _write_guards(self, guards: Sequence[Guard]) -> None:
@@ -393,6 +410,33 @@ def _is_violated(guard: Guard, args: Args, kwargs: Kwargs) -> bool:
         return guard.violation(args, kwargs) is not None
     except PATH_ERRORS:
         return True
+
+
+def _differing_numbers(guard: Check, args: Args, kwargs: Kwargs) -> list[Source] | None:
+    """The paths to ints and floats that differ from what is expected; None where something else differs."""
+    try:
+        value = guard.source.read(args, kwargs)
+    except PATH_ERRORS:
+        return None
+    return _numbers_between(guard.expected, value, guard.source)
+
+
+def _numbers_between(expected: Any, value: Any, source: Source) -> list[Source] | None:
+    if identical(value, expected):
+        return []
+    kind = type(expected)
+    if type(value) is not kind:
+        return None
+    if kind is int or kind is float:
+        return [source]
+    if kind is dict and list(value) == list(expected):
+        keys = list(expected)
+    elif kind is list and len(value) == len(expected):
+        keys = list(range(len(expected)))
+    else:
+        return None
+    found = [_numbers_between(expected[key], value[key], ItemSource(source, key)) for key in keys]
+    return None if None in found else [source for numbers in found for source in numbers or ()]
 
 
 def _is_looped(guard: Guard) -> TypeGuard[Check]:

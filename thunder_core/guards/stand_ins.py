@@ -1,8 +1,11 @@
-"""Functions of C that acquisition replaces, where the program holds them under names of its own: ``log = print``.
+"""What the user's variables, attributes and items hold while a program is recorded, in place of what they held before.
 
-The code of a Python function can be replaced; a function of C has none. So the variables, attributes and items that
-lead to it hold its stand-in while the program is recorded. A place that cannot hold another object keeps the function,
-and its call is refused.
+Functions of C that acquisition replaces, where the program holds them under names of its own (``log = print``): the
+code of a Python function can be replaced, and a function of C has none. A place that cannot hold another object keeps
+the function, and its call is refused.
+
+Numbers that vary between calls: the places hold symbols, put there before anything is read. A place that cannot hold
+one keeps its number, which is a constant then.
 """
 
 from __future__ import annotations
@@ -10,13 +13,13 @@ from __future__ import annotations
 import functools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
 from typing import Any
 
 from thunder_core.guards.node import slot_names
-from thunder_core.guards.source import ArgumentSource, GlobalSource, KeywordSource, Source
+from thunder_core.guards.source import PATH_ERRORS, Args, ArgumentSource, GlobalSource, KeywordSource, Kwargs, Source
 from thunder_core.guards.steps import AttributeSource, ClosureSource, DictionarySource, KeySource
 from thunder_core.guards.stored_content import store_item, stored_item
 
@@ -48,6 +51,8 @@ def _leave(count: Counter[int], thread: int) -> None:
         del count[thread]
 
 
+NUMBER_CLASSES: dict[type, str] = {}
+"""The classes of numbers that vary, each with the name of the class that programs take them for."""
 FUNCTIONS_OF_C = (BuiltinFunctionType, MethodDescriptorType)
 StandIn = Callable[[Any], Any]
 """The stand-in of a function that acquisition replaces; None for other functions."""
@@ -58,6 +63,7 @@ class StandIns:
 
     Attributes:
         args, kwargs: the arguments of the call, with stand-ins.
+        numbers: where symbols for numbers were put.
 
     Args:
         holder: gives the object that was met on a path.
@@ -67,12 +73,35 @@ class StandIns:
         self, find: StandIn | None, args: tuple[Any, ...], kwargs: dict[str, Any], holder: Callable[[Source], Any]
     ) -> None:
         self.args, self.kwargs = list(args), dict(kwargs)
+        self.numbers: set[Source] = set()
         self._find, self._holder = find or (lambda function: None), holder
         self._waiting: list[tuple[Any, Source]] = []
         self._originals: dict[int, tuple[Any, Any]] = {}  # by the id of the stand-in
         self._tuples: dict[int, tuple[Any, ...]] = {}  # those with stand-ins, by the id of those without
         self._undo: list[Callable[[], None]] = []
         self._active = False
+
+    def place_numbers(
+        self, numbers: Iterable[Source], symbol: Callable[[Any, Source], Any], args: Args, kwargs: Kwargs
+    ) -> None:
+        """Put symbols where these paths lead to ints and floats, as far as the places can hold them.
+
+        Args:
+            symbol: makes one, of the number and its path; gives None for a number that is to be a constant.
+        """
+        for source in numbers:
+            try:
+                value = source.read(args, kwargs)
+                holder = None if source.parent is None else source.parent.read(args, kwargs)
+            except PATH_ERRORS:  # this call has no such path
+                continue
+            if type(value) not in (int, float) or not _may_hold_number(holder, source) or not self._claim():
+                continue
+            stand_in = symbol(value, source)
+            if stand_in is not None:
+                self.numbers.add(source)
+                self._originals[id(stand_in)] = (stand_in, value)
+                self._put(source, stand_in, holder)
 
     def met(self, function: Any, source: Source) -> None:
         """An object is read from ``source``, before the program gets it."""
@@ -84,7 +113,7 @@ class StandIns:
         stand_in = self._find(function)
         if stand_in is not None and self._claim():
             self._originals[id(stand_in)] = (stand_in, function)
-            self._put(source, stand_in)
+            self._put(source, stand_in, None if source.parent is None else self._holder(source.parent))
 
     def start(self) -> None:
         """Replace the functions seen so far, and from now on each function when it is first seen."""
@@ -99,9 +128,16 @@ class StandIns:
         while self._undo:
             self._undo.pop()()
 
+    def forget(self) -> None:
+        """Let go of stand-ins, all of which were put back."""
+        self._originals.clear()
+        self._tuples.clear()
+        self.args.clear()
+        self.kwargs.clear()
+
     @property
     def any(self) -> bool:
-        """Whether anything was replaced."""
+        """Whether anything was put into objects of the user."""
         return bool(self._originals)
 
     def original(self, value: Any) -> Any:
@@ -120,7 +156,7 @@ class StandIns:
         self._undo.append(functools.partial(_release, thread))
         return True
 
-    def _put(self, source: Source, value: Any) -> None:
+    def _put(self, source: Source, value: Any, holder: Any) -> None:
         if isinstance(source, ArgumentSource):
             self.args[source.index] = value
         elif isinstance(source, KeywordSource):
@@ -128,14 +164,15 @@ class StandIns:
         elif isinstance(source, GlobalSource):
             self._put_item(source.namespace, source.name, value)
         elif source.parent is not None:
-            self._put_into(self._holder(source.parent), source, value)
+            self._put_into(holder, source, value)
 
     def _put_in_tuple(self, holder: tuple[Any, ...], source: KeySource, value: Any) -> None:
         now = self._tuples.get(id(holder), holder)
         changed = tuple.__new__(type(holder), (*now[: source.key], value, *now[source.key + 1 :]))
         self._tuples[id(holder)] = changed
         self._originals[id(changed)] = (changed, holder)
-        self._put(source.parent, changed)
+        outer = source.parent.parent
+        self._put(source.parent, changed, None if outer is None else self._holder(outer))
 
     def _put_into(self, holder: Any, source: Source, value: Any) -> None:
         if isinstance(source, ClosureSource) and isinstance(holder, FunctionType):
@@ -196,6 +233,21 @@ class StandIns:
                 type.__setattr__(owner, name, before)
 
         self._undo.append(undo)
+
+
+def _may_hold_number(holder: Any, source: Source) -> bool:
+    """Whether the place that a path leads to can hold a symbol, and belongs to one object alone."""
+    if isinstance(source, ArgumentSource | KeywordSource | GlobalSource):
+        return True
+    if isinstance(source, ClosureSource):
+        return isinstance(holder, FunctionType)
+    if isinstance(source, DictionarySource):
+        return source.dictionary == "__dict__"
+    if isinstance(source, KeySource):
+        return isinstance(holder, dict | list)  # the program may know a tuple from elsewhere
+    return isinstance(source, AttributeSource) and (
+        isinstance(holder, ModuleType) or source.name in slot_names(type(holder))
+    )
 
 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a ``class`` statement, which can be changed

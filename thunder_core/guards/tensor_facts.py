@@ -18,6 +18,7 @@ from thunder_core.pytorch_internals import (
     identity_property,
     is_view,
     version_property,
+    view_base_getter,
 )
 
 _Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
@@ -60,6 +61,7 @@ _FACTS: dict[Callable[..., Any], tuple[Condition, ...]] = {
     _Tensor.storage_offset: (_fact("{value}.storage_offset()"),),
     _Tensor.is_shared: (_fact("{value}.is_shared()"),),
     _Tensor.is_pinned: (_fact("{value}.is_pinned()"),),
+    view_base_getter: (_fact("{value}._base is None"),),
     is_view: (_fact("{value}._is_view()"),),
     _Tensor.is_inference: (_INFERENCE,),
     torch.is_inference: (_INFERENCE,),

@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.guards.check import EQUAL, IS, TRUTH, Check, Comparison, Condition, holding, reading
 from thunder_core.guards.guard import Guard, Key, show, type_name
+from thunder_core.guards.sizes import STRIDES
 from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names, Source
 from thunder_core.ir.size import Size
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, disabled_torch_function_impl
@@ -129,7 +130,7 @@ class TensorGuard(Guard):
         return [held.get(size_at(index)) for index in range(held[NDIM])]
 
     def differing_sizes(self, args: Args, kwargs: Kwargs) -> frozenset[int] | None:
-        """The dimensions whose sizes are others in a call; None where something else differs, or strides alone do."""
+        """The dimensions whose sizes are others in a call, or `STRIDES` where these alone differ; None for all else."""
         try:
             value = self.source.read(args, kwargs)
         except PATH_ERRORS:
@@ -147,7 +148,7 @@ class TensorGuard(Guard):
             return None
         pairs = enumerate(zip(sizes, value.shape, strict=True))
         differing = frozenset([index for index, (known, size) in pairs if known is not None and known != size])
-        return differing if differing or self.holds(value) else None
+        return differing if differing or self.holds(value) else frozenset({STRIDES})
 
     @property
     def varies(self) -> bool:

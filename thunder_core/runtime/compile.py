@@ -112,7 +112,7 @@ def _compile(
         facts = acquired.input_sizes.sizes.facts()
         sizes = SizesGuard.of(acquired.input_sizes.inputs, facts, exact_stride=exact_stride)
     prologue = build_prologue(
-        () if guarded else acquired.observer.guards(),
+        () if guarded else (*acquired.observer.guards(), *acquired.number_guards),
         list(zip(names, program.sources, program.objects, strict=True)),
         state=acquired.observer.global_state,
         shape=CallShape.of(args, kwargs),
@@ -167,7 +167,7 @@ def _compile(
         program.as_recorded,
         regions=_region_report(program),
         preset=preset,
-        sizes=SizesReport.of(sizes, acquired.constant_sizes),
+        sizes=SizesReport.of(sizes, acquired.constant_sizes, acquired.varying_floats, acquired.constant_numbers),
         values=tuple([guess.describe() for guess in guessed]),
     )
     constants = {

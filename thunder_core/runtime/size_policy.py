@@ -1,9 +1,10 @@
-"""Which sizes of its inputs a program is compiled with as symbols, by the option ``dynamic`` and the calls so far."""
+"""Which sizes and Python numbers vary in a compiled program, by the option ``dynamic`` and the calls so far."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from thunder_core.acquire.input_sizes import VaryingSizes, is_marked
@@ -28,13 +29,15 @@ class SizePolicy:
 
     def next(self, entries: Sequence[Entry], args: tuple[Any, ...], kwargs: dict[str, Any]) -> VaryingSizes | None:
         """Which sizes are to be symbols in the compilation for this call, which no entry serves; None for constants."""
-        if isinstance(self._dynamic, bool):
-            return VaryingSizes(all=True) if self._dynamic else None
+        if self._dynamic is False:
+            return None
         for entry in reversed(entries):
             differing = entry.prologue.differing_sizes(args, kwargs)
             if differing is not None:
                 self._found = self._found.with_dimensions(differing)
                 break
+        if self._dynamic is True:
+            return replace(self._found, all=True)
         wanted = self._found.without([place for place, count in self._constant.items() if count >= _TRIES])
         if self._failed == wanted:  # it is recorded twice each time otherwise
             return None
@@ -47,3 +50,4 @@ class SizePolicy:
         if entry.made.sizes is not None and entry.made.sizes.reason:
             self._failed = varying
         self._constant.update(entry.prologue.constant_sizes())
+        self._constant.update(entry.prologue.constant_numbers(varying.wanted_numbers()))

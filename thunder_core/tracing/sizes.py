@@ -158,6 +158,27 @@ class Sizes:
         self._symbols[symbol] = name
         return self.size(self.environment.create_symintnode(symbol, hint=hint))
 
+    def new_number(self, value: int, path: str) -> Size | None:
+        """A symbol for a Python int that is ``value`` in this call; None for one that PyTorch's numbers cannot hold.
+
+        It may be any other. Where it could be a size of more than one element it is one in all calls: more is known
+        then of what is computed with it.
+        """
+        from thunder_core.pytorch_internals import DimDynamic
+
+        if abs(value) > LARGEST:
+            return None
+        if value >= SMALLEST:
+            size = self.new(value, path)
+            self._bounds[str(size)] = (SMALLEST, LARGEST)
+            return size
+        symbol = self.environment.create_unspecified_symbol(value, self._place(path=path), DimDynamic.DYNAMIC)
+        name = str(symbol)
+        self.hints[name] = value
+        self._bounds[name] = (-LARGEST, LARGEST)
+        self._symbols[symbol] = name
+        return self.size(self.environment.create_symintnode(symbol, hint=value))
+
     def symbol(self, name: str) -> Size:
         """The symbol of that name."""
         expression = next(symbol for symbol, own in self._symbols.items() if own == name)
