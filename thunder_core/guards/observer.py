@@ -25,7 +25,8 @@ from thunder_core.guards.outside_reads import generator_method, gives_memory, he
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.stand_ins import StandIn
-from thunder_core.guards.steps import ClosureSource
+from thunder_core.guards.steps import AttributeSource, ClosureSource
+from thunder_core.guards.wrapper_guard import WrapperGuard, flattened
 from thunder_core.guards.writes import Write, WriteKind, find_writes, undo_writes
 from thunder_core.ir.location import SourceLocation
 
@@ -136,6 +137,20 @@ class Observer:
         for value in values:
             if isinstance(value, torch.Tensor):
                 self._heap.facts.note(function, value)
+
+    def met_wrapper(self, tensor: torch.Tensor, source: Source) -> list[torch.Tensor]:
+        """The program uses a wrapper subclass: guard it; its inner tensors, which have paths from here on.
+
+        Raises:
+            NotComparableError: what it says of itself cannot be compared.
+        """
+        guard = WrapperGuard.of(source, tensor)
+        self._heap.tensors.met(tensor, source)
+        self._heap.guards.append(guard)
+        inner = {name: value for name, value in flattened(tensor)[0].items() if isinstance(value, torch.Tensor)}
+        for name, value in inner.items():
+            self._heap.tensors.met(value, AttributeSource(source, name))
+        return list(inner.values())
 
     def guards(self) -> tuple[Guard, ...]:
         """What was read, in an order in which each path's guards follow those of its parts."""
