@@ -33,6 +33,7 @@ from thunder_core.acquire.wrapper_parts import parts_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.observer import Observer, Write
 from thunder_core.guards.plain import is_plain
+from thunder_core.guards.wrapper_gradients import outer_tensor
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.size import from_fake
@@ -164,18 +165,24 @@ class Rebuilder(RecipeWriter):
         if source is not None:
             return self.assign(tensor, source.expression(self))
         parts = parts_of(tensor)
-        inner = "".join(f"{name!r}: {self._part(value)}, " for name, value in parts.inner.items())
+        inner = "".join(f"{name!r}: {self._part(tensor, value)}, " for name, value in parts.inner.items())
         unflatten = self.constant(type(tensor).__tensor_unflatten__)  # type: ignore[attr-defined]
         outer = ", ".join(map(self._copied, (parts.context, parts.size, parts.stride)))
-        name = self.assign(tensor, f"{unflatten}({{{inner}}}, {outer})")
+        if tensor.requires_grad and not tensor.is_leaf:
+            name = self.assign(tensor, f"{self.constant(outer_tensor)}({unflatten}, {{{inner}}}, {outer})")
+        else:
+            name = self.assign(tensor, f"{unflatten}({{{inner}}}, {outer})")
         attributes = {key: item for key, item in vars(tensor).items() if key not in parts.inner}
         self.lines.extend(
             [f"{name}.{key} = {self.expression(item)}" for key, item in attributes.items() if is_plain(item)]
         )
         return name
 
-    def _part(self, value: Any) -> str:
-        return self.expression(value) if isinstance(value, torch.Tensor) else self._copied(value)
+    def _part(self, tensor: torch.Tensor, value: Any) -> str:
+        if not isinstance(value, torch.Tensor):
+            return self._copied(value)
+        carrier = self._inputs.carriers.get(variable_of(value)) if tensor.requires_grad else None
+        return self.expression(value) if carrier is None else self._output(carrier)
 
     def _copied(self, value: Any) -> str:
         """A context as each call gets it: containers of its own, with the very objects that are in them now."""

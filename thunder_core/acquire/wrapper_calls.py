@@ -2,7 +2,7 @@
 
 PyTorch itself takes such a call apart, as in eager: autograd's level first, then ``__torch_dispatch__`` of the class,
 with operators of ATen. What that calls becomes lines. Autograd does not look below that level, so that these lines are
-recorded without gradients.
+recorded without gradients; `thunder_core.acquire.wrapper_gradients` has the derivatives of such calls.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import wrappers
-from thunder_core.acquire.traced_tensor import is_traced
+from thunder_core.acquire.wrapper_gradients import call_with_gradients, requires_grad
 from thunder_core.acquire.wrapper_parts import check_protocol, refuse_wrapper
 from thunder_core.errors import SizeVariesError
 from thunder_core.guards.observer import Observer
@@ -33,7 +33,6 @@ _NOT_DISPATCHED: Final = (
     | {Tensor.__deepcopy__, Tensor.__reduce_ex__, Tensor.apply_, Tensor.map_, Tensor.map2_, Tensor.__repr__}
 )
 """Calls that change a tensor, or read it, without an operator that ``__torch_dispatch__`` would see."""
-_DETACHES: Final = frozenset({Tensor.detach, torch.detach})
 
 
 def call(
@@ -61,13 +60,13 @@ def call(
         raise refuse_wrapper(kind, f"{name} changes or reads a tensor without calling an operator")
     if registry.is_metadata(func):
         observer.asked(func, [tensor for tensor in found if id(tensor) in recorder.wrappers])
-    elif torch.is_grad_enabled() and func not in _DETACHES and _require_grad(recorder, (args, kwargs)):
-        raise refuse_wrapper(
-            kind,
-            f"{name} is called with a tensor, and with one that requires grad",
-            "compute with it under torch.no_grad(), or without parameters that require grad",
-        )
+    elif torch.is_grad_enabled() and any(requires_grad(recorder, leaf) for leaf in _tensors((args, kwargs))):
+        return call_with_gradients(recorder, observer.source_of, func, args, kwargs)
     return func(*args, **kwargs)
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in iterate_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def dispatch(
@@ -116,13 +115,3 @@ def _meet(recorder: Recorder, observer: Observer, tensor: torch.Tensor) -> None:
             _meet(recorder, observer, value)
         else:
             recorder.inputs.lift(value)
-
-
-def _require_grad(recorder: Recorder, values: Any) -> bool:
-    for leaf in iterate_leaves(values):
-        if not isinstance(leaf, torch.Tensor):
-            continue
-        required = recorder.tensors.requires_grad(recorder.tensors.variable(leaf)) if is_traced(leaf) else None
-        if leaf.requires_grad if required is None else required:
-            return True
-    return False

@@ -1,0 +1,281 @@
+"""Calls with wrapper subclasses that require grad: one line of two programs, forward and backward.
+
+Autograd acts above ``__torch_dispatch__``: it knows the derivative of the operator, and computes it with operators on
+the outer tensors. So it does here, at once: what the class makes of the operator is the program of forward, and what it
+makes of the derivative that of backward. Both are of inner tensors alone.
+
+To the program, the inner tensors have no gradients, as in eager. The trace has another value for each that has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from thunder_core.acquire.autograd_functions import apply_of
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.region import Region
+from thunder_core.acquire.subclasses import has_torch_dispatch
+from thunder_core.acquire.traced_tensor import is_traced
+from thunder_core.acquire.variable import Variable, metadata_key
+from thunder_core.acquire.wrapper_parts import refuse_wrapper
+from thunder_core.guards.source import Source
+from thunder_core.guards.steps import ItemSource
+from thunder_core.guards.wrapper_gradients import InnerTensorsSource, carries_gradient, inner_tensors
+from thunder_core.guards.wrapper_guard import NotComparableError, facts, flattened
+from thunder_core.ir.program import compile_trace
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.pytorch_internals import (
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+    disable_current_modes,
+)
+from thunder_core.symbols.opaque import callable_symbol
+from thunder_core.symbols.registry import registry
+
+SourceOf = Callable[[Any], Source | None]
+
+
+def call_with_gradients(
+    recorder: Recorder, source_of: SourceOf, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The result of a call of which tensors among the arguments require grad.
+
+    Raises:
+        UnsupportedError: its derivative is not one of inner tensors, or the call writes.
+    """
+    tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    kind = next(type(tensor) for tensor in tensors if has_torch_dispatch(type(tensor)))
+    name = getattr(func, "__name__", str(func))
+    wanted = list({id(tensor): tensor for tensor in tensors if requires_grad(recorder, tensor)}.values())
+    given: dict[str, Proxy] = {}
+    for tensor in wanted:
+        known = _carriers(recorder, source_of, tensor)
+        if given.keys() & {data.name for data, _ in known}:
+            raise refuse_wrapper(kind, f"{name} is called with tensors that share an inner tensor")
+        given |= {data.name: carrier for data, carrier in known}
+    forward, backward = (Region(recorder.trace, recorder.tensors) for _ in range(2))
+    with forward.recording():
+        result = func(*args, **kwargs)
+    if forward.effects().mutates:
+        raise refuse_wrapper(kind, f"{name} writes to a tensor while autograd records")
+    outputs = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    if not outputs:
+        recorder.trace.lines += forward.lines
+        return result
+    cotangents: list[Proxy] = []
+    tangents = [_tangent(recorder, output, cotangents) for output in outputs]
+    with backward.recording(), DisableTorchFunctionSubclass():
+        found = torch.autograd.grad(outputs, wanted, tangents, allow_unused=True)
+    into: dict[str, Proxy] = {}
+    for tensor, gradient in zip(wanted, found, strict=True):
+        if gradient is not None:
+            _check_gradient(tensor, gradient, f"the gradient that {name} gives")
+            pairs = zip(_carrying(tensor), _carrying(gradient), strict=True)
+            into |= {recorder.tensors.proxy_of(one).name: recorder.tensors.proxy_of(other) for one, other in pairs}
+    values = [recorder.tensors.variable(part) for output in outputs for part in _carrying(output)]
+    if len(set(values)) < len(values) or any(each.proxy.name not in forward.defined() for each in values):
+        raise refuse_wrapper(kind, f"{name} gives an inner tensor that it was given, or one twice")
+    held = [part for output in outputs if not is_traced(output) for part in _carrying(output)]
+    inner = set(map(recorder.tensors.variable, held))
+    _Line(recorder, forward, backward, given, into).write(values, cotangents, inner)
+    return result
+
+
+def requires_grad(recorder: Recorder, tensor: torch.Tensor) -> bool:
+    """Whether autograd records what is computed with a tensor; PyTorch itself knows it of a traced one, too, then."""
+    if not is_traced(tensor):
+        return tensor.requires_grad
+    required = recorder.tensors.requires_grad(recorder.tensors.variable(tensor))
+    if required and not tensor.requires_grad:
+        with DisableTorchFunction():
+            tensor.requires_grad_()
+    return required
+
+
+def _carrying(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """A plain tensor itself, or the inner tensors of a wrapper that gradients go through, those of inner wrappers too."""
+    if not has_torch_dispatch(type(tensor)):
+        yield tensor
+        return
+    for part in flattened(tensor)[0].values():
+        if carries_gradient(part):
+            yield from _carrying(part)
+
+
+def _carriers(recorder: Recorder, source_of: SourceOf, tensor: torch.Tensor) -> list[tuple[TensorProxy, TensorProxy]]:
+    """The values of `_carrying` in the program, each with the one that has its gradient."""
+    variables = [recorder.tensors.variable(part) for part in _carrying(tensor)]
+    if not has_torch_dispatch(type(tensor)):
+        return [(variable.proxy, variable.proxy) for variable in variables]
+    carriers = recorder.inputs.carriers
+    if any(variable not in carriers for variable in variables):
+        source = source_of(tensor)
+        if source is None:
+            raise refuse_wrapper(type(tensor), "the program makes a tensor that requires grad")
+        with recorder.suspension, disable_current_modes():
+            lifted = list(_lift(recorder, tensor, source))
+        carriers |= dict(zip(variables, lifted, strict=True))
+    return [(variable.proxy, carriers[variable]) for variable in variables]
+
+
+def _lift(recorder: Recorder, wrapper: torch.Tensor, source: Source) -> Iterator[TensorProxy]:
+    inner = InnerTensorsSource(source)
+    for index, value in enumerate(inner_tensors(wrapper)):
+        path = ItemSource(inner, index)
+        if has_torch_dispatch(type(value)):
+            yield from _lift(recorder, value, path)
+        else:
+            yield recorder.inputs.add(value, path).proxy
+
+
+def _tangent(recorder: Recorder, output: torch.Tensor, cotangents: list[Proxy]) -> torch.Tensor:
+    """A tensor like ``output`` for its gradient, of new values, which are added to ``cotangents``."""
+    if has_torch_dispatch(type(output)):
+        parts, context = flattened(output)
+        tangents = {
+            name: _tangent(recorder, part, cotangents) if carries_gradient(part) else part
+            for name, part in parts.items()
+        }
+        with torch.no_grad():
+            kind: Any = type(output)
+            tangent: torch.Tensor = kind.__tensor_unflatten__(tangents, context, output.shape, output.stride())
+            return tangent
+    names, storages = recorder.trace.names, recorder.trace.storages
+    proxy = recorder.tensors.proxy_of(output)
+    proxy = replace(proxy, name=names.intermediate(), requires_grad=False, storage=storages.new(), offset=0)
+    cotangents.append(proxy)
+    return recorder.tensors.traced(Variable(proxy))
+
+
+def _check_gradient(tensor: torch.Tensor, gradient: torch.Tensor, described: str) -> None:
+    """Refuse a gradient of another class, or with another context, than the tensor's."""
+    if type(gradient) is not type(tensor) and (has_torch_dispatch(type(tensor)) or has_torch_dispatch(type(gradient))):
+        expected_kind = type(tensor).__qualname__
+        raise refuse_wrapper(type(gradient), f"{described} is not of the class of the tensor, {expected_kind}")
+    if not has_torch_dispatch(type(tensor)):
+        return
+    if not gradient.requires_grad:
+        gradient.requires_grad_()  # the context may say whether it does
+    (parts, context), (own, expected) = flattened(gradient), flattened(tensor)
+    try:
+        same = tuple(parts) == tuple(own) and facts(context) == facts(expected)
+    except NotComparableError:
+        same = False
+    if not same:
+        raise refuse_wrapper(type(gradient), f"{described} has another context than the tensor")
+    for name, part in own.items():
+        if carries_gradient(part):
+            if has_torch_dispatch(type(part)):
+                _check_gradient(part, parts[name], described)
+        elif parts[name] is not part:
+            raise refuse_wrapper(type(gradient), f"{described} has another {name} than the tensor")
+
+
+@dataclass
+class _Line:
+    """The line of one call.
+
+    Attributes:
+        given: for each value that has a gradient what autograd knows in its place, by the value's name.
+        into: the gradients in ``backward``, by the same names.
+    """
+
+    recorder: Recorder
+    forward: Region
+    backward: Region
+    given: dict[str, Proxy]
+    into: dict[str, Proxy]
+
+    def write(self, values: list[Variable], cotangents: list[Proxy], inner: set[Variable]) -> None:
+        """Add it.
+
+        Args:
+            values: what has gradients from here on.
+            cotangents: theirs in ``backward``.
+            inner: those that are inner tensors, which the program sees without gradients.
+        """
+        recorder, defined = self.recorder, self.forward.defined()
+        backward = {proxy.name: proxy for proxy in (*self.backward.free(), *self.into.values())}
+        for name in (*self.backward.defined(), *[proxy.name for proxy in cotangents]):
+            backward.pop(name, None)
+        free = {proxy.name: proxy for proxy in (*self.forward.free(), *backward.values()) if proxy.name not in defined}
+        free |= {name: replace(proxy, name=name) for name, proxy in self.given.items() if name not in free}
+        live = dict.fromkeys(map(recorder.tensors.variable, self.forward.live_tensors()))
+        returned = [*values, *[each for each in live if each not in values and each.proxy.name in defined]]
+        results = tuple([variable.proxy for variable in returned])
+        places = [index for index, name in enumerate(free) if name in self.into]
+        gradients = tuple([self.into[name] for name in free if name in self.into])
+        with torch.no_grad():
+            program = self.forward.body("forward_body", tuple(free.values()), (*results, *backward.values()))
+            derivative = self.backward.body("backward_body", (*cotangents, *backward.values()), gradients)
+        function = _function(program, derivative, len(values), len(returned), len(free), places)
+        outputs = tuple(
+            [
+                replace(proxy, name=recorder.trace.names.intermediate(), requires_grad=index < len(values))
+                for index, proxy in enumerate(results)
+            ]
+        )
+        arguments = tuple([self.given.get(name, proxy) for name, proxy in free.items()])
+        symbol = callable_symbol(apply_of(function), "Wrapper_apply")
+        recorder.trace.write(symbol, arguments, {}, outputs, self.forward.effects())
+        for variable, output in zip(returned, outputs, strict=True):
+            if variable in inner:
+                recorder.inputs.carriers[variable] = output
+                output = replace(output, name=recorder.trace.names.intermediate(), requires_grad=False)
+                detach = recorder.inputs.carriers[variable]
+                recorder.trace.write(registry.symbol_of(torch.detach), (detach,), {}, output)
+            elif output.requires_grad:
+                variable.fake = variable.base = None
+            variable.proxy = output
+            variable.key = metadata_key(output)
+
+
+def _function(
+    program: Trace, derivative: Trace, differentiable: int, returned: int, arguments: int, places: Sequence[int]
+) -> type[torch.autograd.Function]:
+    """The two programs as one function.
+
+    Args:
+        differentiable: how many results of ``program`` have gradients, which are the first arguments of ``derivative``.
+        returned: how many the function returns; the others are arguments of ``derivative``.
+        arguments: how many the function takes.
+        places: of those that ``derivative`` gives the gradients of.
+    """
+    forward_code, backward_code = compile_trace(program), compile_trace(derivative)
+    expected = derivative.inputs[:differentiable]
+
+    class Wrapper(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            values = forward_code(*args)
+            ctx.mark_non_differentiable(*values[differentiable:returned])
+            ctx.save_for_backward(*values[returned:])
+            return tuple(values[:returned])
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx: Any, *given: Any) -> Any:
+            pairs = zip(given, expected, strict=False)
+            cotangents = [_laid_out(cotangent, proxy) for cotangent, proxy in pairs]
+            found = backward_code(*cotangents, *ctx.saved_tensors)
+            gradients: list[Any] = [None] * arguments
+            for place, gradient in zip(places, found, strict=True):
+                gradients[place] = gradient
+            return tuple(gradients)
+
+    return Wrapper
+
+
+def _laid_out(tensor: torch.Tensor, proxy: Proxy) -> torch.Tensor:
+    """A tensor with the strides that the program was recorded with."""
+    assert isinstance(proxy, TensorProxy)
+    if tensor.stride() == proxy.stride:
+        return tensor
+    return torch.empty_strided(proxy.shape, proxy.stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
