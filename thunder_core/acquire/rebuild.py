@@ -29,7 +29,7 @@ from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import holds_traced_tensor, variable_of
 from thunder_core.acquire.variable import Variable
-from thunder_core.acquire.wrapper_parts import parts_of
+from thunder_core.acquire.wrapper_parts import carrying, parts_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.observer import Observer, Write
 from thunder_core.guards.plain import is_plain
@@ -164,25 +164,30 @@ class Rebuilder(RecipeWriter):
         source = self._observer.source_of(tensor)
         if source is not None:
             return self.assign(tensor, source.expression(self))
-        parts = parts_of(tensor)
-        inner = "".join(f"{name!r}: {self._part(tensor, value)}, " for name, value in parts.inner.items())
-        unflatten = self.constant(type(tensor).__tensor_unflatten__)  # type: ignore[attr-defined]
-        outer = ", ".join(map(self._copied, (parts.context, parts.size, parts.stride)))
-        if tensor.requires_grad and not tensor.is_leaf:
-            name = self.assign(tensor, f"{self.constant(outer_tensor)}({unflatten}, {{{inner}}}, {outer})")
-        else:
-            name = self.assign(tensor, f"{unflatten}({{{inner}}}, {outer})")
-        attributes = {key: item for key, item in vars(tensor).items() if key not in parts.inner}
-        self.lines.extend(
-            [f"{name}.{key} = {self.expression(item)}" for key, item in attributes.items() if is_plain(item)]
-        )
+        name = self.assign(tensor, self._outer(tensor, differentiable=tensor.requires_grad))
+        attributes = {key: item for key, item in vars(tensor).items() if is_plain(item)}
+        self.lines.extend([f"{name}.{key} = {self.expression(item)}" for key, item in attributes.items()])
         return name
 
-    def _part(self, tensor: torch.Tensor, value: Any) -> str:
-        if not isinstance(value, torch.Tensor):
-            return self._copied(value)
-        carrier = self._inputs.carriers.get(variable_of(value)) if tensor.requires_grad else None
-        return self.expression(value) if carrier is None else self._output(carrier)
+    def _outer(self, tensor: torch.Tensor, *, differentiable: bool) -> str:
+        parts = parts_of(tensor)
+        inner = "".join(
+            f"{name!r}: {self._part(part, differentiable=differentiable)}, " for name, part in parts.inner.items()
+        )
+        unflatten = self.constant(type(tensor).__tensor_unflatten__)  # type: ignore[attr-defined]
+        outer = ", ".join(map(self._copied, (parts.context, parts.size, parts.stride)))
+        if differentiable and any(variable_of(part) in self._inputs.carriers for part in carrying(tensor)):
+            return f"{self.constant(outer_tensor)}({unflatten}, {{{inner}}}, {outer})"
+        return f"{unflatten}({{{inner}}}, {outer})"
+
+    def _part(self, part: Any, *, differentiable: bool) -> str:
+        if not isinstance(part, torch.Tensor):
+            return self._copied(part)
+        if differentiable and has_torch_dispatch(type(part)):
+            return self._outer(part, differentiable=True)
+        variable = variable_of(part) if differentiable else None
+        carrier = None if variable is None else self._inputs.carriers.get(variable)
+        return self.expression(part) if carrier is None else self._output(carrier)
 
     def _copied(self, value: Any) -> str:
         """A context as each call gets it: containers of its own, with the very objects that are in them now."""

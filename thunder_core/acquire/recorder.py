@@ -88,7 +88,7 @@ class Recorder:
         self,
         source_of: Callable[[Any], Any],
         resolvers: tuple[Resolver, ...],
-        record_escaped: Callable[[Recorder, Any, tuple[Any, ...], dict[str, Any]], Any],
+        record_escaped: Callable[[Recorder, Any, tuple[type, ...], tuple[Any, ...], dict[str, Any]], Any],
         attempt: Attempt,
         *,
         closure_of: Callable[[CellType], Any] = lambda _: None,

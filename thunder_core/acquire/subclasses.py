@@ -129,8 +129,8 @@ def explain(error: Exception) -> None:
 def refuse_dispatch(kind: type, described: str) -> None:
     """Refuse a class that changes what operations are below ``__torch_function__``."""
     raise UnsupportedError(
-        f"{described} is of the class {kind.__module__}.{kind.__qualname__}, whose __torch_dispatch__ changes what "
-        "operations do; such tensors cannot be compiled",
+        f"{described} is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__, "
+        "and cannot be an argument of this call",
         location=user_location(),
         advice=(
             "give the compiled function plain tensors, as DTensor.to_local() and dequantize() return them",

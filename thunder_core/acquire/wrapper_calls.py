@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.acquire.autograd_reads import BASE, GRAD_FN
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import wrappers
 from thunder_core.acquire.wrapper_gradients import call_with_gradients, requires_grad
@@ -33,6 +34,8 @@ _NOT_DISPATCHED: Final = (
     | {Tensor.__deepcopy__, Tensor.__reduce_ex__, Tensor.apply_, Tensor.map_, Tensor.map2_, Tensor.__repr__}
 )
 """Calls that change a tensor, or read it, without an operator that ``__torch_dispatch__`` would see."""
+
+_OF_HISTORY: Final = frozenset({Tensor.is_leaf.__get__, GRAD_FN, BASE})
 
 
 def call(
@@ -58,10 +61,12 @@ def call(
     is_setter = type(func) is MethodWrapperType and func.__name__ != "__get__"
     if is_setter or func in _NOT_DISPATCHED:
         raise refuse_wrapper(kind, f"{name} changes or reads a tensor without calling an operator")
+    if func in _OF_HISTORY and any(id(each) not in recorder.wrappers and each.requires_grad for each in found):
+        raise refuse_wrapper(kind, f"{name} asks for the place of a computed tensor in the autograd graph")
     if registry.is_metadata(func):
         observer.asked(func, [tensor for tensor in found if id(tensor) in recorder.wrappers])
     elif torch.is_grad_enabled() and any(requires_grad(recorder, leaf) for leaf in _tensors((args, kwargs))):
-        return call_with_gradients(recorder, observer.source_of, func, args, kwargs)
+        return call_with_gradients(recorder, observer, func, args, kwargs)
     return func(*args, **kwargs)
 
 

@@ -20,21 +20,27 @@ from thunder_core.acquire.autograd_functions import apply_of
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.subclasses import has_torch_dispatch
-from thunder_core.acquire.traced_tensor import is_traced
+from thunder_core.acquire.traced_tensor import is_traced, variable_of
 from thunder_core.acquire.variable import Variable, metadata_key
-from thunder_core.acquire.wrapper_parts import refuse_wrapper
+from thunder_core.acquire.wrapper_parts import carrying, refuse_wrapper
+from thunder_core.guards.code_kinds import CodeKind, kind_of_class
+from thunder_core.guards.observer import Observer, Write
+from thunder_core.guards.plain import identical, is_plain
 from thunder_core.guards.source import Source
 from thunder_core.guards.steps import ItemSource
 from thunder_core.guards.wrapper_gradients import InnerTensorsSource, carries_gradient, inner_tensors
 from thunder_core.guards.wrapper_guard import NotComparableError, facts, flattened
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.size import on_fakes
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
     DisableTorchFunctionSubclass,
     disable_current_modes,
+    is_view,
+    no_dispatch,
 )
 from thunder_core.symbols.opaque import callable_symbol
 from thunder_core.symbols.registry import registry
@@ -43,7 +49,7 @@ SourceOf = Callable[[Any], Source | None]
 
 
 def call_with_gradients(
-    recorder: Recorder, source_of: SourceOf, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    recorder: Recorder, observer: Observer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """The result of a call of which tensors among the arguments require grad.
 
@@ -56,7 +62,7 @@ def call_with_gradients(
     wanted = list({id(tensor): tensor for tensor in tensors if requires_grad(recorder, tensor)}.values())
     given: dict[str, Proxy] = {}
     for tensor in wanted:
-        known = _carriers(recorder, source_of, tensor)
+        known = _carriers(recorder, observer.source_of, tensor)
         if given.keys() & {data.name for data, _ in known}:
             raise refuse_wrapper(kind, f"{name} is called with tensors that share an inner tensor")
         given |= {data.name: carrier for data, carrier in known}
@@ -69,23 +75,42 @@ def call_with_gradients(
     if not outputs:
         recorder.trace.lines += forward.lines
         return result
+    is_users = kind_of_class(kind) is CodeKind.USER
     cotangents: list[Proxy] = []
     tangents = [_tangent(recorder, output, cotangents) for output in outputs]
+    before = observer.writes() if is_users else ()
     with backward.recording(), DisableTorchFunctionSubclass():
         found = torch.autograd.grad(outputs, wanted, tangents, allow_unused=True)
+    after = observer.writes() if is_users else ()
+    if len(before) != len(after) or not all(map(_is_same_write, before, after)):
+        raise refuse_wrapper(kind, f"the derivative of {name} changes Python objects")
+    if forward.effects().external or backward.effects().external or backward.effects().mutates:
+        raise refuse_wrapper(kind, f"{name}, or its derivative, does more than to compute")
     into: dict[str, Proxy] = {}
     for tensor, gradient in zip(wanted, found, strict=True):
         if gradient is not None:
             _check_gradient(tensor, gradient, f"the gradient that {name} gives")
-            pairs = zip(_carrying(tensor), _carrying(gradient), strict=True)
+            pairs = zip(carrying(tensor), carrying(gradient), strict=True)
             into |= {recorder.tensors.proxy_of(one).name: recorder.tensors.proxy_of(other) for one, other in pairs}
-    values = [recorder.tensors.variable(part) for output in outputs for part in _carrying(output)]
+    values = [recorder.tensors.variable(part) for output in outputs for part in carrying(output)]
     if len(set(values)) < len(values) or any(each.proxy.name not in forward.defined() for each in values):
         raise refuse_wrapper(kind, f"{name} gives an inner tensor that it was given, or one twice")
-    held = [part for output in outputs if not is_traced(output) for part in _carrying(output)]
+    held = [part for output in outputs if not is_traced(output) for part in carrying(output)]
     inner = set(map(recorder.tensors.variable, held))
     _Line(recorder, forward, backward, given, into).write(values, cotangents, inner)
-    return result
+    return map_leaves(lambda leaf: _leaf(recorder, leaf) if any(leaf is each for each in outputs) else leaf, result)
+
+
+def _is_same_write(one: Write, other: Write) -> bool:
+    """Whether two writes, found one after the other, are one."""
+
+    def same(value: Any, again: Any) -> bool:
+        if isinstance(value, list | tuple | dict) and type(value) is type(again) and len(value) == len(again):
+            pairs = zip(*[each.items() if isinstance(each, dict) else each for each in (value, again)], strict=True)
+            return all(same(*pair) for pair in pairs)
+        return value is again or (is_plain(value) and identical(again, value))
+
+    return one.target == other.target and one.kind is other.kind and same(one.value, other.value)
 
 
 def requires_grad(recorder: Recorder, tensor: torch.Tensor) -> bool:
@@ -99,19 +124,27 @@ def requires_grad(recorder: Recorder, tensor: torch.Tensor) -> bool:
     return required
 
 
-def _carrying(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """A plain tensor itself, or the inner tensors of a wrapper that gradients go through, those of inner wrappers too."""
-    if not has_torch_dispatch(type(tensor)):
-        yield tensor
-        return
-    for part in flattened(tensor)[0].values():
-        if carries_gradient(part):
-            yield from _carrying(part)
+def _leaf(recorder: Recorder, tensor: torch.Tensor) -> torch.Tensor:
+    """A result as a leaf of PyTorch's autograd: the derivative of the next call ends there."""
+    if not is_view(tensor):
+        with no_dispatch(), DisableTorchFunction():
+            return tensor.detach_().requires_grad_()
+    variable = variable_of(tensor)
+    if variable is not None:
+        leaf = recorder.tensors.traced(variable, type(tensor))
+    else:
+        kind: Any = type(tensor)
+        with torch.no_grad():
+            parts, context = flattened(tensor)
+            leaf = kind.__tensor_unflatten__(parts, context, tensor.shape, tensor.stride())
+    vars(leaf).update(vars(tensor))
+    with DisableTorchFunction():
+        return leaf.requires_grad_()
 
 
 def _carriers(recorder: Recorder, source_of: SourceOf, tensor: torch.Tensor) -> list[tuple[TensorProxy, TensorProxy]]:
-    """The values of `_carrying` in the program, each with the one that has its gradient."""
-    variables = [recorder.tensors.variable(part) for part in _carrying(tensor)]
+    """The values of `carrying` in the program, each with the one that has its gradient."""
+    variables = [recorder.tensors.variable(part) for part in carrying(tensor)]
     if not has_torch_dispatch(type(tensor)):
         return [(variable.proxy, variable.proxy) for variable in variables]
     carriers = recorder.inputs.carriers
@@ -174,7 +207,7 @@ def _check_gradient(tensor: torch.Tensor, gradient: torch.Tensor, described: str
         if carries_gradient(part):
             if has_torch_dispatch(type(part)):
                 _check_gradient(part, parts[name], described)
-        elif parts[name] is not part:
+        elif parts[name] is not part and (isinstance(part, torch.Tensor) or facts(parts[name]) != facts(part)):
             raise refuse_wrapper(type(gradient), f"{described} has another {name} than the tensor")
 
 
@@ -278,4 +311,6 @@ def _laid_out(tensor: torch.Tensor, proxy: Proxy) -> torch.Tensor:
     assert isinstance(proxy, TensorProxy)
     if tensor.stride() == proxy.stride:
         return tensor
-    return torch.empty_strided(proxy.shape, proxy.stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return torch.empty_strided(*on_fakes((proxy.shape, proxy.stride)), dtype=tensor.dtype, device=tensor.device).copy_(
+        tensor
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from thunder_core.acquire.subclasses import has_torch_dispatch
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.wrapper_gradients import carries_gradient
 from thunder_core.guards.wrapper_guard import flattened
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_core.tracing.user_frames import user_location
@@ -63,3 +66,13 @@ def parts_of(tensor: torch.Tensor) -> WrapperParts:
         parts, context = flattened(tensor)
         size, stride = tuple(tensor.shape), tuple(tensor.stride())
     return WrapperParts(parts, context, size, stride)
+
+
+def carrying(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """A plain tensor itself, or the inner tensors of a wrapper that gradients go through; those of inner wrappers."""
+    if not has_torch_dispatch(type(tensor)):
+        yield tensor
+        return
+    for part in flattened(tensor)[0].values():
+        if carries_gradient(part):
+            yield from carrying(part)

@@ -113,7 +113,7 @@ class WrapperGuard(Guard):
         return not self._differences(value)
 
     def _differences(self, value: Any) -> list[str]:
-        if type(value) is not self.expected:
+        if type(value) is not self.expected or not isinstance(value, torch.Tensor):
             return [f"expected an object of type {type_name(self.expected)}, got {type_name(type(value))}"]
         try:
             with DisableTorchFunctionSubclass():
