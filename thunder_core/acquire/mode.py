@@ -117,7 +117,7 @@ class AcquisitionMode(RecordingMode):
                     return subclasses.dispatch(func, kinds, args, kwargs or {})
         wrappers = subclasses.wrappers((*args, *kwargs.values()) if kwargs else args)
         if wrappers:
-            return wrapper_calls.call(self.recorder, self._observer, func, args, kwargs or {}, wrappers)
+            return self.call_with_wrappers(func, args, kwargs or {}, wrappers)
         self._observer.pause()
         try:
             return self._call(func, args, kwargs or {})
@@ -132,6 +132,12 @@ class AcquisitionMode(RecordingMode):
             raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error
         finally:
             self._observer.resume()
+
+    def call_with_wrappers(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrappers: list[torch.Tensor]
+    ) -> Any:
+        """A call of the program with these wrapper subclasses among its arguments."""
+        return wrapper_calls.call(self.recorder, self._observer, func, args, kwargs, wrappers)
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
@@ -175,9 +181,9 @@ class AcquisitionMode(RecordingMode):
             if not known and func is not Tensor.__reduce_ex__:  # that gives elements away, too
                 with no_dispatch():
                     return func(*args, **kwargs)
-        if func is Tensor.untyped_storage and is_traced(args[0]) and called_by_nested_tensors():
-            return self.recorder.tensors.ask(func, args, kwargs)  # they ask how large it is
         if func in _MEMORY and self.recorder.tensors.find(args[0]) is not None:
+            if func is Tensor.untyped_storage and called_by_nested_tensors():  # how large it is
+                return self.recorder.tensors.ask(func, args, kwargs)
             name = getattr(func, "__self__", func).__name__
             raise UnsupportedError(
                 f"Tensor.{name} of a tensor of the program: it has no memory while the program is recorded",

@@ -80,6 +80,7 @@ class Recorder:
         works: handles of communication that the program started.
         saw_strides: whether the program asked for strides.
         mode: the torch-function mode that hands it calls.
+        applied: the autograd.Function that PyTorch applies to wrappers now.
         dispatched: the operator, with ids of its arguments, that a class of wrappers acts on now.
         wrappers: tensors that hold tensors, by id, of those that existed before the program.
     """
@@ -108,6 +109,7 @@ class Recorder:
         self.saw_strides = False
         self.mode: Any = None
         self.dispatched: Any = None
+        self.applied: Any = None
         self.wrappers: dict[int, torch.Tensor] = {}
         self._resolvers = resolvers
         self._outcomes: dict[Any, Outcome] = {}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from thunder_core.acquire.autograd_functions import apply_of
+from thunder_core.acquire.autograd_functions import Applied, apply_of
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.subclasses import has_torch_dispatch
@@ -56,49 +56,110 @@ def call_with_gradients(
     Raises:
         UnsupportedError: its derivative is not one of inner tensors, or the call writes.
     """
-    tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    kind = next(type(tensor) for tensor in tensors if has_torch_dispatch(type(tensor)))
+    # the mode is not active while it handles a call, but while an autograd.Function is applied
+    outside_mode: Any = DisableTorchFunction if isinstance(func, Applied) else DisableTorchFunctionSubclass
     name = getattr(func, "__name__", str(func))
-    wanted = list({id(tensor): tensor for tensor in tensors if requires_grad(recorder, tensor)}.values())
+    forward = Region(recorder.trace, recorder.tensors)
+    with outside_mode():
+        tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        wanted = list({id(tensor): tensor for tensor in tensors if requires_grad(recorder, tensor)}.values())
+        given = _given(recorder, observer, wanted, name)
+    with forward.recording():
+        result = func(*args, **kwargs)
+    with outside_mode():
+        outputs = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        if not outputs and not forward.effects().mutates:
+            recorder.trace.lines += forward.lines
+            return result
+        kind = next(type(tensor) for tensor in tensors if has_torch_dispatch(type(tensor)))
+        call = _Call(recorder, observer, name, kind, wanted, given, forward)
+        call.differentiate(outputs)
+        return map_leaves(lambda leaf: _leaf(recorder, leaf) if any(leaf is each for each in outputs) else leaf, result)
+
+
+def _given(recorder: Recorder, observer: Observer, wanted: Sequence[torch.Tensor], name: str) -> dict[str, Proxy]:
+    """For each value of `carrying` in tensors that require grad what autograd knows in its place, by its name."""
     given: dict[str, Proxy] = {}
     for tensor in wanted:
         known = _carriers(recorder, observer.source_of, tensor)
         if given.keys() & {data.name for data, _ in known}:
-            raise refuse_wrapper(kind, f"{name} is called with tensors that share an inner tensor")
+            raise refuse_wrapper(type(tensor), f"{name} is called with tensors that share an inner tensor")
         given |= {data.name: carrier for data, carrier in known}
-    forward, backward = (Region(recorder.trace, recorder.tensors) for _ in range(2))
-    with forward.recording():
-        result = func(*args, **kwargs)
-    if forward.effects().mutates:
-        raise refuse_wrapper(kind, f"{name} writes to a tensor while autograd records")
-    outputs = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-    if not outputs:
-        recorder.trace.lines += forward.lines
-        return result
-    is_users = kind_of_class(kind) is CodeKind.USER
-    cotangents: list[Proxy] = []
-    tangents = [_tangent(recorder, output, cotangents) for output in outputs]
-    before = observer.writes() if is_users else ()
-    with backward.recording(), DisableTorchFunctionSubclass():
-        found = torch.autograd.grad(outputs, wanted, tangents, allow_unused=True)
-    after = observer.writes() if is_users else ()
-    if len(before) != len(after) or not all(map(_is_same_write, before, after)):
-        raise refuse_wrapper(kind, f"the derivative of {name} changes Python objects")
-    if forward.effects().external or backward.effects().external or backward.effects().mutates:
-        raise refuse_wrapper(kind, f"{name}, or its derivative, does more than to compute")
-    into: dict[str, Proxy] = {}
-    for tensor, gradient in zip(wanted, found, strict=True):
-        if gradient is not None:
-            _check_gradient(tensor, gradient, f"the gradient that {name} gives")
-            pairs = zip(carrying(tensor), carrying(gradient), strict=True)
-            into |= {recorder.tensors.proxy_of(one).name: recorder.tensors.proxy_of(other) for one, other in pairs}
-    values = [recorder.tensors.variable(part) for output in outputs for part in carrying(output)]
-    if len(set(values)) < len(values) or any(each.proxy.name not in forward.defined() for each in values):
-        raise refuse_wrapper(kind, f"{name} gives an inner tensor that it was given, or one twice")
-    held = [part for output in outputs if not is_traced(output) for part in carrying(output)]
-    inner = set(map(recorder.tensors.variable, held))
-    _Line(recorder, forward, backward, given, into).write(values, cotangents, inner)
-    return map_leaves(lambda leaf: _leaf(recorder, leaf) if any(leaf is each for each in outputs) else leaf, result)
+    return given
+
+
+@dataclass
+class _Call:
+    """A call whose forward was recorded.
+
+    Attributes:
+        name, kind: of the function, and of a wrapper that it is called with.
+        wanted, given: the arguments that require grad, and what `_given` says of them.
+        forward: its lines.
+    """
+
+    recorder: Recorder
+    observer: Observer
+    name: str
+    kind: type
+    wanted: list[torch.Tensor]
+    given: dict[str, Proxy]
+    forward: Region
+
+    def differentiate(self, outputs: list[torch.Tensor]) -> None:
+        """Record the derivative of the results that require grad, and add the line of both."""
+        recorder, forward = self.recorder, self.forward
+        if forward.effects().mutates or forward.effects().external:
+            raise refuse_wrapper(self.kind, f"{self.name} writes, or does more than to compute, while autograd records")
+        with forward.recording():
+            for output in outputs:
+                _renew(recorder, output, forward.defined())
+        values = [recorder.tensors.variable(part) for output in outputs for part in carrying(output)]
+        if len(set(values)) < len(values) or any(each.proxy.name not in forward.defined() for each in values):
+            raise refuse_wrapper(self.kind, f"{self.name} gives a tensor that it was given, or one twice")
+        cotangents: list[Proxy] = []
+        tangents = [_tangent(recorder, output, cotangents) for output in outputs]
+        backward = Region(recorder.trace, recorder.tensors)
+        into = self._gradients(backward, outputs, tangents)
+        held = [part for output in outputs if not is_traced(output) for part in carrying(output)]
+        inner = set(map(recorder.tensors.variable, held))
+        _Line(recorder, forward, backward, self.given, into).write(values, cotangents, inner)
+
+    def _gradients(
+        self, backward: Region, outputs: list[torch.Tensor], tangents: list[torch.Tensor]
+    ) -> dict[str, Proxy]:
+        """Record the derivative in ``backward``: the gradients of arguments, by the names of their values."""
+        is_users = kind_of_class(self.kind) is CodeKind.USER
+        before = self.observer.writes() if is_users else ()
+        with backward.recording():
+            found = torch.autograd.grad(outputs, self.wanted, tangents, allow_unused=True)
+        after = self.observer.writes() if is_users else ()
+        if len(before) != len(after) or not all(map(_is_same_write, before, after)):
+            raise refuse_wrapper(self.kind, f"the derivative of {self.name} changes Python objects")
+        if backward.effects().external or backward.effects().mutates:
+            raise refuse_wrapper(self.kind, f"the derivative of {self.name} writes, or does more than to compute")
+        proxy_of = self.recorder.tensors.proxy_of
+        into: dict[str, Proxy] = {}
+        for tensor, gradient in zip(self.wanted, found, strict=True):
+            if gradient is not None:
+                _check_gradient(tensor, gradient, f"the gradient that {self.name} gives")
+                pairs = zip(carrying(tensor), carrying(gradient), strict=True)
+                into |= {proxy_of(one).name: proxy_of(other) for one, other in pairs}
+        return into
+
+
+def _renew(recorder: Recorder, wrapper: torch.Tensor, defined: set[str]) -> None:
+    """Give a wrapper tensors of its own for inner tensors that the call was given."""
+    if not has_torch_dispatch(type(wrapper)):
+        return
+    for name, part in flattened(wrapper)[0].items():
+        if not carries_gradient(part):
+            continue
+        if has_torch_dispatch(type(part)):
+            _renew(recorder, part, defined)
+        elif recorder.tensors.proxy_of(part).name not in defined:
+            with torch.no_grad(), DisableTorchFunction():
+                setattr(wrapper, name, recorder.call(torch.ops.aten.alias.default, (part,), {}))
 
 
 def _is_same_write(one: Write, other: Write) -> bool:
