@@ -31,6 +31,7 @@ from thunder_core.acquire.traced_tensor import holds_traced_tensor, variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.acquire.wrapper_parts import carrying, parts_of
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.node import own_attributes
 from thunder_core.guards.observer import Observer, Write
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.wrapper_gradients import outer_tensor
@@ -165,7 +166,7 @@ class Rebuilder(RecipeWriter):
         if source is not None:
             return self.assign(tensor, source.expression(self))
         name = self.assign(tensor, self._outer(tensor, differentiable=tensor.requires_grad))
-        attributes = {key: item for key, item in vars(tensor).items() if is_plain(item)}
+        attributes = {key: item for key, item in own_attributes(tensor).items() if is_plain(item)}
         self.lines.extend([f"{name}.{key} = {self.expression(item)}" for key, item in attributes.items()])
         return name
 

@@ -15,13 +15,14 @@ import torch
 from thunder_core.acquire.autograd_reads import BASE, GRAD_FN
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import wrappers
+from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.acquire.wrapper_gradients import call_with_gradients, requires_grad
 from thunder_core.acquire.wrapper_parts import check_protocol, refuse_wrapper
 from thunder_core.errors import SizeVariesError
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.wrapper_guard import NotComparableError
 from thunder_core.ir.tree import iterate_leaves
-from thunder_core.pytorch_internals import is_functional_tensor, peek_interpreter_stack
+from thunder_core.pytorch_internals import FakeTensor, is_functional_tensor, peek_interpreter_stack
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import user_location
@@ -99,15 +100,15 @@ def _meet(recorder: Recorder, observer: Observer, tensor: torch.Tensor) -> None:
     """Make the inner tensors of a wrapper that existed before the program inputs of its trace."""
     if id(tensor) in recorder.wrappers:
         return
+    if isinstance(tensor, FakeTensor) or is_functional_tensor(tensor):
+        raise refuse_wrapper(type(tensor), "a tensor of PyTorch's own tracers cannot be used in a compiled function")
     source = observer.source_of(tensor)
     if source is None:  # the program makes it, of tensors that it has
         return
     described = source.describe()
-    if is_functional_tensor(tensor):
-        raise refuse_wrapper(type(tensor), f"{described} is one of PyTorch's own tracers")
     check_protocol(tensor, described)
     try:
-        inner = observer.met_wrapper(tensor, source)
+        inner = observer.met_wrapper(tensor, source, is_traced)
     except NotComparableError as error:
         raise refuse_wrapper(
             type(tensor),

@@ -24,6 +24,7 @@ from thunder_core.acquire.traced_tensor import is_traced, variable_of
 from thunder_core.acquire.variable import Variable, metadata_key
 from thunder_core.acquire.wrapper_parts import carrying, refuse_wrapper
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
+from thunder_core.guards.node import own_attributes
 from thunder_core.guards.observer import Observer, Write
 from thunder_core.guards.plain import identical, is_plain
 from thunder_core.guards.source import Source
@@ -198,7 +199,7 @@ def _leaf(recorder: Recorder, tensor: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             parts, context = flattened(tensor)
             leaf = kind.__tensor_unflatten__(parts, context, tensor.shape, tensor.stride())
-    vars(leaf).update(vars(tensor))
+    vars(leaf).update(own_attributes(tensor))
     with DisableTorchFunction():
         return leaf.requires_grad_()
 

@@ -138,18 +138,21 @@ class Observer:
             if isinstance(value, torch.Tensor):
                 self._heap.facts.note(function, value)
 
-    def met_wrapper(self, tensor: torch.Tensor, source: Source) -> list[torch.Tensor]:
-        """The program uses a wrapper subclass: guard it; its inner tensors, which have paths from here on.
+    def met_wrapper(self, tensor: torch.Tensor, source: Source, is_made: Callable[[Any], bool]) -> list[torch.Tensor]:
+        """The program uses a wrapper subclass: guard it. Its inner tensors, which have paths from here on.
+
+        Args:
+            is_made: whether the program made a tensor, and put it there.
 
         Raises:
             NotComparableError: what it says of itself cannot be compared.
         """
-        guard = WrapperGuard.of(source, tensor)
         self._heap.tensors.met(tensor, source)
-        self._heap.guards.append(guard)
-        inner = {name: value for name, value in flattened(tensor)[0].items() if isinstance(value, torch.Tensor)}
-        for name, value in inner.items():
-            self._heap.tensors.met(value, AttributeSource(source, name))
+        self._heap.guards.append(WrapperGuard.of(source, tensor))
+        parts = flattened(tensor)[0].items()
+        inner = {name: part for name, part in parts if isinstance(part, torch.Tensor) and not is_made(part)}
+        for name, part in inner.items():
+            self._heap.tensors.met(part, AttributeSource(source, name))
         return list(inner.values())
 
     def guards(self) -> tuple[Guard, ...]:
