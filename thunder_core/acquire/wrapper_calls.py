@@ -120,4 +120,5 @@ def _meet(recorder: Recorder, observer: Observer, tensor: torch.Tensor) -> None:
         if wrappers((value,)):
             _meet(recorder, observer, value)
         else:
-            recorder.inputs.lift(value)
+            with recorder.suspension:
+                recorder.inputs.lift(value)

@@ -64,7 +64,8 @@ def call_with_gradients(
     with outside_mode():
         tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         wanted = list({id(tensor): tensor for tensor in tensors if requires_grad(recorder, tensor)}.values())
-        given = _given(recorder, observer, wanted, name)
+        with recorder.suspension:  # what makes an input calls functions of Thunder's own
+            given = _given(recorder, observer, wanted, name)
     with forward.recording():
         result = func(*args, **kwargs)
     with outside_mode():
@@ -158,7 +159,10 @@ def _renew(recorder: Recorder, wrapper: torch.Tensor, defined: set[str]) -> None
             continue
         if has_torch_dispatch(type(part)):
             _renew(recorder, part, defined)
-        elif recorder.tensors.proxy_of(part).name not in defined:
+            continue
+        with recorder.suspension:
+            is_given = recorder.tensors.proxy_of(part).name not in defined
+        if is_given:
             with torch.no_grad(), DisableTorchFunction():
                 setattr(wrapper, name, recorder.call(torch.ops.aten.alias.default, (part,), {}))
 
@@ -214,7 +218,7 @@ def _carriers(recorder: Recorder, source_of: SourceOf, tensor: torch.Tensor) -> 
         source = source_of(tensor)
         if source is None:
             raise refuse_wrapper(type(tensor), "the program makes a tensor that requires grad")
-        with recorder.suspension, disable_current_modes():
+        with disable_current_modes():
             lifted = list(_lift(recorder, tensor, source))
         carriers |= dict(zip(variables, lifted, strict=True))
     return [(variable.proxy, carriers[variable]) for variable in variables]

@@ -15,8 +15,10 @@ from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 
 
 def carries_gradient(value: Any) -> bool:
-    """Whether an inner tensor is one that gradients go through."""
-    return isinstance(value, torch.Tensor) and (value.dtype.is_floating_point or value.dtype.is_complex)
+    """Whether an inner tensor is one that gradients go through. One without elements is none: it may hold a size."""
+    if not isinstance(value, torch.Tensor) or not value.numel():
+        return False
+    return value.dtype.is_floating_point or value.dtype.is_complex
 
 
 class _Inner(torch.autograd.Function):
