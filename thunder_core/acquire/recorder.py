@@ -81,7 +81,6 @@ class Recorder:
         saw_strides: whether the program asked for strides.
         mode: the torch-function mode that hands it calls.
         applied: the autograd.Function that PyTorch applies to wrappers now.
-        dispatched: the operator, with ids of its arguments, that a class of wrappers acts on now.
         wrappers: tensors that hold tensors, by id, of those that existed before the program.
     """
 
@@ -108,7 +107,6 @@ class Recorder:
         self.works: list[Any] = []
         self.saw_strides = False
         self.mode: Any = None
-        self.dispatched: Any = None
         self.applied: Any = None
         self.wrappers: dict[int, torch.Tensor] = {}
         self._resolvers = resolvers

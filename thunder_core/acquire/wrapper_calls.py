@@ -7,6 +7,7 @@ recorded without gradients; `thunder_core.acquire.wrapper_gradients` has the der
 
 from __future__ import annotations
 
+import sys
 from types import MethodWrapperType
 from typing import Any, Final
 
@@ -81,19 +82,20 @@ def dispatch(
     """What the classes of the arguments make of an operator: the first of ``kinds`` that does not decline."""
     if torch.Tag.inplace_view in func.tags:
         raise refuse_wrapper(kinds[0], f"{func} changes the shape of a tensor in place")
-    call = (func, tuple([id(arg) for arg in args]))
-    if call == recorder.dispatched:  # the class hands it on to PyTorch, which has code in C++ for it, as for DTensor
+    if any(map(_is_dispatched_in_c, kinds)):
         return NotImplemented
-    outer, recorder.dispatched = recorder.dispatched, call
-    try:
-        with torch.no_grad(), recorder.tensors.fake_mode, recorder.mode:
-            for kind in kinds:
-                result = kind.__torch_dispatch__(func, kinds, args, kwargs)  # type: ignore[attr-defined]
-                if result is not NotImplemented:
-                    return result
-    finally:
-        recorder.dispatched = outer
+    with torch.no_grad(), recorder.tensors.fake_mode, recorder.mode:
+        for kind in kinds:
+            result = kind.__torch_dispatch__(func, kinds, args, kwargs)  # type: ignore[attr-defined]
+            if result is not NotImplemented:
+                return result
     raise TypeError(f"no implementation found for {func} on types that implement __torch_dispatch__: {list(kinds)}")
+
+
+def _is_dispatched_in_c(kind: type) -> bool:
+    """Whether PyTorch has code in C++ for what the class makes of operators, which goes on where a mode declines."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and kind is module.DTensor
 
 
 def _meet(recorder: Recorder, observer: Observer, tensor: torch.Tensor) -> None:

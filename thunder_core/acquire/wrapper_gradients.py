@@ -273,8 +273,15 @@ def _check_gradient(tensor: torch.Tensor, gradient: torch.Tensor, described: str
         if carries_gradient(part):
             if has_torch_dispatch(type(part)):
                 _check_gradient(part, parts[name], described)
-        elif parts[name] is not part and (isinstance(part, torch.Tensor) or facts(parts[name]) != facts(part)):
+        elif not _is_same_part(parts[name], part):
             raise refuse_wrapper(type(gradient), f"{described} has another {name} than the tensor")
+
+
+def _is_same_part(one: Any, other: Any) -> bool:
+    """Whether two parts of wrappers, through which no gradient goes, are alike; of those without elements the shape."""
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return one is other or bool(facts(one) == facts(other))
+    return one is other or (one.shape == other.shape and not one.numel())
 
 
 @dataclass
