@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 from tests.subclasses.classes import (
@@ -70,6 +71,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]]
     "of a context": (lambda x: x.sin() + x, lambda seed: (Factor(numbers(3, seed=seed), 3),)),
     "a value decides": (lambda x, y: x * 2 if y.sum() > 0 else x + 1, lambda seed: (pair(3), numbers(3).abs())),
     "mapped": (lambda x: torch.vmap(torch.sin)(x), lambda seed: (pair(3, 2, seed=seed),)),
+    "checkpoint": (lambda x: checkpoint(torch.sin, x, use_reentrant=False), lambda seed: (pair(3, seed=seed),)),
     "class asked": (lambda x: (isinstance(x + 1, TwoTensor), type(x).__name__, x.shape), lambda seed: (pair(3),)),
 }
 
@@ -193,3 +195,13 @@ def test_explain_shows_the_guard() -> None:
     compiled(pair(3))
     guards = thunder.explain(compiled).entries[0].guards
     assert any("tensor subclass TwoTensor torch.float32 (3,) of a, b" in guard for guard in guards)
+
+
+@pytest.mark.parametrize("make", [lambda: pair(3, 4), lambda: numbers(3, 4)])
+def test_autocast(make: Callable[[], Tensor]) -> None:
+    def program(x: Tensor, weight: Tensor) -> Tensor:
+        return nn.functional.linear(x, weight)
+
+    compiled = thunder.jit(program)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_same(compiled(make(), pair(2, 4)), program(make(), pair(2, 4)))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 from tests.subclasses.classes import LOG, Factor, Logged, Unnamed, numbers, pair
@@ -63,6 +64,14 @@ REFUSED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], str]
         lambda x: TwoTensor(x, x * 1) * 2,
         lambda: (numbers(3).requires_grad_(),),
         "the program makes a tensor that requires grad.*TwoTensor",
+    ),
+    "a value": (lambda x: x * 2 if (x > 0).any() else x, lambda: (pair(3),), "gives Python a value.*TwoTensor"),
+    "compared": (lambda x: torch.equal(x, x), lambda: (pair(3),), "gives Python a value.*TwoTensor"),
+    "printed": (lambda x: print(x), lambda: (pair(3),), "TwoTensor"),
+    "checkpoint": (
+        lambda x: checkpoint(torch.sin, x, use_reentrant=False),
+        lambda: (pair(3).requires_grad_(),),
+        "in a checkpoint region.*TwoTensor",
     ),
     "written while autograd records": (
         lambda x, y: (y * 1).mul_(x),

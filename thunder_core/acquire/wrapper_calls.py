@@ -82,6 +82,8 @@ def dispatch(
     """What the classes of the arguments make of an operator: the first of ``kinds`` that does not decline."""
     if torch.Tag.inplace_view in func.tags:
         raise refuse_wrapper(kinds[0], f"{func} changes the shape of a tensor in place")
+    if torch.Tag.data_dependent_output in func.tags:
+        raise refuse_wrapper(kinds[0], f"{func} gives Python a value of a tensor", "read that of an inner tensor")
     if any(map(_is_dispatched_in_c, kinds)):
         return NotImplemented
     with torch.no_grad(), recorder.tensors.fake_mode, recorder.mode:

@@ -60,6 +60,9 @@ def call_with_gradients(
     # the mode is not active while it handles a call, but while an autograd.Function is applied
     outside_mode: Any = DisableTorchFunction if isinstance(func, Applied) else DisableTorchFunctionSubclass
     name = getattr(func, "__name__", str(func))
+    if recorder.trace.outer_lines:
+        kind = next(type(each) for each in iterate_leaves((args, kwargs)) if has_torch_dispatch(type(each)))
+        raise refuse_wrapper(kind, f"{name} is called in a checkpoint region, or in a branch of torch.cond")
     forward = Region(recorder.trace, recorder.tensors)
     with outside_mode():
         tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
