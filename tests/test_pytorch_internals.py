@@ -772,6 +772,14 @@ def _encode(**options: Any) -> None:
         torch.nn.TransformerEncoder(layer, 1).eval()(torch.ones(1, 3, 4), **options)
 
 
+def view_dummy(point: Any) -> None:
+    """It makes a tensor without data, which PyTorch keeps."""
+    assert point.value().is_nested
+    assert point.value() is point.value()
+    values, offsets = torch.ones(3, 2), torch.tensor([0, 1, 3])
+    assert len(_called_through(point, lambda: torch.nested.nested_tensor_from_jagged(values, offsets))) == 1
+
+
 def nested_tensors(point: Any) -> None:
     mask = torch.tensor([[False, False, True]])
     ((args, _), *_rest) = _called_through(point, lambda: _encode(src_key_padding_mask=mask))
@@ -1096,6 +1104,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "DynamoStance": stance_class,
     "nested_tensor_from_mask_left_aligned": nested_tensors,
     "nested_tensor_from_mask": nested_tensors,
+    "nested_view_dummy": view_dummy,
     "detect_is_causal_mask": causal_mask,
     "parameters": _module_dictionary("_parameters", lambda module: module.register_parameter("new", None)),
     "buffers": _module_dictionary("_buffers", lambda module: module.register_buffer("new", None)),

@@ -70,6 +70,8 @@ ROWS: Final = (
     Row("torch.Tensor._make_wrapper_subclass", _RECORD),
     Row("torch.Tensor._make_subclass", _SUBCLASSES),
     Row("torch._C._is_torch_function_enabled", _SUBCLASSES),
+    Row("torch.nested._internal.nested_tensor._nt_view_dummy", _SUBCLASSES, kind=Kind.ENTRY_POINT,
+        name="nested_view_dummy"),
     Row("torch._is_functional_tensor", "refusing tensors of PyTorch's tracers"),
     # functorch.
     Row("torch._C._functorch.is_functorch_wrapped_tensor", _FUNCTORCH),

@@ -1,4 +1,4 @@
-"""Tensor subclasses: what `__torch_function__` makes of calls is recorded, what acts below it is refused."""
+"""Tensor subclasses without tensors inside: what `__torch_function__` makes of calls is recorded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch.distributed._functional_collectives as functional_collectives
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.testing._internal.two_tensor import TwoTensor
 
 import thunder
 from thunder_core.errors import UnsupportedError
@@ -285,11 +284,9 @@ def nested(layout: torch.layout) -> Tensor:
 
 
 REFUSED: dict[str, tuple[Callable[[], Tensor], str]] = {
-    "wrapper": (lambda: TwoTensor(numbers(), numbers()), "TwoTensor"),
     "fake": (fake, "FakeTensor"),
     "masked": (masked, "MaskedTensor"),
     "nested": (lambda: nested(torch.strided), "nested"),
-    "jagged": (lambda: nested(torch.jagged), "nested"),
     "functional": (lambda: torch._to_functional_tensor(numbers()), "functional"),
 }
 
@@ -333,11 +330,6 @@ def test_retained_gradients_of_computed_tensors_are_refused() -> None:
         thunder.jit(program)(weight)
 
 
-def test_wrappers_that_the_program_makes_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="TwoTensor"):
-        thunder.jit(lambda x: (TwoTensor(x, x) * 2).a)(numbers())
-
-
 @pytest.mark.parametrize("program", [lambda x: Image(x) * 2, lambda x: Image(x + 1)])
 def test_constructors_in_c_are_refused(program: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(UnsupportedError, match="as_subclass"):
@@ -362,18 +354,6 @@ def mesh() -> Iterator[Any]:
         yield init_device_mesh("cpu", (2,))
     finally:
         torch.distributed.destroy_process_group()
-
-
-@pytest.mark.parametrize("executors", [[], None], ids=["reference", "default"])
-def test_distributed_tensors_are_refused(mesh: Any, executors: Any) -> None:
-    from torch.distributed.tensor import DTensor, Replicate, Shard
-
-    compiled = thunder.jit(lambda x: x * 2, **({} if executors is None else {"executors": executors}))
-    compiled(numbers(4))
-    for placement in (Shard(0), Replicate()):
-        value = DTensor.from_local(numbers(4), mesh, [placement], run_check=False)
-        with pytest.raises(UnsupportedError, match="DTensor"):
-            compiled(value)
 
 
 def test_tensor_is_left_as_it_was() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.utils.checkpoint
@@ -37,14 +38,38 @@ def is_apply(function: Any) -> bool:
     return bool(function == _HELD.__get__(None, cls))
 
 
+@dataclass(frozen=True)
+class Applied:
+    """PyTorch's ``cls.apply``, while the program is recorded: what forward and backward call becomes lines."""
+
+    recorder: Recorder
+    cls: type[torch.autograd.Function]
+
+    @property
+    def __name__(self) -> str:
+        return f"{self.cls.__qualname__}.apply"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        outer, self.recorder.applied = self.recorder.applied, self.cls
+        try:
+            return apply_of(self.cls)(*args, **kwargs)
+        finally:
+            self.recorder.applied = outer
+
+
 def autograd_function(
     recorder: Recorder, cls: type[torch.autograd.Function], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Record ``cls.apply(...)`` as one symbol; its forward and backward run as the user wrote them.
 
+    With wrapper subclasses among its arguments it is an operator as others are.
+
     Raises:
         UnsupportedError: an argument is of a class with a ``__torch_function__``, which would act inside of both.
     """
+    wrappers = subclasses.wrappers((*args, *kwargs.values()))
+    if wrappers:
+        return recorder.mode.call_with_wrappers(Applied(recorder, cls), args, kwargs, wrappers)
     subclasses.refuse_classes(
         (args, kwargs),
         f"an argument of {cls.__qualname__}.apply",
@@ -64,10 +89,10 @@ def apply(
     return autograd_function(recorder, cls, args, kwargs)
 
 
-def refuse_context(
-    recorder: Recorder, original: Callable[..., Any], context: Any, /, *args: Any, **kwargs: Any
-) -> NoReturn:
+def refuse_context(recorder: Recorder, original: Callable[..., Any], context: Any, /, *args: Any, **kwargs: Any) -> Any:
     """The interception of contexts of autograd.Function: `apply` makes them while the recorder is busy."""
+    if recorder.applied is not None:
+        return original(context, *args, **kwargs)
     raise UnsupportedError(
         f"{type(context).__name__.removesuffix('Backward')}.apply is called by a function of C, under a name that "
         "is not known, and would run once, at compile time",

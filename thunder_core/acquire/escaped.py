@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire import collectives
+from thunder_core.acquire import collectives, wrapper_calls
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.subclasses import has_torch_dispatch
 from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import UnsupportedError
 from thunder_core.pytorch_internals import DisableTorchFunction, no_dispatch, schema_of
@@ -20,12 +21,17 @@ _NUMBERS: Final = {bool: torch.bool, int: torch.int64, float: torch.float64, com
 """What tensors of Python's numbers are; operators of one such tensor give results of these dtypes."""
 
 
-def record(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An ATen call that did not pass the torch-function mode: record it at that level.
+def record(
+    recorder: Recorder, func: Any, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """An ATen call that did not pass the torch-function mode: record it at that level, or run what a class makes of it.
 
     Dispatch suspends the fake mode while it handles the call. It is active again for the inference, where it
     observes effects, and without which operators that take no tensor, such as ``empty``, would compute real ones.
     """
+    kinds = tuple([kind for kind in types if has_torch_dispatch(kind)])
+    if kinds:
+        return wrapper_calls.dispatch(recorder, func, kinds, args, kwargs)
     if registry.is_metadata(func):
         with recorder.tensors.fake_mode:
             return recorder.tensors.ask(func, args, kwargs)

@@ -41,6 +41,7 @@ class Inputs:
         sources: access path of each, or a constant.
         reshaped: variables of real tensors whose shape or strides the program changed in place, by id.
         objects: the real object of each, kept alive during acquisition (identity is by ``id``).
+        carriers: of inner tensors of wrapper subclasses that require grad, the values that have the gradients.
         made_objects: those of Python that the program makes and hands to lines.
     """
 
@@ -54,6 +55,7 @@ class Inputs:
         input_sizes: InputSizes | None = None,
     ) -> None:
         self.input_sizes = input_sizes
+        self.carriers: dict[Variable, TensorProxy] = {}
         self._trace = trace
         self._fake_mode = fake_mode
         self._generators = generators
@@ -78,6 +80,7 @@ class Inputs:
         self._made.clear()
         self.made_objects.close()
         self._variables.clear()
+        self.carriers.clear()
         self._fakes.close()
         self._source_of = lambda _: None
 
@@ -87,6 +90,12 @@ class Inputs:
         if variable is None:
             variable = self._variables[id(tensor)] = self._make(tensor)
         return variable
+
+    def add(self, tensor: torch.Tensor, source: Source) -> Variable:
+        """Make an input for a real tensor that is computed from what the call is given, before the program runs."""
+        with DisableTorchFunction():
+            variable = self._variables[id(tensor)] = self._add(tensor, source, constant=False)
+            return variable
 
     def is_own_size(self, size: Any) -> bool:
         """Whether a size that varies is one of this program, and not left over from another."""

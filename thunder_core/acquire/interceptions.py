@@ -62,6 +62,7 @@ from thunder_core.pytorch_internals import (
     module_backward_hook,
     nested_tensor_from_mask,
     nested_tensor_from_mask_left_aligned,
+    nested_view_dummy,
 )
 from thunder_core.symbols import generators
 
@@ -253,6 +254,7 @@ _TENSORS: Final[Rows] = (
         )
         for name in ("__getitem__", "__setitem__", "tolist", "fill_", "copy_")
     ],
+    *_private(nested_view_dummy, outside_modes.run_once, "PyTorch keeps the jagged tensor that it makes"),
     Interception(torch.UntypedStorage, "__new__", outside_modes.call, "among fakes it would be on the device meta"),
     Interception(torch.UntypedStorage, "from_buffer", outside_modes.call, "among fakes it would be on the device meta"),
 )
@@ -273,7 +275,7 @@ _ENVIRONMENT: Final[Rows] = (
     Interception(
         importlib._bootstrap,
         "_find_and_load",
-        outside_modes.import_module,
+        outside_modes.run_once,
         "an import runs once in a process and is no part of the program",
         when=active_recorder,
     ),

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire import copies, subclasses, values
+from thunder_core.acquire import copies, subclasses, values, wrapper_calls
 from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.hook_handles import register_hook
@@ -36,7 +36,7 @@ from thunder_core.pytorch_internals import (
 from thunder_core.symbols.metadata import value_readers
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.symbols.registry import registry
-from thunder_core.tracing.user_frames import asked_by_debugger, user_location
+from thunder_core.tracing.user_frames import asked_by_debugger, called_by_nested_tensors, user_location
 
 Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
 
@@ -97,6 +97,7 @@ class AcquisitionMode(RecordingMode):
 
     def __init__(self, recorder: Recorder, observer: Observer) -> None:
         self.recorder = recorder
+        recorder.mode = self
         self._observer = observer
 
     def __torch_function__(
@@ -114,6 +115,9 @@ class AcquisitionMode(RecordingMode):
             if kinds:
                 with self:
                     return subclasses.dispatch(func, kinds, args, kwargs or {})
+        wrappers = subclasses.wrappers((*args, *kwargs.values()) if kwargs else args)
+        if wrappers:
+            return self.call_with_wrappers(func, args, kwargs or {}, wrappers)
         self._observer.pause()
         try:
             return self._call(func, args, kwargs or {})
@@ -128,6 +132,12 @@ class AcquisitionMode(RecordingMode):
             raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error
         finally:
             self._observer.resume()
+
+    def call_with_wrappers(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrappers: list[torch.Tensor]
+    ) -> Any:
+        """A call of the program with these wrapper subclasses among its arguments."""
+        return wrapper_calls.call(self.recorder, self._observer, func, args, kwargs, wrappers)
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
@@ -172,6 +182,8 @@ class AcquisitionMode(RecordingMode):
                 with no_dispatch():
                     return func(*args, **kwargs)
         if func in _MEMORY and self.recorder.tensors.find(args[0]) is not None:
+            if func is Tensor.untyped_storage and called_by_nested_tensors():  # how large it is
+                return self.recorder.tensors.ask(func, args, kwargs)
             name = getattr(func, "__self__", func).__name__
             raise UnsupportedError(
                 f"Tensor.{name} of a tensor of the program: it has no memory while the program is recorded",

@@ -16,8 +16,8 @@ def call(recorder: Recorder, original: Callable[..., Any], /, *args: Any, **kwar
         return original(*args, **kwargs)
 
 
-def import_module(recorder: Recorder, original: Callable[..., Any], /, *args: Any) -> Any:
-    """The interception of an import of a module that is not there yet: it runs once in a process."""
+def run_once(recorder: Recorder, original: Callable[..., Any], /, *args: Any) -> Any:
+    """The interception of what runs once in a process: the import of a module, or what makes an object that stays."""
     set_active_recorder(None)
     try:
         with disable_current_modes():

@@ -19,7 +19,7 @@ from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.data_dependence import is_small
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
-from thunder_core.errors import trying
+from thunder_core.errors import UnsupportedError, trying
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
@@ -35,6 +35,7 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.checks import CHECK_METADATA
 from thunder_core.tracing.outcome import Outcome, infer
+from thunder_core.tracing.user_frames import user_location
 
 # Results whose shape is that of generic inputs, except on a set of measure zero (rank-deficient matrices).
 _GENERIC = frozenset({torch.linalg.lstsq})
@@ -173,6 +174,16 @@ def outcome_of(target: Callable[..., Any], args: Any, kwargs: Any) -> Probed | N
     result = target(*args, **kwargs)
     leaves: list[Any] = []
     map_leaves(leaves.append, result)
+    if any(isinstance(leaf, torch.Tensor) and leaf.is_nested for leaf in leaves):
+        name = getattr(target, "__name__", str(target))
+        raise UnsupportedError(
+            f"{name} gives a nested tensor of the strided layout, which has no shape that a line could have",
+            location=user_location(),
+            advice=(
+                "compute with padded tensors: torch.nested.to_padded_tensor",
+                "call it outside of the compiled function",
+            ),
+        )
     if not all(isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided for leaf in leaves):
         return None
     if any(leaf is tensor for leaf in leaves for tensor in tensors):

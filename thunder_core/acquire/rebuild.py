@@ -24,12 +24,17 @@ from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.interceptions import original_of
 from thunder_core.acquire.rebuild_functions import FunctionRebuilder, check_class, is_method_of_value, rebuild_generator
 from thunder_core.acquire.recipe_writer import RecipeWriter
+from thunder_core.acquire.subclasses import has_torch_dispatch
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import holds_traced_tensor, variable_of
 from thunder_core.acquire.variable import Variable
+from thunder_core.acquire.wrapper_parts import carrying, parts_of
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.node import own_attributes
 from thunder_core.guards.observer import Observer, Write
+from thunder_core.guards.plain import is_plain
+from thunder_core.guards.wrapper_gradients import outer_tensor
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.size import from_fake
@@ -132,6 +137,8 @@ class Rebuilder(RecipeWriter):
         variable = variable_of(tensor)
         if variable is not None:
             return self._traced(tensor, variable)
+        if has_torch_dispatch(type(tensor)):
+            return self._wrapper(tensor)
         return self._output(self._inputs.object_proxy(tensor))
 
     def _traced(self, tensor: torch.Tensor, variable: Variable) -> str:
@@ -149,6 +156,49 @@ class Rebuilder(RecipeWriter):
             name = self.assign(tensor, name)
         self.lines.extend([f"{name}.{key} = {self.expression(item)}" for key, item in attributes.items()])
         return name
+
+    def _wrapper(self, tensor: torch.Tensor) -> str:
+        """A tensor that holds tensors: the one that existed before, or a new one, by ``__tensor_unflatten__``."""
+        known = self.known(tensor)
+        if known is not None:
+            return known
+        source = self._observer.source_of(tensor)
+        if source is not None:
+            return self.assign(tensor, source.expression(self))
+        name = self.assign(tensor, self._outer(tensor, differentiable=tensor.requires_grad))
+        attributes = {key: item for key, item in own_attributes(tensor).items() if is_plain(item)}
+        self.lines.extend([f"{name}.{key} = {self.expression(item)}" for key, item in attributes.items()])
+        return name
+
+    def _outer(self, tensor: torch.Tensor, *, differentiable: bool) -> str:
+        parts = parts_of(tensor)
+        inner = "".join(
+            f"{name!r}: {self._part(part, differentiable=differentiable)}, " for name, part in parts.inner.items()
+        )
+        unflatten = self.constant(type(tensor).__tensor_unflatten__)  # type: ignore[attr-defined]
+        outer = ", ".join(map(self._copied, (parts.context, parts.size, parts.stride)))
+        if differentiable and any(variable_of(part) in self._inputs.carriers for part in carrying(tensor)):
+            return f"{self.constant(outer_tensor)}({unflatten}, {{{inner}}}, {outer})"
+        return f"{unflatten}({{{inner}}}, {outer})"
+
+    def _part(self, part: Any, *, differentiable: bool) -> str:
+        if not isinstance(part, torch.Tensor):
+            return self._copied(part)
+        if differentiable and has_torch_dispatch(type(part)):
+            return self._outer(part, differentiable=True)
+        variable = variable_of(part) if differentiable else None
+        carrier = None if variable is None else self._inputs.carriers.get(variable)
+        return self.expression(part) if carrier is None else self._output(carrier)
+
+    def _copied(self, value: Any) -> str:
+        """A context as each call gets it: containers of its own, with the very objects that are in them now."""
+        kind = type(value)
+        if kind in (list, tuple):
+            items = "".join(f"{self._copied(item)}, " for item in value)
+            return f"[{items}]" if kind is list else f"({items})"
+        if kind is dict:
+            return f"{{{''.join(f'{self._copied(key)}: {self._copied(item)}, ' for key, item in value.items())}}}"
+        return repr(value) if kind in _SPELLED else self.constant(value)
 
     def _output(self, proxy: Proxy) -> str:
         position = self._positions.get(proxy.name)

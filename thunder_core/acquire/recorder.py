@@ -79,13 +79,16 @@ class Recorder:
         prefix: the lines so far, run for values that the program reads.
         works: handles of communication that the program started.
         saw_strides: whether the program asked for strides.
+        mode: the torch-function mode that hands it calls.
+        applied: the autograd.Function that PyTorch applies to wrappers now.
+        wrappers: tensors that hold tensors, by id, of those that existed before the program.
     """
 
     def __init__(
         self,
         source_of: Callable[[Any], Any],
         resolvers: tuple[Resolver, ...],
-        record_escaped: Callable[[Recorder, Any, tuple[Any, ...], dict[str, Any]], Any],
+        record_escaped: Callable[[Recorder, Any, tuple[type, ...], tuple[Any, ...], dict[str, Any]], Any],
         attempt: Attempt,
         *,
         closure_of: Callable[[CellType], Any] = lambda _: None,
@@ -103,6 +106,9 @@ class Recorder:
         self.prefix = Prefix()
         self.works: list[Any] = []
         self.saw_strides = False
+        self.mode: Any = None
+        self.applied: Any = None
+        self.wrappers: dict[int, torch.Tensor] = {}
         self._resolvers = resolvers
         self._outcomes: dict[Any, Outcome] = {}
 
@@ -112,6 +118,8 @@ class Recorder:
         self.tensors.fake_mode.on_escape = None
         self.inputs.close()
         self.prefix.close()
+        self.wrappers.clear()
+        self.mode = None
 
     @property
     def keeps_numbers(self) -> bool:

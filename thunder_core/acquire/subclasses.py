@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final
 
@@ -20,6 +20,9 @@ from thunder_core.tracing.user_frames import raising_location, user_location
 
 _DISABLED: Final = disabled_torch_function_impl
 _BELOW: Final = torch.Tensor.__torch_dispatch__
+_NEVER: Final = frozenset(
+    {torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), torch.Size, torch.dtype}
+)
 
 
 def has_torch_function(kind: type) -> bool:
@@ -38,7 +41,21 @@ def has_torch_dispatch(kind: type) -> bool:
 @cache
 def is_handed_calls(kind: type) -> bool:
     """Whether calls with tensors of this class are the class's to record."""
-    return kind is not TracedNumber and has_torch_function(kind) and not has_torch_dispatch(kind)
+    return kind is not TracedNumber and has_torch_function(kind)
+
+
+def wrappers(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors of classes with a ``__torch_dispatch__`` among the arguments of a call."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        kind = type(value)
+        if kind in _NEVER:
+            continue
+        if kind is tuple or kind is list:
+            found += wrappers(value)
+        elif isinstance(value, torch.Tensor) and has_torch_dispatch(kind):
+            found.append(value)
+    return found
 
 
 def is_computed(tensor: torch.Tensor) -> bool:
@@ -112,8 +129,8 @@ def explain(error: Exception) -> None:
 def refuse_dispatch(kind: type, described: str) -> None:
     """Refuse a class that changes what operations are below ``__torch_function__``."""
     raise UnsupportedError(
-        f"{described} is of the class {kind.__module__}.{kind.__qualname__}, whose __torch_dispatch__ changes what "
-        "operations do; such tensors cannot be compiled",
+        f"{described} is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__, "
+        "and cannot be an argument of this call",
         location=user_location(),
         advice=(
             "give the compiled function plain tensors, as DTensor.to_local() and dequantize() return them",

@@ -161,9 +161,18 @@ def namespace_of(value: Any) -> dict[str, Any] | None:
     return own
 
 
+_KEPT_BY_PYTORCH: Final = frozenset(
+    {f"_sym_{what}_capsule{end}" for what in ("sizes", "strides") for end in ("", "_len")}
+)
+"""Attributes in which PyTorch keeps what a wrapper subclass once said of its sizes."""
+
+
 def own_attributes(value: Any) -> dict[str, Any]:
     """A copy of the attributes that ``value`` keeps itself, in ``__dict__`` and ``__slots__``."""
     attributes = dict(namespace_of(value) or ())
+    if isinstance(value, torch.Tensor):
+        for name in _KEPT_BY_PYTORCH.intersection(attributes):
+            del attributes[name]
     for name in slot_names(type(value)):
         held = getattr(value, name, MISSING)
         if held is not MISSING:

@@ -26,7 +26,8 @@ from thunder_core.guards.outside_reads import generator_method, gives_memory, he
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.stand_ins import NUMBER_CLASSES, StandIn
-from thunder_core.guards.steps import ClosureSource
+from thunder_core.guards.steps import AttributeSource, ClosureSource
+from thunder_core.guards.wrapper_guard import WrapperGuard, flattened
 from thunder_core.guards.writes import Write, WriteKind, find_writes, undo_writes
 from thunder_core.ir.location import SourceLocation
 
@@ -149,6 +150,23 @@ class Observer:
         for value in values:
             if isinstance(value, torch.Tensor):
                 self._heap.facts.note(function, value)
+
+    def met_wrapper(self, tensor: torch.Tensor, source: Source, is_made: Callable[[Any], bool]) -> list[torch.Tensor]:
+        """The program uses a wrapper subclass: guard it. Its inner tensors, which have paths from here on.
+
+        Args:
+            is_made: whether the program made a tensor, and put it there.
+
+        Raises:
+            NotComparableError: what it says of itself cannot be compared.
+        """
+        self._heap.tensors.met(tensor, source)
+        self._heap.guards.append(WrapperGuard.of(source, tensor))
+        parts = flattened(tensor)[0].items()
+        inner = {name: part for name, part in parts if isinstance(part, torch.Tensor) and not is_made(part)}
+        for name, part in inner.items():
+            self._heap.tensors.met(part, AttributeSource(source, name))
+        return list(inner.values())
 
     def guards(self) -> tuple[Guard, ...]:
         """What was read, in an order in which each path's guards follow those of its parts."""

@@ -90,7 +90,7 @@ class ObservingFakeMode(FakeTensorMode):
         kwargs = kwargs or {}
         observed = self.observed
         if observed is None and self.on_escape is not None:
-            return self.on_escape(func, args, kwargs)
+            return self.on_escape(func, types, args, kwargs)
         if observed is not None and isinstance(func, OpOverload):
             self._observe(observed, func, args, kwargs)
         if func in NATIVE_ATTENTION:

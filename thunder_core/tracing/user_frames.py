@@ -146,6 +146,14 @@ def _location(code: CodeType, line: int) -> SourceLocation:
 _DEBUGGERS = frozenset({"pdb", "bdb", "pydevd", "_pydevd_bundle", "debugpy", "ipdb"})
 
 
+def called_by_nested_tensors() -> bool:
+    """Whether the call of a torch function comes from PyTorch's jagged tensors themselves."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("thunder_core."):
+        frame = frame.f_back
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith("torch.nested.")
+
+
 def asked_by_debugger() -> bool:
     """Whether a debugger runs between the user's program and here."""
     frame: FrameType | None = sys._getframe(2)

@@ -1,0 +1,1 @@
+"""Tensors that hold tensors: wrapper subclasses in compiled programs."""

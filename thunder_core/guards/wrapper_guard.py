@@ -1,0 +1,142 @@
+"""Guards of wrapper subclasses: class, outer metadata, and what ``__tensor_flatten__`` says beside inner tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+
+from thunder_core.guards.guard import Guard, Key, show, type_name
+from thunder_core.guards.object_guards import has_equality
+from thunder_core.guards.plain import is_plain
+from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names
+from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
+
+_CONTAINERS = (list, tuple, dict, set, frozenset)
+
+
+class NotComparableError(Exception):
+    """A part of a context that cannot be compared with that of another call."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(f"an object of type {type_name(type(value))}")
+
+
+def facts(value: Any) -> Any:
+    """What another value has to be equal to, in types and contents all the way down; later writes do not reach it.
+
+    Containers and dataclasses are compared by what they hold, hashable objects that define an equality by that, and
+    classes by identity.
+
+    Raises:
+        NotComparableError: a part is none of these, as its contents may change unnoticed.
+    """
+    kind = type(value)
+    if isinstance(value, type | enum.Enum) or (kind not in _CONTAINERS and is_plain(value)):
+        return (kind, repr(value) if kind in (float, complex) else value)  # tells 0.0 from -0.0, equates NaN
+    if isinstance(value, dict):
+        return (kind, tuple([(facts(key), facts(item)) for key, item in value.items()]))
+    if isinstance(value, list | tuple):
+        return (kind, tuple(map(facts, value)))
+    if isinstance(value, set | frozenset):
+        return (kind, frozenset(map(facts, value)))
+    if has_equality(value):
+        return (kind, value)
+    if dataclasses.is_dataclass(value):
+        return (kind, tuple([facts(getattr(value, each.name)) for each in dataclasses.fields(value)]))
+    raise NotComparableError(value)
+
+
+def flattened(value: Any) -> tuple[dict[str, Any], Any]:
+    """What a wrapper consists of by its ``__tensor_flatten__``: inner tensors, and other objects since PyTorch 2.13."""
+    names, context = value.__tensor_flatten__()
+    return {name: getattr(value, name) for name in names}, context
+
+
+def _metadata(value: torch.Tensor) -> dict[str, Any]:
+    parts, context = flattened(value)
+    return {
+        "parts": tuple(parts),
+        "context": facts(context),
+        **{name: facts(part) for name, part in parts.items() if not isinstance(part, torch.Tensor)},
+        "shape": _sizes(value.shape),
+        "stride": _sizes(value.stride()),
+        "dtype": value.dtype,
+        "device": value.device,
+        "layout": value.layout,
+        "requires_grad": value.requires_grad,
+    }
+
+
+def _sizes(sizes: Any) -> tuple[Any, ...]:
+    """Sizes as ints; ragged ones are those that the offsets, an inner tensor, have."""
+    return tuple([size if type(size) is int else "ragged" for size in sizes])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrapperGuard(Guard):
+    """A wrapper subclass whose inner tensors are inputs: it is rebuilt, and its methods act, by what this compares.
+
+    Attributes:
+        expected: its class.
+        metadata: of the outer tensor, with the context.
+    """
+
+    expected: type
+    metadata: dict[str, Any] = field(repr=False)
+    kind: ClassVar[str] = "tensor subclass"
+
+    @classmethod
+    def of(cls, source: Any, value: torch.Tensor) -> WrapperGuard:
+        """The guard that ``value`` fulfils now.
+
+        Raises:
+            NotComparableError: its context cannot be compared.
+        """
+        with DisableTorchFunctionSubclass():
+            return cls(source, type(value), _metadata(value))
+
+    def summary(self) -> str:
+        sizes = self.metadata["shape"]
+        parts = ", ".join(self.metadata["parts"])
+        return f"{self.expected.__qualname__} {self.metadata['dtype']} {sizes} of {parts}"
+
+    def remedy(self) -> str:
+        return "give it a tensor of the same class, with an equal context, at each call"
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is such a tensor."""
+        return not self._differences(value)
+
+    def _differences(self, value: Any) -> list[str]:
+        if type(value) is not self.expected or not isinstance(value, torch.Tensor):
+            return [f"expected an object of type {type_name(self.expected)}, got {type_name(type(value))}"]
+        try:
+            with DisableTorchFunctionSubclass():
+                found = _metadata(value)
+        except NotComparableError as error:
+            return [f"its context has {error}"]
+        return [
+            f"{name}: expected {show(expected)}, got {show(found[name])}"
+            for name, expected in self.metadata.items()
+            if found[name] != expected
+        ]
+
+    def failure(self, value: str, names: Names) -> str:
+        return f"not {names.constant(self.holds, 'is_wrapper')}({value})"
+
+    def violation(self, args: Args, kwargs: Kwargs) -> str | None:
+        path = self.source.describe()
+        try:
+            value = self.source.read(args, kwargs)
+        except PATH_ERRORS as error:
+            return f"{path}: is missing ({error})"
+        differences = self._differences(value)
+        return f"{path}: {', '.join(differences)}" if differences else None
+
+    def keys(self) -> Iterator[tuple[Key, Any]]:
+        yield from ()
