@@ -13,6 +13,7 @@ from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
+    FakeTensor,
     disabled_torch_function_impl,
     is_functional_tensor,
 )
@@ -45,7 +46,7 @@ def is_handed_calls(kind: type) -> bool:
 
 
 def wrappers(values: Iterable[Any]) -> list[torch.Tensor]:
-    """The tensors of classes with a ``__torch_dispatch__`` among the arguments of a call."""
+    """The tensors of classes with a ``__torch_dispatch__`` among the arguments of a call; fakes are the recorder's."""
     found: list[torch.Tensor] = []
     for value in values:
         kind = type(value)
@@ -53,7 +54,7 @@ def wrappers(values: Iterable[Any]) -> list[torch.Tensor]:
             continue
         if kind is tuple or kind is list:
             found += wrappers(value)
-        elif isinstance(value, torch.Tensor) and has_torch_dispatch(kind):
+        elif isinstance(value, torch.Tensor) and has_torch_dispatch(kind) and not isinstance(value, FakeTensor):
             found.append(value)
     return found
 
