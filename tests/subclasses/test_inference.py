@@ -205,3 +205,29 @@ def test_autocast(make: Callable[[], Tensor]) -> None:
     compiled = thunder.jit(program)
     with torch.autocast("cpu", torch.bfloat16):
         assert_same(compiled(make(), pair(2, 4)), program(make(), pair(2, 4)))
+
+
+def _attributes(x: Any) -> Any:
+    y = x * 2
+    y.notes, y.kind, y.sine = ["a", {"b": 1}], Factor, x.a.detach().sin()
+    return y
+
+
+def test_attributes_of_results() -> None:
+    """The result has those that the program writes, of any kind, beside those of ``__tensor_unflatten__``."""
+    for x in (pair(3, 4), pair(3, 4).requires_grad_()):
+        expected, result = _attributes(x), thunder.jit(_attributes)(x)
+        assert vars(result).keys() == vars(expected).keys()
+        assert (result.notes, result.kind) == (expected.notes, expected.kind)
+        torch.testing.assert_close(result.sine, expected.sine)
+
+
+def test_views_without_gradients_of_what_requires_grad() -> None:
+    def program(x: Any) -> Any:
+        with torch.no_grad():
+            return x.view(-1)
+
+    x = pair(3, 4).requires_grad_()
+    expected, result = program(x), thunder.jit(program)(x)
+    assert_same(result, expected)
+    assert (result.requires_grad, result.is_leaf) == (expected.requires_grad, expected.is_leaf)

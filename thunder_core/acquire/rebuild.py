@@ -29,11 +29,9 @@ from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import holds_traced_tensor, variable_of
 from thunder_core.acquire.variable import Variable
-from thunder_core.acquire.wrapper_parts import carrying, parts_of
+from thunder_core.acquire.wrapper_parts import added_attributes, carrying, parts_of
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.node import own_attributes
 from thunder_core.guards.observer import Observer, Write
-from thunder_core.guards.plain import is_plain
 from thunder_core.guards.wrapper_gradients import outer_tensor
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import Proxy
@@ -166,7 +164,9 @@ class Rebuilder(RecipeWriter):
         if source is not None:
             return self.assign(tensor, source.expression(self))
         name = self.assign(tensor, self._outer(tensor, differentiable=tensor.requires_grad))
-        attributes = {key: item for key, item in own_attributes(tensor).items() if is_plain(item)}
+        if tensor.requires_grad and not self._has_carrier(tensor):  # a leaf, as views are that PyTorch makes in no_grad
+            self.lines.append(f"{name}.requires_grad_()")
+        attributes = added_attributes(tensor)
         self.lines.extend([f"{name}.{key} = {self.expression(item)}" for key, item in attributes.items()])
         return name
 
@@ -177,9 +177,13 @@ class Rebuilder(RecipeWriter):
         )
         unflatten = self.constant(type(tensor).__tensor_unflatten__)  # type: ignore[attr-defined]
         outer = ", ".join(map(self._copied, (parts.context, parts.size, parts.stride)))
-        if differentiable and any(variable_of(part) in self._inputs.carriers for part in carrying(tensor)):
+        if differentiable and self._has_carrier(tensor):
             return f"{self.constant(outer_tensor)}({unflatten}, {{{inner}}}, {outer})"
         return f"{unflatten}({{{inner}}}, {outer})"
+
+    def _has_carrier(self, tensor: torch.Tensor) -> bool:
+        """Whether gradients go through an inner tensor."""
+        return any(variable_of(part) in self._inputs.carriers for part in carrying(tensor))
 
     def _part(self, part: Any, *, differentiable: bool) -> str:
         if not isinstance(part, torch.Tensor):

@@ -10,6 +10,8 @@ import torch
 
 from thunder_core.acquire.subclasses import has_torch_dispatch
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.node import own_attributes
+from thunder_core.guards.plain import is_plain
 from thunder_core.guards.wrapper_gradients import carries_gradient
 from thunder_core.guards.wrapper_guard import flattened
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
@@ -66,6 +68,18 @@ def parts_of(tensor: torch.Tensor) -> WrapperParts:
         parts, context = flattened(tensor)
         size, stride = tuple(tensor.shape), tuple(tensor.stride())
     return WrapperParts(parts, context, size, stride)
+
+
+def added_attributes(tensor: torch.Tensor) -> dict[str, Any]:
+    """The attributes of a tensor that the program makes which ``__tensor_unflatten__`` would not give another one."""
+    parts = parts_of(tensor)
+    attributes = {key: item for key, item in own_attributes(tensor).items() if key not in parts.inner}
+    if all(map(is_plain, attributes.values())):
+        return attributes
+    kind: Any = type(tensor)
+    with torch.no_grad(), DisableTorchFunctionSubclass():
+        given = own_attributes(kind.__tensor_unflatten__(parts.inner, parts.context, parts.size, parts.stride))
+    return {key: item for key, item in attributes.items() if key not in given or is_plain(item)}
 
 
 def carrying(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
