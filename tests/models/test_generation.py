@@ -84,6 +84,14 @@ def test_static_cache(name: str, mode: str) -> None:
     assert third <= second + 1
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_encoder_and_decoder(mode: str) -> None:
+    """T5 adds biases to scores in place: sizes of two caches, which are equal from then on."""
+    counts = _hugging_face("t5", **MODES[mode])
+    assert counts[0] <= 4
+    assert counts[2] <= 8
+
+
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"top_k": 5}, {"temperature": 0.8, "top_p": 0.9}], ids=str)
 @pytest.mark.parametrize("name", ["pythia", "llama3", "gemma", "qwen3"])
 def test_lit_gpt(name: str, options: dict[str, Any]) -> None:

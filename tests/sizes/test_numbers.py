@@ -600,3 +600,17 @@ def test_numbers_of_shared_objects_and_threads() -> None:
     assert not errors
     assert {type(module.step), type(module.slots.count), type(module.table["scale"])} == {int}
     assert {type(layer.seen) for layer in module.layers} == {int}
+
+
+def test_numpy_arrays_of_numbers() -> None:
+    def program(x: torch.Tensor, n: int) -> Any:
+        sizes = x.shape[0], n
+        return [numpy.array(size).dtype for size in sizes], numpy.array([*sizes, 2]), numpy.full(2, n), x * n
+
+    compiled = thunder.jit(program)
+    for size, n in ((3, 4), (5, 6), (7, 8)):
+        expected, result = program(torch.ones(size, 2), n), compiled(torch.ones(size, 2), n)
+        assert result[0] == expected[0]
+        for one, other in zip(result[1:3], expected[1:3], strict=True):
+            numpy.testing.assert_array_equal(one, other, strict=True)
+        assert torch.equal(result[3], expected[3])

@@ -10,6 +10,7 @@ from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir.size import Size, as_found, with_size
 from thunder_core.ir.symbol import Symbol
 from thunder_core.pytorch_internals import OpOverload
 from thunder_core.tracing.fake_tensors import make_alias
@@ -19,7 +20,14 @@ from thunder_core.tracing.user_frames import user_location
 
 def is_reshaped(result: Result, call: Call) -> bool:
     """Whether a result, which is an argument of the call, shows something else than before."""
-    return (result.shape, result.stride, result.offset) != call.proxies[result.same_as].geometry
+    now, before = (result.shape, result.stride, result.offset), call.proxies[result.same_as].geometry
+    # the call itself may have found two symbols to be equal
+    return now != before and _as_found(now) != _as_found(before)
+
+
+def _as_found(geometry: tuple[tuple[Size, ...], tuple[Size, ...], Size]) -> list[Size]:
+    shape, stride, offset = geometry
+    return [with_size(size, as_found) for size in (*shape, *stride, offset)]
 
 
 def reshape(

@@ -75,6 +75,9 @@ class TracedSize(torch.SymInt):
     def __deepcopy__(self, memo: Any) -> TracedSize:
         return self
 
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return sys.modules["numpy"].array(int(self), *args, **kwargs)  # NumPy it is who calls
+
     def __getattr__(self, name: str) -> Any:
         """What else ints have: ``n.bit_length()``."""
         if name in _METHODS_OF_INTS:
