@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.acquire.declared_sizes import DeclaredPlace, Places
 from thunder_core.guards.shared_memory import base_of
 from thunder_core.guards.sizes import SizedInput
 from thunder_core.guards.source import Source
@@ -28,17 +29,26 @@ class VaryingSizes:
     Attributes:
         all: every size may vary that is not marked otherwise, but for buffers of modules.
         dimensions: those that differed between calls, by the path of their tensor.
+        declared: what the user declares of sizes of this call. It counts before marks, and is no part of comparisons.
     """
 
     all: bool = False
     dimensions: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    declared: Places = field(default_factory=dict, compare=False)
+
+    def place(self, tensor: torch.Tensor, index: int) -> DeclaredPlace | None:
+        """A size of a tensor, if it is declared."""
+        return self.declared.get(id(tensor), {}).get(index)
 
     def of(self, tensor: torch.Tensor, source: Source) -> dict[int, tuple[int | None, int | None]]:
-        """The dimensions of a tensor whose sizes are to be symbols, each with the bounds that its mark gives."""
+        """The dimensions of a tensor whose sizes are to be symbols, each with its bounds, if they are given."""
         marks = vars(tensor)
         bounds = {one.dim: (one.min, one.max) for one in marks.get(_RANGES, ())}
         marked = {index for name in _MARKED for index in marks.get(name, ())}
         static = set(marks.get(_STATIC, ()))
+        for index, place in self.declared.get(id(tensor), {}).items():
+            (static if place.declared.kind == "static" else marked).add(index)
+            bounds[index] = (place.declared.lower, place.declared.upper)
         every = self.all and not isinstance(source, BufferSource)  # of a module, which keeps it
         wanted = set(range(tensor.ndim)) if every else set(self.dimensions.get(source.describe(), ()))
         return {index: bounds.get(index, (None, None)) for index in sorted((wanted | marked) - static)}
@@ -76,8 +86,10 @@ class InputSizes:
         self.sizes = sizes
         self.inputs: list[SizedInput] = []
         self._wanted = wanted
+        self._named: dict[str, Size] = {}
 
-    def may_vary(self, tensor: torch.Tensor) -> bool:
+    @staticmethod
+    def may_vary(tensor: torch.Tensor) -> bool:
         """Whether a tensor that the program meets may get symbols: a plain one, which is no view of another.
 
         Parameters keep their shapes.
@@ -95,7 +107,7 @@ class InputSizes:
         wanted = self._wanted.of(tensor, source)
         shape = tuple(
             [
-                self.sizes.new(size, f"{path}.shape[{index}]", wanted[index]) if index in wanted else size
+                self._size(tensor, index, f"{path}.shape[{index}]", wanted[index]) if index in wanted else size
                 for index, size in enumerate(tuple(tensor.shape))
             ]
         )
@@ -104,6 +116,17 @@ class InputSizes:
         stride = _strides(shape, tensor.stride())
         self.inputs.append(SizedInput(source, shape, stride))
         return shape, stride
+
+    def _size(self, tensor: torch.Tensor, index: int, path: str, bounds: tuple[int | None, int | None]) -> Size:
+        """A symbol, the same one for sizes that are declared by the same name: their equality is checked there."""
+        place = self._wanted.place(tensor, index)
+        name = "" if place is None else place.declared.name
+        known = self._named.get(name)
+        if known is None:
+            known = self.sizes.new(tensor.shape[index], path, bounds)
+            if name:
+                self._named[name] = known
+        return known
 
 
 def _strides(shape: tuple[Size, ...], strides: tuple[int, ...]) -> tuple[Size, ...]:
