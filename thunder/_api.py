@@ -32,8 +32,8 @@ def jit(
             for the reference executor alone, which follows them in any case.
         transforms: passes to add to the pipeline, in the same forms.
         options: ``cache``, ``sharp_edges``, ``recompute``, ``recompile_warning``, ``recompile_limit``,
-            ``outcome_limit``, ``dynamic``, ``front_end``, ``requires``; see `thunder_core.config.model.ThunderConfig`. ``dynamic``
-            may declare sizes of arguments, as ``dynamic_shapes`` of `torch.export.export` does:
+            ``outcome_limit``, ``dynamic``, ``front_end``, ``requires``; see `thunder_core.config.model.ThunderConfig`.
+            ``dynamic`` may declare sizes of arguments, as ``dynamic_shapes`` of `torch.export.export` does:
             ``dynamic={"x": {0: Dim("batch", max=64)}}``; see docs/shapes_and_values.md.
 
     Returns:

@@ -121,7 +121,7 @@ def test_constants_by_another_size_and_after_a_call_with_size_one() -> None:
     g = compiled(mapped, {"x": {0: BATCH}})
     assert check(g, mapped, torch.randn(1, 4)) == 1
     for _ in range(2):
-        with pytest.raises(DeclaredSizeError, match="torch.func"):
+        with pytest.raises(DeclaredSizeError, match=r"torch\.func"):
             g(torch.randn(5, 4))
 
 
@@ -199,6 +199,18 @@ def test_containers() -> None:
         f(*args, **kwargs)
 
 
+def test_declarations_count_before_marks() -> None:
+    weight = torch.randn(4, 3)
+    f = compiled(scores, {"x": {0: BATCH, 1: None}})
+    for number, n in enumerate((5, 6, 7)):
+        x = torch.randn(n, 4)
+        if not number:
+            torch._dynamo.mark_static(x, 0)
+            torch._dynamo.mark_dynamic(x, 1)
+        assert check(f, scores, x, weight) == 1
+    assert symbols(f) == ("x.shape[0]",)
+
+
 def test_the_users_tensors_stay_as_they_are() -> None:
     x = torch.ones(5, 4)
     check(compiled(scores, {"x": {0: BATCH}}), scores, x, torch.ones(4, 4))
@@ -264,6 +276,45 @@ def test_decorators_and_partial_calls() -> None:
     assert thunder.cache_misses(program) == 1
     with pytest.raises(TypeError, match="missing 1 required keyword-only argument"):
         program(torch.randn(2))
+
+
+def test_methods_and_copies() -> None:
+    class Scale:
+        @thunder.jit(dynamic={"x": {0: BATCH}}, executors=[])
+        def apply(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    scale = Scale()
+    for n in (3, 4):
+        torch.testing.assert_close(scale.apply(torch.ones(n)), torch.full((n,), 2.0))
+    assert thunder.cache_misses(Scale.apply) == 1
+    f = compiled(Model(), {"tokens": {0: BATCH}})
+    for g in (copy.deepcopy(f), pickle.loads(pickle.dumps(f))):
+        with torch.no_grad():
+            assert [check(g, thunder.original(g), torch.randn(n, 3, 8)) for n in (4, 5)] == [1, 1]
+
+
+def test_what_else_the_program_needs_is_a_guard() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.view(-1, 8).sum(0) if x.shape[0] > 16 else x * 2
+        x.add_(1)
+        return y
+
+    f = compiled(program, {"x": {0: BATCH}})
+    for n, expected in ((24, 1), (32, 1), (8, 2), (9, 2), (40, 2)):
+        x = torch.randn(n)
+        y = x.clone()
+        torch.testing.assert_close(f(x), program(y))
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
+        assert thunder.cache_misses(f) == expected
+
+
+def test_an_error_of_the_program_is_eagers() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.view(7)
+
+    with pytest.raises(RuntimeError, match="invalid for input of size 3"):
+        compiled(program, {"x": {0: BATCH}})(torch.ones(3))
 
 
 @pytest.mark.parametrize(

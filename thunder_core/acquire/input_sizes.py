@@ -47,7 +47,9 @@ class VaryingSizes:
         marked = {index for name in _MARKED for index in marks.get(name, ())}
         static = set(marks.get(_STATIC, ()))
         for index, place in self.declared.get(id(tensor), {}).items():
-            (static if place.declared.kind == "static" else marked).add(index)
+            fixed = place.declared.kind == "static"
+            (static if fixed else marked).add(index)
+            (marked if fixed else static).discard(index)
             bounds[index] = (place.declared.lower, place.declared.upper)
         every = self.all and not isinstance(source, BufferSource)  # of a module, which keeps it
         wanted = set(range(tensor.ndim)) if every else set(self.dimensions.get(source.describe(), ()))

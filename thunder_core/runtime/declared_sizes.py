@@ -36,8 +36,7 @@ def check_declared(declared: Places, entry: Entry, args: tuple[Any, ...], kwargs
 
 
 def _check_varies(place: DeclaredPlace, size: Size, entry: Entry, guard: SizesGuard) -> None:
-    if not isinstance(size, SizeExpr):
-        raise _error(place, "it is marked or declared as one elsewhere", None)
+    assert isinstance(size, SizeExpr), f"{place.place} has no symbol"
     name = str(size)
     if entry.sizes is None or entry.sizes.constant(name) is None:
         return
