@@ -33,6 +33,8 @@ def jit(
         transforms: passes to add to the pipeline, in the same forms.
         options: ``cache``, ``sharp_edges``, ``recompute``, ``recompile_warning``, ``recompile_limit``,
             ``outcome_limit``, ``dynamic``, ``front_end``, ``requires``; see `thunder_core.config.model.ThunderConfig`.
+            ``dynamic`` may declare sizes of arguments, as ``dynamic_shapes`` of `torch.export.export` does:
+            ``dynamic={"x": {0: Dim("batch", max=64)}}``; see docs/shapes_and_values.md.
 
     Returns:
         For a module an instance of its class that shares everything with it and runs compiled; for a function a
@@ -40,6 +42,7 @@ def jit(
 
     Raises:
         ConfigError: an unknown option or a value that is not accepted; all problems at once. It is an `OptionError`.
+        OptionError: ``fn`` is no program, or ``dynamic`` declares sizes of a parameter that it does not have.
         PluginError: something that is named cannot be used; the message says what to do.
     """
     _import_compiler()

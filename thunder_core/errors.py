@@ -170,6 +170,10 @@ class SizeVariesError(ThunderError, EndsRecording, RuntimeError):
     """A part of the compiler needs the value of a size that varies between calls: that compilation takes constants."""
 
 
+class DeclaredSizeError(ThunderError, ValueError):
+    """A call, or the program, contradicts the sizes that the option ``dynamic`` declares."""
+
+
 class VerificationError(TraceError):
     """The verifier found a trace that breaks an invariant of its stage."""
 

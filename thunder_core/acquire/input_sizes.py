@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.acquire.declared_sizes import DeclaredPlace, Places
 from thunder_core.acquire.input_numbers import InputNumbers
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.guards.check import Check
@@ -35,18 +36,29 @@ class VaryingSizes:
         dimensions: those that differed between calls, by the path of their tensor; `NUMBER` for a Python int or float,
             `STRIDES` for strides that differed alone.
         numbers: the paths to these ints and floats.
+        declared: what the user declares of sizes of this call. It counts before marks, and is no part of comparisons.
     """
 
     all: bool = False
     dimensions: Mapping[str, frozenset[int]] = field(default_factory=dict)
     numbers: tuple[Source, ...] = ()
+    declared: Places = field(default_factory=dict, compare=False)
+
+    def place(self, tensor: torch.Tensor, index: int) -> DeclaredPlace | None:
+        """A size of a tensor, if it is declared."""
+        return self.declared.get(id(tensor), {}).get(index)
 
     def of(self, tensor: torch.Tensor, source: Source) -> dict[int, tuple[int | None, int | None]]:
-        """The dimensions of a tensor whose sizes are to be symbols, each with the bounds that its mark gives."""
+        """The dimensions of a tensor whose sizes are to be symbols, each with its bounds, if they are given."""
         marks = vars(tensor)
         bounds = {one.dim: (one.min, one.max) for one in marks.get(_RANGES, ())}
         marked = {index for name in _MARKED for index in marks.get(name, ())}
         static = set(marks.get(_STATIC, ()))
+        for index, place in self.declared.get(id(tensor), {}).items():
+            fixed = place.declared.kind == "static"
+            (static if fixed else marked).add(index)
+            (marked if fixed else static).discard(index)
+            bounds[index] = (place.declared.lower, place.declared.upper)
         every = self.all and not isinstance(source, BufferSource)  # of a module, which keeps it
         wanted = set(range(tensor.ndim)) if every else set(self.dimensions.get(source.describe(), ()))
         wanted -= {NUMBER, STRIDES}
@@ -102,8 +114,10 @@ class InputSizes:
         self.inputs: list[SizedInput | VaryingNumber] = []
         self.floats = InputNumbers()
         self._wanted = wanted
+        self._named: dict[str, Size] = {}
 
-    def may_vary(self, tensor: torch.Tensor) -> bool:
+    @staticmethod
+    def may_vary(tensor: torch.Tensor) -> bool:
         """Whether a tensor that the program meets may get symbols: a plain one, and no view that has a gradient.
 
         Parameters keep their shapes.
@@ -137,7 +151,7 @@ class InputSizes:
         wanted = self._wanted.of(tensor, source)
         shape = tuple(
             [
-                self.sizes.new(size, f"{path}.shape[{index}]", wanted[index]) if index in wanted else size
+                self._size(tensor, index, f"{path}.shape[{index}]", wanted[index]) if index in wanted else size
                 for index, size in enumerate(tuple(tensor.shape))
             ]
         )
@@ -157,6 +171,17 @@ class InputSizes:
             return None
         self.inputs.append(SizedInput(source, shape, stride))
         return shape, stride
+
+    def _size(self, tensor: torch.Tensor, index: int, path: str, bounds: tuple[int | None, int | None]) -> Size:
+        """A symbol, the same one for sizes that are declared by the same name: their equality is checked there."""
+        place = self._wanted.place(tensor, index)
+        name = "" if place is None else place.declared.name
+        known = self._named.get(name)
+        if known is None:
+            known = self.sizes.new(tensor.shape[index], path, bounds)
+            if name:
+                self._named[name] = known
+        return known
 
 
 def _strides(shape: tuple[Size, ...], strides: tuple[int, ...], other: Callable[[int, int], Size]) -> tuple[Size, ...]:

@@ -14,6 +14,10 @@ from thunder_core.config.model import ThunderConfig, advice_on, parse
 from thunder_core.config.problems import Problem, Trail, written
 from thunder_core.config.sentences import sentences
 
+DECLARE_IN_PYTHON: Final = (
+    'declare sizes where the program is compiled: thunder.jit(f, dynamic={"x": {0: Dim("batch")}})'
+)
+"""What to do with declarations of sizes, which are objects of Python."""
 LISTS: Final = ("requires", "executors", "transforms")
 """The options whose items are judged one by one."""
 
@@ -76,6 +80,9 @@ def document(
     for name in [name for name in values if not isinstance(name, str)]:
         del values[name]
         found.append(blank.problem((), f"the name of an option must be text, not {name!r}"))
+    if file is not None and isinstance(values.get("dynamic"), Mapping):
+        del values["dynamic"]
+        found.append(blank.problem(("dynamic",), 'must be true, false or "automatic" in a file', (DECLARE_IN_PYTHON,)))
     kept = {name: tuple(range(len(values[name]))) for name in LISTS if isinstance(values.get(name), list | tuple)}
     try:
         config = parse(values)

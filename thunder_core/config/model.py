@@ -15,11 +15,14 @@ from pydantic import (
     ValidationError,
     WithJsonSchema,
 )
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
+from thunder_core.config.declared_sizes import DeclaredSizes
 from thunder_core.config.entry import Entry, checked, read_entries, refusal
 from thunder_core.config.problems import Problem, refuse, written
 from thunder_core.config.sentences import describe, sentences
+from thunder_core.errors import OptionError
 from thunder_core.executors.executor import Executor
 from thunder_core.passes.transform import Transform
 from thunder_core.plugins.nearest import suggestion
@@ -51,9 +54,21 @@ def _cache(value: Any) -> Any:
 
 
 def _dynamic(value: Any) -> Any:
-    if value is not None and not isinstance(value, bool) and value != "automatic":
-        raise refusal(f'must be true, false or "automatic", not {describe(value)}')
+    if isinstance(value, Mapping):
+        try:
+            return DeclaredSizes.of(value)
+        except OptionError as error:
+            raise refusal(error.problem) from error
+    if value is not None and not isinstance(value, bool | DeclaredSizes) and value != "automatic":
+        raise refusal(
+            f'must be true, false or "automatic", or what thunder.jit takes besides: sizes by parameter, '
+            f'{{"x": {{0: Dim("batch")}}}}; not {describe(value)}'
+        )
     return "automatic" if value is None else value
+
+
+def _plain_dynamic(value: Any) -> Any:
+    return value.plain() if isinstance(value, DeclaredSizes) else value
 
 
 def _recompute(value: Any) -> Any:
@@ -90,7 +105,11 @@ def _entries(entries: tuple[Entry, ...] | None) -> Any:
 
 # The schema of entries depends on what is installed; `thunder_core.config.json_schema` has it.
 Entries = Annotated[tuple[Annotated[InstanceOf[Entry], WithJsonSchema({})], ...], PlainSerializer(_entries)]
-Dynamic = Annotated[bool | Literal["automatic"], BeforeValidator(_dynamic)]
+Dynamic = Annotated[
+    bool | Literal["automatic"] | SkipJsonSchema[InstanceOf[DeclaredSizes]],
+    BeforeValidator(_dynamic),
+    PlainSerializer(_plain_dynamic),
+]
 Count = Annotated[int, Field(strict=True, ge=1)]
 
 
@@ -134,7 +153,8 @@ class ThunderConfig(BaseModel):
         default="automatic",
         description='Which sizes of inputs may vary without another compilation: "automatic", those that a call had '
         "otherwise than one before, or that `torch._dynamo.mark_dynamic` marked; true, all that can, from the first "
-        "call on; false, none.",
+        "call on; false, none. Sizes of single arguments are declared in Python: "
+        '`thunder.jit(f, dynamic={"x": {0: Dim("batch")}})`.',
     )
     sharp_edges: Literal["allow", "warn", "error"] = Field(
         default="warn",

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from thunder_core.config.declared_sizes import DeclaredSizes
 from thunder_core.config.document import Document
 from thunder_core.config.entry import Entry
 from thunder_core.config.lookup import find, of_core
@@ -101,6 +102,8 @@ def resolved(documents: Sequence[Document]) -> Resolved:
         complete["executors"] = tuple([part.entry for part in executors])
     complete["transforms"] = tuple([part.entry for part in transforms])
     front_end = finder.front_end()
+    if isinstance(merged.config.dynamic, DeclaredSizes) and front_end is not None and front_end.spec.name != "run":
+        finder.problem(("dynamic",), f"the front end {front_end.spec.name!r} takes no declarations of sizes")
     return Resolved(
         parse(complete), merged.origins, tuple(executors), tuple(transforms), front_end, tuple(finder.problems)
     )

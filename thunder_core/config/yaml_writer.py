@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import yaml  # type: ignore[import-untyped]
 
+from thunder_core.config.declared_sizes import DeclaredSizes
+from thunder_core.config.document import DECLARE_IN_PYTHON
 from thunder_core.config.model import ThunderConfig
 from thunder_core.config.problems import Problem, refuse
 from thunder_core.config.yaml_reader import add_resolvers
@@ -39,8 +41,11 @@ def to_yaml(config: ThunderConfig) -> str:
     """The configuration as YAML that reads back to an equal one.
 
     Raises:
-        ConfigError: it has executors or transforms that were made in Python.
+        ConfigError: it has executors or transforms that were made in Python, or declares sizes of arguments.
     """
+    if isinstance(config.dynamic, DeclaredSizes):
+        why = "declares sizes of arguments; a file has true, false or automatic only"
+        refuse([Problem(None, None, "dynamic", why, (DECLARE_IN_PYTHON,))])
     for name in ("executors", "transforms"):
         entries = getattr(config, name) or ()
         refuse(

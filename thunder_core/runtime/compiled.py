@@ -53,7 +53,7 @@ class Compiled:
         self.last: Entry | None = None
         self.fallbacks: Counter[str] = Counter()
         self._dispatcher = Dispatcher()
-        self._sizes = SizePolicy(settings.config.dynamic)
+        self._sizes = SizePolicy(settings.config.dynamic, function)
         self._recompilations = Recompilations(name, settings.config)
         self._at_limit = f"no entry fits, and the recompile limit of {settings.config.recompile_limit} is reached"
         self._lock = threading.RLock()
@@ -173,7 +173,7 @@ class Compiled:
         entry, inputs = compile_program(
             self.function, args, kwargs, self.settings, self.states, reason, varying, guesses
         )
-        self._sizes.learn(varying, entry)
+        self._sizes.learn(varying, entry, args, kwargs)
         if not entry.raises:
             self._check_repeatable(entry)
             self._check_fit(entry)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
 from thunder_core.acquire.input_sizes import VaryingSizes, is_marked
+from thunder_core.config.declared_sizes import DeclaredSizes
+from thunder_core.runtime.declared_sizes import check_declared
 from thunder_core.runtime.entry import Entry
 
 _TRIES: Final = 2
@@ -19,16 +21,24 @@ class SizePolicy:
 
     Args:
         dynamic: the option.
+        function: the program.
+
+    Raises:
+        OptionError: sizes of parameters are declared that the program does not have.
     """
 
-    def __init__(self, dynamic: bool | Literal["automatic"]) -> None:
+    def __init__(self, dynamic: bool | Literal["automatic"] | DeclaredSizes, function: Callable[..., Any]) -> None:
         self._dynamic = dynamic
+        self._signature = dynamic.signature(function) if isinstance(dynamic, DeclaredSizes) else None
         self._found = VaryingSizes()
         self._failed: VaryingSizes | None = None
         self._constant: Counter[tuple[str, int]] = Counter()
 
     def next(self, entries: Sequence[Entry], args: tuple[Any, ...], kwargs: dict[str, Any]) -> VaryingSizes | None:
-        """Which sizes are to be symbols in the compilation for this call, which no entry serves; None for constants."""
+        """Which sizes are to be symbols in the compilation for this call, which no entry serves; None for constants.
+
+        Raises DeclaredSizeError for a call that is not as it was declared.
+        """
         if self._dynamic is False:
             return None
         for entry in reversed(entries):
@@ -38,15 +48,26 @@ class SizePolicy:
                 break
         if self._dynamic is True:
             return replace(self._found, all=True)
+        must_vary = False
         wanted = self._found.without([place for place, count in self._constant.items() if count >= _TRIES])
-        if self._failed == wanted:  # it is recorded twice each time otherwise
+        if isinstance(self._dynamic, DeclaredSizes):
+            assert self._signature is not None
+            must_vary = self._dynamic.must_vary
+            wanted = replace(wanted, declared=self._dynamic.places(self._signature, args, kwargs))
+        if self._failed == wanted and not must_vary:  # it is recorded twice each time otherwise
             return None
-        return wanted if wanted.dimensions or any(map(is_marked, (*args, *kwargs.values()))) else None
+        wants = wanted.dimensions or wanted.declared or any(map(is_marked, (*args, *kwargs.values())))
+        return wanted if wants else None
 
-    def learn(self, varying: VaryingSizes | None, entry: Entry) -> None:
-        """Take note of what became of the sizes that were to vary."""
+    def learn(self, varying: VaryingSizes | None, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Take note of what became of the sizes that were to vary in the compilation for this call.
+
+        Raises DeclaredSizeError where one is a constant that is declared to vary.
+        """
         if varying is None or self._dynamic is True:
             return
+        if varying.declared and not entry.raises:
+            check_declared(varying.declared, entry, args, kwargs)
         if entry.made.sizes is not None and entry.made.sizes.reason:
             self._failed = varying
         self._constant.update(entry.prologue.constant_sizes())
