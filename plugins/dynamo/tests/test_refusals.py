@@ -8,7 +8,7 @@ from dynamo_programs import MARKS
 
 import thunder
 import thunder_plugin_dynamo
-from thunder_core.errors import DataDependentError, UncacheableWarning
+from thunder_core.errors import ConfigError, DataDependentError, UncacheableWarning
 
 pytestmark = MARKS
 
@@ -67,3 +67,8 @@ def test_a_break_instead() -> None:
 def test_the_front_end_is_for_graphs() -> None:
     with pytest.raises(thunder.OptionError, match=r"torch\.compile"):
         thunder.jit(torch.sin, front_end="dynamo")(torch.ones(2))
+
+
+def test_sizes_are_declared_to_dynamo() -> None:
+    with pytest.raises(ConfigError, match="the front end 'dynamo' takes no declarations of sizes"):
+        thunder.jit(torch.sin, front_end="dynamo", dynamic={"input": {0: 4}})
