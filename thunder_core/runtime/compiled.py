@@ -262,15 +262,21 @@ class Compiled:
         self.entries.append(entry)
         self._dispatcher.add(entry)
 
+    def programs(self) -> list[Compiled]:
+        """This one, and those that were compiled for calls of it under transformations of torch.func."""
+        kinds = tuple(self.transformed.values())
+        return [self, *[program for kind in kinds for program in kind.programs()]]
+
     def report(self) -> CompileReport:
         """Everything about the compilations so far."""
         entries = tuple(entry.report for entry in self.entries) or ((self.last.report,) if self.last else ())
-        programs = [program for transformed in tuple(self.transformed.values()) for program in transformed.programs()]
-        entries += tuple([entry.report for program in programs for entry in program.entries])
-        fallbacks = sum([program.fallbacks for program in programs], self.fallbacks)
+        programs = self.programs()
+        entries += tuple([entry.report for program in programs[1:] for entry in program.entries])
+        fallbacks = sum([program.fallbacks for program in programs], Counter())
+        hits, misses = sum(program.hits for program in programs), sum(program.misses for program in programs)
         options, default = self.settings.config.model_dump(), resolve_config({}).model_dump()
         changed = tuple([name for name, value in options.items() if value != default[name]])
         left_out = self.settings.left_out
         return CompileReport(
-            self.name, options, changed, self.hits, self.misses, entries, dict(fallbacks), left_out
+            self.name, options, changed, hits, misses, entries, dict(fallbacks), left_out
         )

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
 from thunder_core.errors import ThunderError, UncacheableError
+from thunder_core.guards.check import Check
 from thunder_core.guards.global_state import autocast_state
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import (
@@ -67,6 +68,7 @@ class _Plain(Compiled):
 
     def __init__(self, of: Compiled, function: FlatProgram, may_draw: bool) -> None:
         super().__init__(function, of.name, of.settings)
+        self.called = of.function
         self._may_draw = may_draw
         self._refusals: WeakKeyDictionary[Entry, str | None] = WeakKeyDictionary()
 
@@ -78,18 +80,17 @@ class _Plain(Compiled):
         """
         found = self.known(tensors)
         if found is None:
-            entry, inputs = self._miss(tensors, {})
-        else:
-            self.hits += 1
-            entry, inputs = found
-        why = self._refusal(entry, inputs)
-        if why:
+            entry, inputs = self._miss((self.called, *tensors), {})
+            return entry, inputs
+        why = self._refusal(*found)
+        if why is not None:
             raise NotTransformed(why)
-        return entry, inputs
+        self.hits += 1
+        return found
 
     def known(self, tensors: Tensors) -> tuple[Entry, tuple[Any, ...]] | None:
         """The entry for the tensors and its inputs, if there is one."""
-        return self._dispatcher.find(tensors, {})
+        return self._dispatcher.find((self.called, *tensors), {})
 
     def _bypass_reason(self) -> str | None:
         # a level of forward mode is functorch's: that of a jvp, of which these tensors are no part
@@ -119,6 +120,8 @@ class _Plain(Compiled):
     def _refusal_of(self, entry: Entry) -> str | None:
         if entry.raises:
             return "under torch.func, it ends with an exception"
+        if any(isinstance(value, torch.Tensor) for value in entry.constants.values()):  # perhaps below a wrapped one
+            return "under torch.func, it reads a tensor that is neither an argument nor an attribute or variable"
         drawn, visible = _effects(entry.traces[0])
         if entry.epilogue is not None or entry.made.writes or visible:
             return "under torch.func, it writes, or does something else that happens once"
@@ -156,6 +159,7 @@ class Transformed:
         self.function = function
         self.compiled = _Plain(of, function, may_draw)
         self.refusals = 0
+        self.checked: WeakSet[Entry] = WeakSet()
         self._of = of
         self._may_draw = may_draw
         self._derived: dict[tuple[Any, ...], Transformed] = {}
@@ -180,11 +184,14 @@ class _Ran:
     """What ran for a call.
 
     Attributes:
+        differentiated: a backward may follow.
+        given: the identities of the tensors of the call.
         template: of the result.
         check: raises an error where the program would be another one by now; set where a backward may follow.
     """
 
     differentiated: bool
+    given: frozenset[int]
     template: Any = None
     check: Callable[[], None] | None = None
 
@@ -205,7 +212,8 @@ class _Call:
         if self.ran.template is not None:
             return self._run_derivative(tensors)
         entry, inputs = compiled.found(tensors)
-        results, template = entry.run(inputs, tensors, {})
+        self._check_reads(entry, tensors)
+        results, template = entry.run(inputs, (compiled.called, *tensors), {})
         if any(_shared(results, inputs)):
             raise NotTransformed("it returns memory of its inputs, or the same memory twice, under torch.func")
         self.ran.template = template
@@ -213,16 +221,31 @@ class _Call:
             self.ran.check = _check(compiled, entry, inputs, tensors)
         return results
 
+    def _check_reads(self, entry: Entry, tensors: Tensors) -> None:
+        """Raises `NotTransformed` where a tensor that is not given was wrapped when the program was recorded.
+
+        Its level means another transformation there. Afterwards, the inputs tell such tensors.
+        """
+        if entry in self.transformed.checked:
+            return
+        sources = [guard.source for guard in entry.prologue.guards if isinstance(guard, Check)]
+        read = [source.read((self.transformed.compiled.called, *tensors), {}) for source in sources]
+        if _any_wrapped(tuple([value for value in read if id(value) not in self.ran.given])):
+            self.transformed.refusals = _MOST_REFUSALS
+            raise NotTransformed("it reads a tensor of a torch.func transformation that is not among its arguments")
+        self.transformed.checked.add(entry)
+
     def _run_derivative(self, tensors: Tensors) -> Tensors:
         """As `run`, where the program itself has run; what is not compiled is the same function in eager PyTorch."""
+        compiled = self.transformed.compiled
         try:
-            entry, inputs = self.transformed.compiled.found(tensors)
+            entry, inputs = compiled.found(tensors)
         except ThunderError as error:
-            self.transformed.compiled.fallbacks[error.problem] += 1
+            compiled.fallbacks[error.problem] += 1
             inputs = tensors
-            results, _ = self.transformed.function(*tensors)
+            results, _ = self.transformed.function(compiled.called, *tensors)
         else:
-            results, _ = entry.run(inputs, tensors, {})
+            results, _ = entry.run(inputs, (compiled.called, *tensors), {})
         shared = _shared(results, inputs)  # such results would be views, or the arguments themselves, to autograd
         return tuple([result.clone() if one else result for result, one in zip(results, shared, strict=True)])
 
@@ -239,10 +262,10 @@ def _shared(results: Tensors, inputs: tuple[Any, ...]) -> list[bool]:
 
 
 def _check(compiled: _Plain, entry: Entry, inputs: tuple[Any, ...], tensors: Tensors) -> Callable[[], None]:
-    versions, level = _versions(inputs), current_level.value
+    versions, level, grad = _versions(inputs), current_level.value, torch.is_grad_enabled()
 
     def check() -> None:
-        with temporarily_clear_interpreter_stack(), torch.enable_grad(), _forward_level(level):
+        with temporarily_clear_interpreter_stack(), torch.set_grad_enabled(grad), _forward_level(level):
             found = compiled.known(tensors)
         same = found is not None and found[0] is entry and len(found[1]) == len(inputs)
         same = same and all(one is other for one, other in zip(found[1], inputs, strict=True) if _is_tensor(other))
@@ -348,11 +371,11 @@ def transformed_call(compiled: Compiled, args: tuple[Any, ...], kwargs: dict[str
     if kind is None:
         if len(compiled.transformed) >= compiled.settings.config.recompile_limit:
             raise NotTransformed(f"{len(compiled.transformed)} kinds of calls under torch.func are compiled, the limit")
-        made = Transformed(compiled, flat_program(compiled.function, spec, described, names), may_draw)
+        made = Transformed(compiled, flat_program(spec, described, names), may_draw)
         kind = compiled.transformed.setdefault(key, made)
     if kind.refusals >= _MOST_REFUSALS:
         raise NotTransformed("its calls under torch.func could not be compiled before")
-    call = _Call(kind, _Ran(differentiated))
+    call = _Call(kind, _Ran(differentiated, frozenset(map(id, tensors))))
     try:
         results = TransformedCall.apply(call, *tensors)
     except ThunderError as error:

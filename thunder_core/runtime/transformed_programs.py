@@ -1,6 +1,6 @@
 """Programs of tensors alone, and what torch.func makes of them: what runs for a call under its transformations.
 
-A flat program takes tensors, and returns a tuple of tensors and a template for the result that they belong in, None for
+A flat program takes the user's function and tensors, and returns a tuple of tensors and a template for the result that they belong in, None for
 a derivative. Each function here makes one; programs that are made of equal things do the same.
 """
 
@@ -21,19 +21,16 @@ CONSTANTS: Final = (type(None), bool, int, float, complex, str, torch.dtype, tor
 """Classes of what may be among arguments and results beside tensors."""
 
 
-def flat_program(
-    function: Callable[..., Any], spec: Any, leaves: tuple[tuple[bool, Any], ...], names: tuple[str, ...]
-) -> FlatProgram:
-    """A call of ``function``.
+def flat_program(spec: Any, leaves: tuple[tuple[bool, Any], ...], names: tuple[str, ...]) -> FlatProgram:
+    """A call of a function, which is an argument so that guards follow what it reads.
 
     Args:
-        function: a function, or a module.
         spec: the structure of positional and keyword arguments.
         leaves: for each leaf of it whether it is a tensor, and what it is otherwise.
         names: of the parameters and buffers of the module that are the program's first tensors.
     """
 
-    def program(*tensors: torch.Tensor) -> tuple[Tensors, Any]:
+    def program(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Tensors, Any]:
         rest = iter(tensors[len(names) :])
         args, kwargs = tree_unflatten([next(rest) if tensor else leaf for tensor, leaf in leaves], spec)
         if not names:
@@ -64,11 +61,11 @@ def joined(template: Any, tensors: Sequence[torch.Tensor]) -> Any:
 def vmap_program(program: FlatProgram, in_dims: tuple[int | None, ...], randomness: str) -> FlatProgram:
     """`torch.func.vmap` of ``program``, whose results have the batch as their first dimension."""
 
-    def mapped(*tensors: torch.Tensor) -> tuple[Tensors, Any]:
+    def mapped(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Tensors, Any]:
         templates = []
 
         def of(*tensors: torch.Tensor) -> Tensors:
-            results, template = program(*tensors)
+            results, template = program(function, *tensors)
             templates.append(template)
             return results
 
@@ -87,9 +84,9 @@ def vjp_program(program: FlatProgram, varied: tuple[bool, ...], used: tuple[bool
         used: for which of its results there is a cotangent.
     """
 
-    def pulled(*tensors: torch.Tensor) -> tuple[Tensors, Any]:
+    def pulled(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Tensors, Any]:
         count = len(varied)
-        _, pull = torch.func.vjp(_partial(program, tensors[:count], varied, used), *_chosen(tensors, varied))
+        _, pull = torch.func.vjp(_partial(program, function, tensors[:count], varied, used), *_chosen(tensors, varied))
         return pull(tensors[count:]), None
 
     return pulled
@@ -104,22 +101,23 @@ def jvp_program(program: FlatProgram, varied: tuple[bool, ...], used: tuple[bool
         used: which of its results get a tangent.
     """
 
-    def pushed(*tensors: torch.Tensor) -> tuple[Tensors, Any]:
+    def pushed(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Tensors, Any]:
         count = len(varied)
-        of = _partial(program, tensors[:count], varied, used)
+        of = _partial(program, function, tensors[:count], varied, used)
         return torch.func.jvp(of, _chosen(tensors, varied), tensors[count:])[1], None
 
     return pushed
 
 
 def _partial(
-    program: FlatProgram, tensors: Tensors, varied: tuple[bool, ...], used: tuple[bool, ...]
+    program: FlatProgram, function: Callable[..., Any], tensors: Tensors, varied: tuple[bool, ...], used: tuple[bool, ...]
 ) -> Callable[..., Tensors]:
     """``program`` as a function of some of its tensors that returns some of its results."""
 
     def of(*chosen: torch.Tensor) -> Tensors:
         rest = iter(chosen)
-        results, _ = program(*[next(rest) if vary else tensor for tensor, vary in zip(tensors, varied, strict=True)])
+        every = [next(rest) if vary else tensor for tensor, vary in zip(tensors, varied, strict=True)]
+        results, _ = program(function, *every)
         return _chosen(results, used)
 
     return of
