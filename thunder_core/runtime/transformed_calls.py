@@ -20,7 +20,9 @@ import torch
 from thunder_core.errors import ThunderError, UncacheableError
 from thunder_core.guards.check import Check
 from thunder_core.guards.global_state import autocast_state
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+from thunder_core.ir.aliases import Aliases
 from thunder_core.pytorch_internals import (
     TransformType,
     current_level,
@@ -123,7 +125,7 @@ class _Plain(Compiled):
         if any(isinstance(value, torch.Tensor) for value in entry.constants.values()):  # perhaps below a wrapped one
             return "under torch.func, it reads a tensor that is neither an argument nor an attribute or variable"
         drawn, visible = _effects(entry.traces[0])
-        if entry.epilogue is not None or entry.made.writes or visible:
+        if _writes_input(entry.traces[0]) or entry.epilogue is not None or entry.made.writes or visible:
             return "under torch.func, it writes, or does something else that happens once"
         if entry.random_states or (drawn and not self._may_draw):
             return "it draws random numbers under a torch.func transformation that would draw them again"
@@ -138,6 +140,11 @@ def _effects(trace: Trace) -> tuple[bool, bool]:
     """Whether a trace draws random numbers, and whether it does what is visible outside of its tensors."""
     lines = list(_lines(trace))
     return any(line.effects.random for line in lines), any(line.effects.external for line in lines)
+
+
+def _writes_input(trace: Trace) -> bool:
+    written = Aliases.of(trace).written
+    return any(isinstance(proxy, TensorProxy) and proxy.storage in written for proxy in trace.inputs)
 
 
 def _lines(trace: Trace) -> Iterator[Any]:
@@ -185,13 +192,17 @@ class _Ran:
 
     Attributes:
         differentiated: a backward may follow.
-        given: the identities of the tensors of the call.
+        given: the tensors of the call.
+        module: whose parameters and buffers of these names are the first tensors of the call.
+        names: empty for other functions, and where no transformation has wrapped these tensors.
         template: of the result.
         check: raises an error where the program would be another one by now; set where a backward may follow.
     """
 
     differentiated: bool
-    given: frozenset[int]
+    given: tuple[torch.Tensor, ...]
+    module: Any
+    names: tuple[str, ...]
     template: Any = None
     check: Callable[[], None] | None = None
 
@@ -211,15 +222,25 @@ class _Call:
         compiled = self.transformed.compiled
         if self.ran.template is not None:
             return self._run_derivative(tensors)
-        entry, inputs = compiled.found(tensors)
+        entry, inputs = self._found(tensors)
         self._check_reads(entry, tensors)
         results, template = entry.run(inputs, (compiled.called, *tensors), {})
         if any(_shared(results, inputs)):
             raise NotTransformed("it returns memory of its inputs, or the same memory twice, under torch.func")
         self.ran.template = template
         if self.ran.differentiated:
-            self.ran.check = _check(compiled, entry, inputs, tensors)
+            self.ran.check = _check(self.ran, compiled, entry, inputs, tensors)
         return results
+
+    def _found(self, tensors: Tensors) -> tuple[Entry, tuple[Any, ...]]:
+        try:
+            return self.transformed.compiled.found(tensors)
+        except NotTransformed:
+            raise
+        except Exception as error:  # the program's, or of recording it: eager PyTorch shows which
+            self.transformed.refusals += 1
+            problem = str(error).split("\n", 1)[0]
+            raise NotTransformed(f"under torch.func, compiling it raises {type(error).__name__}: {problem}") from error
 
     def _check_reads(self, entry: Entry, tensors: Tensors) -> None:
         """Raises `NotTransformed` where a tensor that is not given was wrapped when the program was recorded.
@@ -230,7 +251,8 @@ class _Call:
             return
         sources = [guard.source for guard in entry.prologue.guards if isinstance(guard, Check)]
         read = [source.read((self.transformed.compiled.called, *tensors), {}) for source in sources]
-        if _any_wrapped(tuple([value for value in read if id(value) not in self.ran.given])):
+        given = set(map(id, self.ran.given))
+        if _any_wrapped(tuple([value for value in read if id(value) not in given])):
             self.transformed.refusals = _MOST_REFUSALS
             raise NotTransformed("it reads a tensor of a torch.func transformation that is not among its arguments")
         self.transformed.checked.add(entry)
@@ -261,11 +283,18 @@ def _shared(results: Tensors, inputs: tuple[Any, ...]) -> list[bool]:
     return shared
 
 
-def _check(compiled: _Plain, entry: Entry, inputs: tuple[Any, ...], tensors: Tensors) -> Callable[[], None]:
+def _check(
+    ran: _Ran, compiled: _Plain, entry: Entry, inputs: tuple[Any, ...], tensors: Tensors
+) -> Callable[[], None]:
     versions, level, grad = _versions(inputs), current_level.value, torch.is_grad_enabled()
 
     def check() -> None:
-        with temporarily_clear_interpreter_stack(), torch.set_grad_enabled(grad), _forward_level(level):
+        with (
+            temporarily_clear_interpreter_stack(),
+            torch.set_grad_enabled(grad),
+            _forward_level(level),
+            _state_of_call(ran),
+        ):
             found = compiled.known(tensors)
         same = found is not None and found[0] is entry and len(found[1]) == len(inputs)
         same = same and all(one is other for one, other in zip(found[1], inputs, strict=True) if _is_tensor(other))
@@ -287,6 +316,23 @@ def _forward_level(level: int) -> Iterator[None]:
         yield
     finally:
         setattr(current_level.owner, current_level.name, before)
+
+
+@contextmanager
+def _state_of_call(ran: _Ran) -> Iterator[None]:
+    """The module has the parameters and buffers that it had in the call: `torch.func.functional_call` is over."""
+    before = []
+    for name, tensor in zip(ran.names, ran.given, strict=False):
+        path, _, attribute = name.rpartition(".")
+        module = ran.module.get_submodule(path)
+        held = module._parameters if attribute in module._parameters else module._buffers
+        before.append((held, attribute, held[attribute]))
+        held[attribute] = tensor
+    try:
+        yield
+    finally:
+        for held, attribute, tensor in before:
+            held[attribute] = tensor
 
 
 def _versions(inputs: tuple[Any, ...]) -> list[int]:
@@ -375,12 +421,8 @@ def transformed_call(compiled: Compiled, args: tuple[Any, ...], kwargs: dict[str
         kind = compiled.transformed.setdefault(key, made)
     if kind.refusals >= _MOST_REFUSALS:
         raise NotTransformed("its calls under torch.func could not be compiled before")
-    call = _Call(kind, _Ran(differentiated, frozenset(map(id, tensors))))
-    try:
-        results = TransformedCall.apply(call, *tensors)
-    except ThunderError as error:
-        kind.refusals += not isinstance(error, NotTransformed)
-        raise NotTransformed(error.problem) from error
+    call = _Call(kind, _Ran(differentiated, tuple(tensors), compiled.function, names))
+    results = TransformedCall.apply(call, *tensors)
     return joined(call.ran.template, results)
 
 
