@@ -315,7 +315,9 @@ def test_state_that_changes() -> None:
         torch.testing.assert_close(grad(compiled)(x), x.cos() * state.scale)
     _, pull = vjp(compiled, x)
     state.scale = 4.0
-    with pytest.raises(UncacheableError, match="differentiated by torch.func after something that it reads was changed"):
+    with pytest.raises(
+        UncacheableError, match="differentiated by torch.func after something that it reads was changed"
+    ):
         pull(torch.ones(()))
 
 

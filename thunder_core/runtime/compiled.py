@@ -277,6 +277,4 @@ class Compiled:
         options, default = self.settings.config.model_dump(), resolve_config({}).model_dump()
         changed = tuple([name for name, value in options.items() if value != default[name]])
         left_out = self.settings.left_out
-        return CompileReport(
-            self.name, options, changed, hits, misses, entries, dict(fallbacks), left_out
-        )
+        return CompileReport(self.name, options, changed, hits, misses, entries, dict(fallbacks), left_out)

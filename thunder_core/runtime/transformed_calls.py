@@ -30,6 +30,7 @@ from thunder_core.pytorch_internals import (
     get_unwrapped,
     is_batchedtensor,
     is_functorch_wrapped_tensor,
+    is_zerotensor,
     maybe_get_level,
     peek_interpreter_stack,
     storage_identity,
@@ -283,9 +284,7 @@ def _shared(results: Tensors, inputs: tuple[Any, ...]) -> list[bool]:
     return shared
 
 
-def _check(
-    ran: _Ran, compiled: _Plain, entry: Entry, inputs: tuple[Any, ...], tensors: Tensors
-) -> Callable[[], None]:
+def _check(ran: _Ran, compiled: _Plain, entry: Entry, inputs: tuple[Any, ...], tensors: Tensors) -> Callable[[], None]:
     versions, level, grad = _versions(inputs), current_level.value, torch.is_grad_enabled()
 
     def check() -> None:
@@ -351,7 +350,7 @@ class TransformedCall(torch.autograd.Function):
         """The results; below all transformations those of the compiled program, with its own autograd."""
         tensors = tuple([unwrap_if_dead(tensor) for tensor in tensors])
         if peek_interpreter_stack() is None:
-            return call.run(tensors)
+            return call.run(tuple([_with_memory(tensor) for tensor in tensors]))
         return super().apply(call, *tensors)
 
     @staticmethod
@@ -377,7 +376,9 @@ class TransformedCall(torch.autograd.Function):
         if ctx.call.ran.check is not None:
             ctx.call.ran.check()
         tensors = ctx.saved_tensors
-        varied = tuple([need and _differentiable(one) for need, one in zip(ctx.needs_input_grad[1:], tensors, strict=True)])
+        varied = tuple(
+            [need and _differentiable(one) for need, one in zip(ctx.needs_input_grad[1:], tensors, strict=True)]
+        )
         given = tuple([cotangent is not None for cotangent in cotangents])
         if not any(varied) or not any(given):
             return (None,) * (1 + len(tensors))
@@ -393,6 +394,11 @@ class TransformedCall(torch.autograd.Function):
         call = ctx.call.derived(jvp_program, varied, ctx.used)
         found = iter(TransformedCall.apply(call, *ctx.saved_tensors, *[one for one in tangents if one is not None]))
         return tuple([next(found) if used else None for used in ctx.used])
+
+
+def _with_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or zeros for one of PyTorch's zero tensors, which have no memory for kernels to read."""
+    return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device) if is_zerotensor(tensor) else tensor
 
 
 def _differentiable(tensor: torch.Tensor) -> bool:
@@ -454,7 +460,9 @@ def _transformations(compiled: Compiled, tensors: list[torch.Tensor]) -> tuple[b
     if not only_vmap and autocast_state():
         raise NotTransformed("a torch.func derivative is taken under autocast")
     if compiled.settings.config.cache not in ("constant values", "symbolic values"):
-        raise NotTransformed(f"a torch.func transformation is active, and the cache is {compiled.settings.config.cache!r}")
+        raise NotTransformed(
+            f"a torch.func transformation is active, and the cache is {compiled.settings.config.cache!r}"
+        )
     if not tensors:
         raise NotTransformed("a torch.func transformation is active, and no argument is a tensor")
     wrapped = [_levels(tensor) for tensor in tensors]

@@ -110,7 +110,11 @@ def jvp_program(program: FlatProgram, varied: tuple[bool, ...], used: tuple[bool
 
 
 def _partial(
-    program: FlatProgram, function: Callable[..., Any], tensors: Tensors, varied: tuple[bool, ...], used: tuple[bool, ...]
+    program: FlatProgram,
+    function: Callable[..., Any],
+    tensors: Tensors,
+    varied: tuple[bool, ...],
+    used: tuple[bool, ...],
 ) -> Callable[..., Tensors]:
     """``program`` as a function of some of its tensors that returns some of its results."""
 
