@@ -20,9 +20,9 @@ import torch
 from thunder_core.errors import ThunderError, UncacheableError
 from thunder_core.guards.check import Check
 from thunder_core.guards.global_state import autocast_state
+from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.aliases import Aliases
 from thunder_core.pytorch_internals import (
     TransformType,
     current_level,
@@ -231,7 +231,7 @@ class _Call:
         self.ran.template = template
         if self.ran.differentiated:
             self.ran.check = _check(self.ran, compiled, entry, inputs, tensors)
-        return results
+        return tuple(results)
 
     def _found(self, tensors: Tensors) -> tuple[Entry, tuple[Any, ...]]:
         try:
@@ -296,7 +296,11 @@ def _check(ran: _Ran, compiled: _Plain, entry: Entry, inputs: tuple[Any, ...], t
         ):
             found = compiled.known(tensors)
         same = found is not None and found[0] is entry and len(found[1]) == len(inputs)
-        same = same and all(one is other for one, other in zip(found[1], inputs, strict=True) if _is_tensor(other))
+        same = (
+            found is not None
+            and same
+            and all(one is other for one, other in zip(found[1], inputs, strict=True) if _is_tensor(other))
+        )
         if not same or _versions(inputs) != versions:
             raise UncacheableError(
                 f"{compiled.name} is differentiated by torch.func after something that it reads was changed",

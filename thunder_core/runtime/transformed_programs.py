@@ -1,7 +1,7 @@
 """Programs of tensors alone, and what torch.func makes of them: what runs for a call under its transformations.
 
-A flat program takes the user's function and tensors, and returns a tuple of tensors and a template for the result that they belong in, None for
-a derivative. Each function here makes one; programs that are made of equal things do the same.
+A flat program takes the user's function and tensors, and returns a tuple of tensors and a template for the result that
+they belong in, None for a derivative. Each function here makes one; programs that are made of equal things do the same.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def vjp_program(program: FlatProgram, varied: tuple[bool, ...], used: tuple[bool
 
     def pulled(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Tensors, Any]:
         count = len(varied)
-        _, pull = torch.func.vjp(_partial(program, function, tensors[:count], varied, used), *_chosen(tensors, varied))
+        _, pull, *_ = torch.func.vjp(
+            _partial(program, function, tensors[:count], varied, used), *_chosen(tensors, varied)
+        )
         return pull(tensors[count:]), None
 
     return pulled
