@@ -341,5 +341,5 @@ def test_modes_run_eagerly() -> None:
 
 
 def test_errors_are_eagers() -> None:
-    with pytest.raises(RuntimeError, match="inconsistent tensor size|size mismatch|shape"):
+    with pytest.raises(RuntimeError, match=r"inconsistent tensor size|size mismatch|shape"):
         vmap(thunder.jit(two), in_dims=(0, None))(arguments(), torch.ones(3, 2))

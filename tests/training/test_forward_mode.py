@@ -45,7 +45,7 @@ TRANSFORMATIONS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_around(name: str, requires_grad: bool, executors: Any) -> None:
-    """Eager runs under a level of forward mode, programs of their own under torch.func; also where the entry was made without forward mode, which serves again after it."""
+    """Eager under a level of forward mode, its own programs under torch.func; what was compiled before serves after."""
     transformation = TRANSFORMATIONS[name]
     x = torch.randn(3, requires_grad=requires_grad)
     for original in (program, nn.Sequential(nn.Linear(3, 4), nn.Tanh())):

@@ -225,7 +225,7 @@ class _Call:
             return self._run_derivative(tensors)
         entry, inputs = self._found(tensors)
         self._check_reads(entry, tensors)
-        results, template = entry.run(inputs, (compiled.called, *tensors), {})
+        results, template = entry.run(_with_memory(inputs), (compiled.called, *tensors), {})
         if any(_shared(results, inputs)):
             raise NotTransformed("it returns memory of its inputs, or the same memory twice, under torch.func")
         self.ran.template = template
@@ -268,7 +268,7 @@ class _Call:
             inputs = tensors
             results, _ = self.transformed.function(compiled.called, *tensors)
         else:
-            results, _ = entry.run(inputs, (compiled.called, *tensors), {})
+            results, _ = entry.run(_with_memory(inputs), (compiled.called, *tensors), {})
         shared = _shared(results, inputs)  # such results would be views, or the arguments themselves, to autograd
         return tuple([result.clone() if one else result for result, one in zip(results, shared, strict=True)])
 
@@ -354,7 +354,7 @@ class TransformedCall(torch.autograd.Function):
         """The results; below all transformations those of the compiled program, with its own autograd."""
         tensors = tuple([unwrap_if_dead(tensor) for tensor in tensors])
         if peek_interpreter_stack() is None:
-            return call.run(tuple([_with_memory(tensor) for tensor in tensors]))
+            return call.run(_with_memory(tensors))
         return super().apply(call, *tensors)
 
     @staticmethod
@@ -400,9 +400,17 @@ class TransformedCall(torch.autograd.Function):
         return tuple([next(found) if used else None for used in ctx.used])
 
 
-def _with_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or zeros for one of PyTorch's zero tensors, which have no memory for kernels to read."""
-    return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device) if is_zerotensor(tensor) else tensor
+def _with_memory(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values, with zeros for PyTorch's zero tensors, which have no memory for kernels to read."""
+    zeros = [isinstance(value, torch.Tensor) and is_zerotensor(value) for value in values]
+    if not any(zeros):
+        return values
+    return tuple(
+        [
+            torch.zeros(value.shape, dtype=value.dtype, device=value.device) if zero else value
+            for value, zero in zip(values, zeros, strict=True)
+        ]
+    )
 
 
 def _differentiable(tensor: torch.Tensor) -> bool:
