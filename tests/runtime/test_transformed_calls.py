@@ -316,7 +316,7 @@ def test_state_that_changes() -> None:
     _, pull = vjp(compiled, x)
     state.scale = 4.0
     with pytest.raises(
-        UncacheableError, match="differentiated by torch.func after something that it reads was changed"
+        UncacheableError, match=r"differentiated by torch\.func after something that it reads was changed"
     ):
         pull(torch.ones(()))
 
