@@ -362,6 +362,47 @@ def clears_interpreters(clear: Any) -> None:
     torch.vmap(inside)(torch.ones(2))
 
 
+def interpreters(stack: Any) -> None:
+    kinds = []
+    torch.vmap(torch.func.grad(lambda x: kinds.extend(one.key() for one in stack()) or x.sum()))(torch.ones(2))
+    types = pytorch_internals.TransformType
+    _equal(kinds, [types.Vmap, types.Grad])
+
+
+def unwrapped_tensor(unwrap: Any) -> None:
+    seen = []
+    torch.vmap(lambda x: seen.append(unwrap(x).shape) or x)(torch.ones(2))
+    _equal(seen, [(2,)])
+
+
+def batched_tensor(is_batched: Any) -> None:
+    seen = []
+    torch.vmap(lambda x: seen.append(is_batched(x)) or x)(torch.ones(2))
+    torch.func.grad(lambda x: seen.append(is_batched(x)) or x)(torch.ones(()))
+    _equal((seen, is_batched(torch.ones(2))), ([True, False], False))
+
+
+def tensor_level(level: Any) -> None:
+    seen = []
+    torch.vmap(lambda x: seen.append(level(x)) or x)(torch.ones(2))
+    _equal((seen, level(torch.ones(2))), ([1], -1))
+
+
+def dead_wrapper(unwrap: Any) -> None:
+    kept = []
+    torch.func.grad(lambda x: kept.append(x) or x.sum())(torch.ones(2))
+    assert pytorch_internals.is_functorch_wrapped_tensor(kept[0])
+    assert not pytorch_internals.is_functorch_wrapped_tensor(unwrap(kept[0]))
+
+
+def transform_types(types: Any) -> None:
+    assert {"Vmap", "Grad", "Jvp"} <= set(types.__members__)
+
+
+def zero_tensor(is_zero: Any) -> None:
+    _equal((is_zero(torch._efficientzerotensor(2)), is_zero(torch.zeros(2))), (True, False))
+
+
 def argument_slices(slices: Any) -> None:
     _equal(slices((1, 2, 3), (0, 2), as_tuple=False), (1, 3))
     _equal(slices((1, 2, 3), 1, as_tuple=False), 2)
@@ -1024,6 +1065,13 @@ CHECKS: dict[str, Callable[..., object]] = {
     "is_functional_tensor": functional_tensor,
     "is_functorch_wrapped_tensor": wrapped,
     "peek_interpreter_stack": interpreter_stack,
+    "get_interpreter_stack": interpreters,
+    "get_unwrapped": unwrapped_tensor,
+    "is_batchedtensor": batched_tensor,
+    "maybe_get_level": tensor_level,
+    "unwrap_if_dead": dead_wrapper,
+    "TransformType": transform_types,
+    "is_zerotensor": zero_tensor,
     "temporarily_clear_interpreter_stack": clears_interpreters,
     "slice_argnums": argument_slices,
     "assert_non_empty_tensor_output": tensor_outputs,

@@ -94,15 +94,13 @@ def last_epilogue_traces(jitted: Any) -> tuple[Trace, ...]:
 
 
 def cache_hits(jitted: Any) -> int:
-    """Number of calls that found a compiled entry."""
-    hits: int = _compiled(jitted).hits
-    return hits
+    """Number of calls that found a compiled entry; under transformations of torch.func, of programs that did."""
+    return sum(program.hits for program in _compiled(jitted).programs())
 
 
 def cache_misses(jitted: Any) -> int:
-    """Number of calls that did not."""
-    misses: int = _compiled(jitted).misses
-    return misses
+    """Number of calls that did not; under transformations of torch.func, of programs that did not."""
+    return sum(program.misses for program in _compiled(jitted).programs())
 
 
 def explain(jitted: Any) -> CompileReport:

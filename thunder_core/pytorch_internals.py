@@ -76,6 +76,10 @@ ROWS: Final = (
     # functorch.
     Row("torch._C._functorch.is_functorch_wrapped_tensor", _FUNCTORCH),
     Row("torch._C._functorch.peek_interpreter_stack", _FUNCTORCH),
+    *[Row(f"torch._C._functorch.{name}", _FUNCTORCH)
+      for name in ("get_interpreter_stack", "get_unwrapped", "is_batchedtensor", "maybe_get_level", "unwrap_if_dead",
+                   "TransformType")],
+    Row("torch.Tensor._is_zerotensor", _FUNCTORCH),
     Row("torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack", _FUNCTORCH),
     Row("torch._functorch.eager_transforms._slice_argnums", "thunder.grad and thunder.value_and_grad"),
     Row("torch._functorch.eager_transforms.assert_non_empty_tensor_output", "thunder.vjp"),

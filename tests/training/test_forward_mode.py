@@ -45,7 +45,7 @@ TRANSFORMATIONS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_around(name: str, requires_grad: bool, executors: Any) -> None:
-    """Eager runs then; also where the entry was made without forward mode, which serves again after it."""
+    """Eager under a level of forward mode, its own programs under torch.func; what was compiled before serves after."""
     transformation = TRANSFORMATIONS[name]
     x = torch.randn(3, requires_grad=requires_grad)
     for original in (program, nn.Sequential(nn.Linear(3, 4), nn.Tanh())):
@@ -54,8 +54,9 @@ def test_around(name: str, requires_grad: bool, executors: Any) -> None:
             if called_before:
                 compiled(x)
             torch.testing.assert_close(transformation(compiled, x), transformation(original, x))
+        misses = thunder.cache_misses(compiled)
         compiled(x)
-        assert thunder.cache_misses(compiled) == 1
+        assert thunder.cache_misses(compiled) == misses
 
 
 def test_level_inside() -> None:

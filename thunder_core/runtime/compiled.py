@@ -52,6 +52,7 @@ class Compiled:
         self.entries: list[Entry] = []
         self.last: Entry | None = None
         self.fallbacks: Counter[str] = Counter()
+        self.transformed: dict[Any, Any] = {}  # programs for calls under torch.func, by the kind of call
         self._dispatcher = Dispatcher()
         self._sizes = SizePolicy(settings.config.dynamic, function)
         self._recompilations = Recompilations(name, settings.config)
@@ -80,9 +81,9 @@ class Compiled:
             raise
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        reason = GlobalState.current().bypass_reason()
-        if reason is None and peek_interpreter_stack() is not None:
-            reason = "a torch.func transformation (vmap, grad, ...) is active"
+        if peek_interpreter_stack() is not None:
+            return self._transformed_call(args, kwargs)
+        reason = self._bypass_reason()
         if reason is None and self._recompilations.limit_reached:
             self.misses += 1
             reason = self._at_limit
@@ -107,6 +108,20 @@ class Compiled:
         if new is None:
             return self._eager(reason, args, kwargs)
         return self._run(*new, args, kwargs)
+
+    def _bypass_reason(self) -> str | None:
+        """Why the call must not be compiled under the modes that are active; None when it may."""
+        return GlobalState.current().bypass_reason()
+
+    def _transformed_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call under transformations of torch.func."""
+        from thunder_core.runtime.transformed_calls import NotTransformed, transformed_call  # its caches are `Compiled`
+
+        try:
+            return transformed_call(self, args, kwargs)
+        except NotTransformed as error:
+            reason = error.problem
+        return self._eager(reason, args, kwargs)
 
     def _run(self, entry: Entry, inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call that an entry serves, or, where a value is another, of the entry for that value."""
@@ -173,12 +188,16 @@ class Compiled:
         entry, inputs = compile_program(
             self.function, args, kwargs, self.settings, self.states, reason, varying, guesses
         )
+        self._accept(entry, inputs)
         self._sizes.learn(varying, entry, args, kwargs)
         if not entry.raises:
             self._check_repeatable(entry)
             self._check_fit(entry)
             self._keep(entry)
         return entry, inputs
+
+    def _accept(self, entry: Entry, inputs: tuple[Any, ...]) -> None:
+        """Raises an error where the entry must not run; called before it is kept."""
 
     def _note_eager_call(self, reason: str) -> None:
         """Warn where not only the first call runs eagerly, which initializes things."""
@@ -243,12 +262,19 @@ class Compiled:
         self.entries.append(entry)
         self._dispatcher.add(entry)
 
+    def programs(self) -> list[Compiled]:
+        """This one, and those that were compiled for calls of it under transformations of torch.func."""
+        kinds = tuple(self.transformed.values())
+        return [self, *[program for kind in kinds for program in kind.programs()]]
+
     def report(self) -> CompileReport:
         """Everything about the compilations so far."""
         entries = tuple(entry.report for entry in self.entries) or ((self.last.report,) if self.last else ())
+        programs = self.programs()
+        entries += tuple([entry.report for program in programs[1:] for entry in program.entries])
+        fallbacks = sum([program.fallbacks for program in programs], Counter())
+        hits, misses = sum(program.hits for program in programs), sum(program.misses for program in programs)
         options, default = self.settings.config.model_dump(), resolve_config({}).model_dump()
         changed = tuple([name for name, value in options.items() if value != default[name]])
         left_out = self.settings.left_out
-        return CompileReport(
-            self.name, options, changed, self.hits, self.misses, entries, dict(self.fallbacks), left_out
-        )
+        return CompileReport(self.name, options, changed, hits, misses, entries, dict(fallbacks), left_out)
