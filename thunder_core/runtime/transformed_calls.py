@@ -52,6 +52,7 @@ from thunder_core.runtime.transformed_programs import (
     vjp_program,
     vmap_program,
 )
+from thunder_core.symbols.checks import is_same
 
 _MOST_REFUSALS: Final = 8  # compilations of a kind of call in vain, after which it is no longer tried
 _NO_LEVEL: Final = -1  # of forward-mode differentiation, or of a tensor that no transformation has wrapped
@@ -297,11 +298,7 @@ def _check(ran: _Ran, compiled: _Plain, entry: Entry, inputs: tuple[Any, ...], t
         ):
             found = compiled.known(tensors)
         same = found is not None and found[0] is entry and len(found[1]) == len(inputs)
-        same = (
-            found is not None
-            and same
-            and all(one is other for one, other in zip(found[1], inputs, strict=True) if _is_tensor(other))
-        )
+        same = found is not None and same and all(map(_is_unchanged, found[1], inputs))
         if not same or _versions(inputs) != versions:
             raise UncacheableError(
                 f"{compiled.name} is differentiated by torch.func after something that it reads was changed",
@@ -343,8 +340,9 @@ def _versions(inputs: tuple[Any, ...]) -> list[int]:
     return [version_of(value) for value in inputs if isinstance(value, torch.Tensor) and not value.is_inference()]
 
 
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
+def _is_unchanged(now: Any, before: Any) -> bool:
+    """Whether an input, a tensor, a number that varies between calls or another object, is what it was."""
+    return now is before or (isinstance(before, int | float) and is_same(now, before))
 
 
 class TransformedCall(torch.autograd.Function):
