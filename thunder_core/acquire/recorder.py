@@ -27,12 +27,13 @@ from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording
 from thunder_core.guards.torch_generators import TorchGenerators
+from thunder_core.ir.size import are_constant
 from thunder_core.ir.symbol import Symbol, Tag, as_recorded
-from thunder_core.pytorch_internals import len_torch_function_stack
+from thunder_core.pytorch_internals import is_zerotensor, len_torch_function_stack
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD, READS_AUTOGRAD
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_mode import ObservingFakeMode
-from thunder_core.tracing.outcome import Outcome, infer
+from thunder_core.tracing.outcome import Outcome, Result, infer
 from thunder_core.tracing.user_frames import calls_program, user_location
 
 _FRACTIONS: Final = (float,)
@@ -154,6 +155,8 @@ class Recorder:
                 outcome, fakes = self.infer(symbol, args, kwargs, call.variables)
             except data_dependence.EXCEPTIONS as error:
                 return self.resolve(ValueRequest(symbol, args, kwargs, call, error))
+            if _is_zero(outcome, fakes):
+                return self._zeros(outcome.results[0], fakes[0])
             lasting = symbol.target not in CHANGES_AUTOGRAD and symbol.target not in READS_AUTOGRAD
             if outcome.cacheable and call.hashable and lasting:
                 self._outcomes[key] = outcome
@@ -164,6 +167,16 @@ class Recorder:
                 return value
             symbol = as_recorded(symbol)
         return self.writer.record(symbol, call, outcome, fakes, context)
+
+    def _zeros(self, result: Result, fake: Any) -> Any:
+        """Zeros in memory in place of one of PyTorch's zero tensors, which kernels of executors cannot read.
+
+        Forward-mode differentiation makes them, and products with them, which are zero whatever the other factor is.
+        """
+        made = self.call(torch.zeros, (result.shape,), {"dtype": result.dtype, "device": result.device})
+        variable = self.tensors.variable(made)
+        variable.fake, variable.key = fake, (*variable.key, "zero tensor")
+        return made
 
     def resolve(self, request: ValueRequest) -> Any:
         """The result of a call that needs values, by the first resolver that knows it.
@@ -217,3 +230,11 @@ class Recorder:
                     if Tag.LOCAL in symbol.tags:  # a function of the user's, of which lines tell nothing
                         self.trace.is_region_cut = True
                     raise data_dependence.as_eager_raises(symbol, fake_args, fake_kwargs, error) from None
+
+
+def _is_zero(outcome: Outcome, fakes: list[Any]) -> bool:
+    """Whether the result of a call is a new zero tensor of PyTorch's, one without memory."""
+    results = outcome.results
+    if len(results) != 1 or results[0].same_as >= 0 or results[0].shares >= 0 or results[0].requires_grad:
+        return False
+    return isinstance(fakes[0], torch.Tensor) and is_zerotensor(fakes[0]) and are_constant(results[0].shape)

@@ -217,3 +217,15 @@ def test_printed_values_are_printed_once(capsys: pytest.CaptureFixture[str]) -> 
     expected = capsys.readouterr().out
     thunder.jit(program, executors=[executor()])(x)
     assert capsys.readouterr().out == expected
+
+
+@needs_compiler
+def test_zero_tensors_of_forward_mode() -> None:
+    """PyTorch's zero tensors have no memory that a kernel could read; products with infinity are zero all the same."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.hessian(lambda x: (x.sqrt() * x.log()).sum())(x)
+
+    x = torch.tensor([0.0, 1.0, -1.0])
+    compiled = thunder.jit(program, executors=["inductor"])
+    torch.testing.assert_close(compiled(x), program(x), equal_nan=True)
