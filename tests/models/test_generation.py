@@ -17,6 +17,8 @@ from tests.models.inputs import VOCABULARY
 NEW_TOKENS = 40
 PROMPTS = ((5, 0), (9, 0), (7, 2))
 """Length of the prompts, and how many tokens of the first one are padding, at the left."""
+WITH_PADDING = 3
+"""Programs of the first prompt with padding: from transformers 5.20 or so on, other prompts have no mask."""
 MODES: dict[str, dict[str, Any]] = {
     "greedy": {"do_sample": False},
     "sampling": {"do_sample": True, "temperature": 0.7, "top_k": 10},
@@ -71,7 +73,7 @@ def test_dynamic_cache(name: str, mode: str) -> None:
     first, second, third = _hugging_face(name, **MODES[mode])
     assert first <= 4
     assert second <= first + 1
-    assert third <= second + 1
+    assert third <= second + WITH_PADDING
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -81,7 +83,7 @@ def test_static_cache(name: str, mode: str) -> None:
     first, second, third = _hugging_face(name, cache_implementation="static", **MODES[mode])
     assert first <= 4
     assert second <= first + 2
-    assert third <= second + 1
+    assert third <= second + WITH_PADDING
 
 
 @pytest.mark.parametrize("mode", MODES)
