@@ -18,7 +18,7 @@ NEW_TOKENS = 40
 PROMPTS = ((5, 0), (9, 0), (7, 2))
 """Length of the prompts, and how many tokens of the first one are padding, at the left."""
 WITH_PADDING = 3
-"""Programs of the first prompt with padding: from transformers 5.20 or so on, other prompts have no mask."""
+"""Programs of the first prompt with padding: transformers 5.24 gives models no mask without padding, 5.3 does."""
 MODES: dict[str, dict[str, Any]] = {
     "greedy": {"do_sample": False},
     "sampling": {"do_sample": True, "temperature": 0.7, "top_k": 10},
