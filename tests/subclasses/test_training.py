@@ -39,6 +39,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], Tensor]]] = {
     "no_grad inside": (_without_gradients_inside, lambda: pair(3, 4)),
     "dropout": (lambda x: torch.dropout(x, 0.5, True) * x, lambda: pair(3, 4)),
     "inside of another": (lambda x: x.sin() * x, lambda: TwoTensor(pair(3), pair(3, seed=4))),
+    "expanded": (lambda x: x.sum(0, keepdim=True).expand(3, 4) * x, lambda: pair(3, 4)),
+    "expanded in the end": (lambda x: x.expand(5, 3, 4), lambda: pair(3, 4)),
     "softmax": (lambda x: torch.softmax(x, -1).square().sum(-1), lambda: pair(3, 4)),
 }
 

@@ -31,6 +31,8 @@ from thunder_core.guards.source import Source
 from thunder_core.guards.steps import ItemSource
 from thunder_core.guards.wrapper_gradients import InnerTensorsSource, carries_gradient, inner_tensors
 from thunder_core.guards.wrapper_guard import NotComparableError, facts, flattened
+from thunder_core.ir.annotation import contiguous_stride
+from thunder_core.ir.geometry import overlaps_itself
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import on_fakes
@@ -251,7 +253,9 @@ def _tangent(recorder: Recorder, output: torch.Tensor, cotangents: list[Proxy]) 
             return tangent
     names, storages = recorder.trace.names, recorder.trace.storages
     proxy = recorder.tensors.proxy_of(output)
-    proxy = replace(proxy, name=names.intermediate(), requires_grad=False, storage=storages.new(), offset=0)
+    stride = contiguous_stride(proxy.shape) if overlaps_itself(proxy) else proxy.stride
+    made = replace(proxy, name=names.intermediate(), requires_grad=False, storage=storages.new(), offset=0)
+    proxy = replace(made, stride=stride)
     cotangents.append(proxy)
     return recorder.tensors.traced(Variable(proxy))
 
@@ -387,6 +391,5 @@ def _laid_out(tensor: torch.Tensor, proxy: Proxy) -> torch.Tensor:
     assert isinstance(proxy, TensorProxy)
     if tensor.stride() == proxy.stride:
         return tensor
-    return torch.empty_strided(*on_fakes((proxy.shape, proxy.stride)), dtype=tensor.dtype, device=tensor.device).copy_(
-        tensor
-    )
+    empty = torch.empty_strided(*on_fakes((proxy.shape, proxy.stride)), dtype=tensor.dtype, device=tensor.device)
+    return empty.copy_(tensor)
