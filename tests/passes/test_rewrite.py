@@ -21,7 +21,7 @@ def names(trace: Trace) -> list[str]:
 
 
 def pairs(trace: Trace, asked: list[str]) -> Rule[Lines]:
-    """Replaces two exponentials by one, and appends the names of the replaced lines to ``asked``."""
+    """Replaces two exponentials by one, and appends the name of the first one's result to ``asked``."""
 
     def pattern(line: BoundSymbol) -> Iterator[Lines]:
         for user in trace.users(line.output.name):

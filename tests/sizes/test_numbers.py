@@ -238,7 +238,7 @@ def test_arguments(case: str, dynamic: Any) -> None:
 
 
 def test_other_classes_are_constants() -> None:
-    """A bool, a float, a NumPy scalar and a subclass of int are told from the int that is equal."""
+    """The entry of an int does not serve an equal bool, float, NumPy scalar or instance of a subclass of int."""
 
     class Kind(int):
         pass

@@ -42,7 +42,7 @@ _UNDONE: Final = frozenset({CLEAR_CACHE, MANUAL_SEED, SET_RNG_STATE})
 _ON_STAND_INS: Final = (
     CHANGES_AUTOGRAD - {torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook}
 ) | {*ASKS_AUTOGRAD, *READS_AUTOGRAD}
-"""Calls that read or change the autograd graph; stand-ins have an autograd graph of their own."""
+"""Calls that read or change the autograd graph. They run on stand-ins, whose graph is not the program's."""
 
 
 class NotEvaluated(Exception):

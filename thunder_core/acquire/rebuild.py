@@ -195,7 +195,7 @@ class Rebuilder(RecipeWriter):
         return self.expression(part) if carrier is None else self._output(carrier)
 
     def _copied(self, value: Any) -> str:
-        """A context as each call gets it: containers of its own, with the very objects that are in them now."""
+        """A context for each call: new lists, tuples and dictionaries with the same items."""
         kind = type(value)
         if kind in (list, tuple):
             items = "".join(f"{self._copied(item)}, " for item in value)

@@ -156,7 +156,7 @@ class _Call:
 
 
 def _renew(recorder: Recorder, wrapper: torch.Tensor, defined: set[str]) -> None:
-    """Give a wrapper tensors of its own for inner tensors that the call was given."""
+    """Replace inner tensors of a wrapper that are arguments of the call by views of them."""
     if not has_torch_dispatch(type(wrapper)):
         return
     for name, part in flattened(wrapper)[0].items():

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from thunder_core.autodiff.saved_memory import is_saved
 from thunder_core.autodiff.tensor_hooks import has_hooks_on_returned_views, sets_hook
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import CallStyle, Tag
 from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of, tensors_written_by
-from thunder_core.ir.trace import Trace, bodies_of
+from thunder_core.ir.trace import Trace
 
 
 def why_as_recorded(trace: Trace) -> str | None:
     """What an acquired trace does that no functional trace expresses, whoever runs it; None for most programs."""
-    reasons = (_effect_beside_values(program) or _write_behind_autograd(program) for program in _programs(trace))
+    reasons = (_effect_beside_values(program) or _write_behind_autograd(program) for program in trace.programs())
     return next(filter(None, reasons), None) or _hook_on_written_input(trace)
 
 
@@ -25,15 +23,6 @@ def why_left_to_autograd(trace: Trace) -> str | None:
         if Tag.AUTOGRAD in bound.symbol.tags:
             return f"{bound.symbol.name} uses parameters of its own{_place(bound)}"
     return "it sets hooks on views that it returns" if has_hooks_on_returned_views(trace) else None
-
-
-def _programs(trace: Trace) -> Iterator[Trace]:
-    """The trace, and those that its lines take."""
-    yield trace
-    for bound in trace.symbols:
-        if Tag.HIGHER_ORDER in bound.symbol.tags:
-            for body in bodies_of(bound):
-                yield from _programs(body)
 
 
 def _effect_beside_values(trace: Trace) -> str | None:

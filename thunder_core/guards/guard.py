@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from thunder_core.guards.source import Args, Kwargs, Names, Source
+from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names, Source
 
 _LONGEST_VALUE = 80
 
@@ -62,6 +62,16 @@ class Guard:
         Raises:
             one of PATH_ERRORS: when an object is of a kind that cannot be compared.
         """
+        path = self.source.describe()
+        try:
+            value = self.source.read(args, kwargs)
+        except PATH_ERRORS as error:
+            return f"{path}: is missing ({error})"
+        differences = self.differences(value)
+        return f"{path}: {', '.join(differences)}" if differences else None
+
+    def differences(self, value: Any) -> list[str]:
+        """What of ``value`` is not as expected; for guards whose `violation` reads nothing else."""
         raise NotImplementedError
 
     def keys(self) -> Iterator[tuple[Key, Any]]:

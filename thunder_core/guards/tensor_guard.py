@@ -195,19 +195,10 @@ class TensorGuard(Guard):
             return f"not {names.constant(self.holds_plainly, 'holds_plainly')}({value})"
         return " or ".join([check.failure(value, names) for check in self._checks()])
 
-    def violation(self, args: Args, kwargs: Kwargs) -> str | None:
-        path = self.source.describe()
-        try:
-            value = self.source.read(args, kwargs)
-        except PATH_ERRORS as error:
-            return f"{path}: is missing ({error})"
-        if not isinstance(value, torch.Tensor):
-            return f"{path}: expected a tensor, got {show(value)}"
-        differences = self._differences(value)
-        return f"{path}: {', '.join(differences)}" if differences else None
-
-    def _differences(self, value: torch.Tensor) -> list[str]:
+    def differences(self, value: Any) -> list[str]:
         """What differs; of a tensor of another class nothing else, and the strides only if nothing else does."""
+        if not isinstance(value, torch.Tensor):
+            return [f"expected a tensor, got {show(value)}"]
         rows = list(zip(self.conditions, self.expected, strict=True))
         for part in (rows[:1], [row for row in rows[1:] if row[0].kind != "stride"], rows):
             found = [row[0].message(value, row[1]) for row in part if not holding(row[:1])(value, row[1])]

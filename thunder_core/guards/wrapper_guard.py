@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 
-from thunder_core.guards.guard import Guard, Key, show, type_name
+from thunder_core.guards.guard import Guard, show, type_name
 from thunder_core.guards.object_guards import has_equality
 from thunder_core.guards.plain import is_plain
-from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names
+from thunder_core.guards.source import Names
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 
 _CONTAINERS = (list, tuple, dict, set, frozenset)
@@ -110,9 +109,9 @@ class WrapperGuard(Guard):
 
     def holds(self, value: Any) -> bool:
         """Whether a value is such a tensor."""
-        return not self._differences(value)
+        return not self.differences(value)
 
-    def _differences(self, value: Any) -> list[str]:
+    def differences(self, value: Any) -> list[str]:
         if type(value) is not self.expected or not isinstance(value, torch.Tensor):
             return [f"expected an object of type {type_name(self.expected)}, got {type_name(type(value))}"]
         try:
@@ -128,15 +127,3 @@ class WrapperGuard(Guard):
 
     def failure(self, value: str, names: Names) -> str:
         return f"not {names.constant(self.holds, 'is_wrapper')}({value})"
-
-    def violation(self, args: Args, kwargs: Kwargs) -> str | None:
-        path = self.source.describe()
-        try:
-            value = self.source.read(args, kwargs)
-        except PATH_ERRORS as error:
-            return f"{path}: is missing ({error})"
-        differences = self._differences(value)
-        return f"{path}: {', '.join(differences)}" if differences else None
-
-    def keys(self) -> Iterator[tuple[Key, Any]]:
-        yield from ()

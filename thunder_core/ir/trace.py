@@ -16,6 +16,7 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.definitions import Uses, producers_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import Size, SizeExpr, as_constant, symbols_of, with_size
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import iterate_leaves, list_sizes, map_leaves
 
 
@@ -95,6 +96,14 @@ class Trace:
         """The traces among the arguments of its lines, such as the body of a checkpoint."""
         for bound in self.symbols:
             yield from bodies_of(bound)
+
+    def programs(self) -> Iterator[Trace]:
+        """The trace, and those among the arguments of its lines, all the way down."""
+        yield self
+        for bound in self.symbols:
+            if Tag.HIGHER_ORDER in bound.symbol.tags:
+                for body in bodies_of(bound):
+                    yield from body.programs()
 
     def values(self) -> Iterator[Proxy]:
         """Every value that is defined in the trace itself."""

@@ -141,19 +141,13 @@ class _Plain(Compiled):
 
 def _effects(trace: Trace) -> tuple[bool, bool]:
     """Whether a trace draws random numbers, and whether it does what is visible outside of its tensors."""
-    lines = list(_lines(trace))
+    lines = [line for program in trace.programs() for line in program.symbols]
     return any(line.effects.random for line in lines), any(line.effects.external for line in lines)
 
 
 def _writes_input(trace: Trace) -> bool:
     written = Aliases.of(trace).written
     return any(isinstance(proxy, TensorProxy) and proxy.storage in written for proxy in trace.inputs)
-
-
-def _lines(trace: Trace) -> Iterator[Any]:
-    yield from trace.symbols
-    for body in trace.bodies():
-        yield from _lines(body)
 
 
 class Transformed:
@@ -297,8 +291,12 @@ def _check(ran: _Ran, compiled: _Plain, entry: Entry, inputs: tuple[Any, ...], t
             _state_of_call(ran),
         ):
             found = compiled.known(tensors)
-        same = found is not None and found[0] is entry and len(found[1]) == len(inputs)
-        same = found is not None and same and all(map(_is_unchanged, found[1], inputs))
+        same = (
+            found is not None
+            and found[0] is entry
+            and len(found[1]) == len(inputs)
+            and all(map(_is_unchanged, found[1], inputs))
+        )
         if not same or _versions(inputs) != versions:
             raise UncacheableError(
                 f"{compiled.name} is differentiated by torch.func after something that it reads was changed",
