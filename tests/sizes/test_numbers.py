@@ -602,6 +602,48 @@ def test_numbers_of_shared_objects_and_threads() -> None:
     assert {type(layer.seen) for layer in module.layers} == {int}
 
 
+class Scheduled(torch.nn.Module):
+    """Has an int and a float that its caller changes, and that another thread reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step, self.rate = 2, 0.5
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for _ in range(20):
+            x = x * self.rate + self.step
+        return x, self.step + 1
+
+
+def test_a_thread_reads_numbers_while_a_program_is_recorded_with_them() -> None:
+    module, stop = Scheduled(), threading.Event()
+    compiled, kinds = thunder.jit(module), set()
+    errors: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                step, rate = module.step, module.rate
+                kinds.update([type(step + 1), type(-step), type(step * 2.0), type(step > 3), type(abs(step))])
+                kinds.update([type(rate + 1), type(2 * rate), type(rate < 0.25), type(f"{rate}{step}"), type(step / 2)])
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        for step in range(2, 8):
+            module.step, module.rate = step, 1 / step
+            x = torch.randn(3)
+            _assert_same(compiled(x), module(x))
+    finally:
+        stop.set()
+        thread.join()
+    assert not errors
+    assert kinds == {int, float, bool, str}
+    assert thunder.cache_misses(compiled) == 2
+
+
 def test_numpy_arrays_of_numbers() -> None:
     def program(x: torch.Tensor, n: int) -> Any:
         sizes = x.shape[0], n

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -55,7 +55,7 @@ class Acquired:
         raised: the exception with which the program ends instead of a result; the recipe raises it.
         input_sizes: the inputs with sizes that vary between calls, and the symbols; None where all are constants.
         constant_sizes: why sizes that were to vary are constants; empty otherwise.
-        constant_numbers: floats that were to vary and are constants, each with the line that needs it.
+        constant_floats: the paths of floats that were to vary and are constants, each with the line that needs it.
         number_guards: what has to hold of ints that were to vary and are constants, beside what the observer saw.
         keeps_numbers: numbers that the program reads from tensors are numbers of the trace.
         saw_strides: the program asked for strides, so that they matter even where they do not decide what is read.
@@ -75,7 +75,7 @@ class Acquired:
     guarded: bool = False
     input_sizes: InputSizes | None = None
     constant_sizes: str = ""
-    constant_numbers: tuple[str, ...] = ()
+    constant_floats: Mapping[str, SourceLocation | None] = field(default_factory=dict)
     number_guards: tuple[Guard, ...] = ()
     keeps_numbers: bool = True
 
@@ -162,10 +162,11 @@ def acquire(
             attempt = replace(attempt, graph=True)
         except ConstantNeeded as error:
             assert attempt.varying is not None
+            needed = {source.describe(): location for source, location in error.needed.items()}
             attempt = replace(
                 attempt,
                 varying=attempt.varying.with_constants(error.needed),
-                constant_numbers=(*attempt.constant_numbers, *map(_constant, *zip(*error.needed.items(), strict=True))),
+                constant_floats={**needed, **attempt.constant_floats},
             )
         except NumbersNeeded:
             attempt = replace(attempt, guesses=Guesses(numbers=False))
@@ -291,13 +292,9 @@ def _recorded(
         raised,
         input_sizes=input_sizes if varies else None,
         constant_sizes=attempt.constant_sizes,
-        constant_numbers=attempt.constant_numbers,
+        constant_floats=attempt.constant_floats,
         keeps_numbers=attempt.guesses is None or attempt.guesses.numbers,
     )
-
-
-def _constant(source: Source, location: SourceLocation | None) -> str:
-    return source.describe() + ("" if location is None else f", at {location.describe()}")
 
 
 def without_guesses(lines: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from thunder_core.acquire.input_sizes import VaryingSizes
 from thunder_core.errors import AcquisitionError, SizeVariesError
+from thunder_core.ir.location import SourceLocation
 from thunder_core.tracing.user_frames import raising_location
 
 Key = int | type[torch.nn.Module]
@@ -41,7 +42,7 @@ class Attempt:
             call. Each run checks them. None: such a program is refused.
         varying: which sizes of inputs are symbols; None where all are constants.
         constant_sizes: why an attempt with symbols failed; empty if there was none.
-        constant_numbers: floats that were to vary, and turned out to be constants, each with the line that needs it.
+        constant_floats: the paths of floats that were to vary and are constants, each with the line that needs it.
     """
 
     graph: bool = False
@@ -50,7 +51,7 @@ class Attempt:
     guesses: Guesses | None = None
     varying: VaryingSizes | None = None
     constant_sizes: str = ""
-    constant_numbers: tuple[str, ...] = ()
+    constant_floats: Mapping[str, SourceLocation | None] = field(default_factory=dict)
 
 
 def key_of(module: torch.nn.Module) -> Key:

@@ -14,7 +14,7 @@ from thunder_core.acquire.data_dependence import ValueNeeded, error
 from thunder_core.acquire.prefix import NotEvaluated
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.speculation import speculate
-from thunder_core.acquire.traced_number import TracedNumber, symbol_of
+from thunder_core.acquire.traced_number import TracedNumber, symbol_of, value_of
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.proxy import NumberProxy
@@ -53,7 +53,7 @@ def tells(recorder: Recorder, original: Callable[..., bool], number: Any, /) -> 
     """The interception of a function of `math` that gives a bool, whose outcome is checked, not the number."""
     if type(number) is not TracedNumber:
         return original(number)
-    answer: bool = number.numbers.computed(original, (number,), number).value()
+    answer: bool = value_of(number.numbers.computed(original, (number,), number))
     return answer
 
 

@@ -6,6 +6,7 @@ the number itself, a comparison included, ends the recording: the next one takes
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -48,6 +49,7 @@ class InputNumbers:
 
     def __init__(self) -> None:
         self._recorder: RecordsNumbers | None = None
+        self._thread = threading.get_ident()
         self._waiting: list[tuple[TracedNumber, Source, float]] = []
         self._hints: dict[str, Any] = {}
         self._origins: dict[str, frozenset[Source]] = {}
@@ -77,15 +79,20 @@ class InputNumbers:
 
     def value(self, number: TracedNumber) -> Any:
         """As `thunder_core.acquire.traced_number.Numbers`. Raises ConstantNeeded."""
+        if self._in_other_thread:
+            return self.hint(number)
         location = user_location()
         raise ConstantNeeded(dict.fromkeys(self._origins[number.proxy.name], location))
 
     def hint(self, number: TracedNumber) -> Any:
         """As `thunder_core.acquire.traced_number.Numbers`."""
-        return self._hints[number.proxy.name]
+        early = [value for waiting, _, value in self._waiting if waiting is number]  # another thread reads it
+        return early[0] if early else self._hints[number.proxy.name]
 
-    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> TracedNumber:
+    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> Any:
         """As `thunder_core.acquire.traced_number.Numbers`."""
+        if self._in_other_thread:
+            return function(*[self.hint(item) if type(item) is TracedNumber else item for item in operands])
         recorder = self._recorder
         assert recorder is not None
         numbers = [item for item in operands if type(item) is TracedNumber]
@@ -97,6 +104,11 @@ class InputNumbers:
             made = TracedNumber(self, proxy, first.symbol, ())
         self._note(made, result, frozenset().union(*[self._origins[item.proxy.name] for item in numbers]))
         return made
+
+    @property
+    def _in_other_thread(self) -> bool:
+        """Whether a thread that does not record read a number where the program reads it, too: it gets a plain one."""
+        return threading.get_ident() != self._thread
 
     def _note(self, number: TracedNumber, value: Any, origins: frozenset[Source]) -> None:
         assert self._recorder is not None

@@ -41,8 +41,11 @@ class Numbers(Protocol):
     def hint(self, number: TracedNumber) -> Any:
         """The number of this call, for what does not depend on it. Raises as `value` does."""
 
-    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> TracedNumber:
-        """Record what Python computes of numbers, of which ``first`` is the first that lines compute."""
+    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> Any:
+        """Record what Python computes of numbers, of which ``first`` is the first that lines compute.
+
+        The result is a `TracedNumber`, or a plain number for a thread that does not record.
+        """
 
 
 @cache
@@ -90,7 +93,7 @@ class TracedNumber:
 
     def __bool__(self) -> bool:
         number = self if self.proxy.python_type is bool else self.numbers.computed(operator.truth, (self,), self)
-        return bool(number.value())
+        return bool(value_of(number))
 
     def __repr__(self) -> str:
         return repr(self.value())
@@ -109,6 +112,11 @@ class TracedNumber:
         if not hasattr(self.proxy.python_type, name):
             raise AttributeError(f"{self.proxy.python_type.__name__!r} object has no attribute {name!r}")
         return getattr(self.value(), name)
+
+
+def value_of(number: Any) -> Any:
+    """The number of this call, of a `TracedNumber` or a plain number."""
+    return number.value() if type(number) is TracedNumber else number
 
 
 def _arithmetic(function: Callable[..., Any], name: str, *, swapped: bool) -> Callable[..., Any]:
@@ -133,7 +141,7 @@ def _comparison(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             return NotImplemented
         if kind is not TracedNumber and kind not in (int, float, bool):
             return getattr(self.value(), name)(other)
-        return self.numbers.computed(function, (self, other), self).value()
+        return value_of(self.numbers.computed(function, (self, other), self))
 
     return method
 

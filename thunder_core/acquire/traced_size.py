@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,10 +18,10 @@ _SYMBOLIC: Final = ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rf
 _COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 _BY_VALUE: Final = (
     *("truediv", "rtruediv", "pow", "rpow", "divmod", "rdivmod", "lshift", "rlshift", "rshift", "rrshift"),
-    *("and", "rand", "or", "ror", "xor", "rxor", "invert", "hash", "str", "repr", "format", "float", "complex"),
+    *("and", "rand", "or", "ror", "xor", "rxor", "invert", "hash", "str", "repr", "format", "float"),
 )
 """What Python does with the number itself: the program is compiled for that number then."""
-_THE_SAME: Final = ("pos", "trunc", "floor", "ceil", "copy")
+_THE_SAME: Final = ("trunc", "floor", "ceil", "copy")
 _METHODS_OF_INTS: Final = frozenset([name for name in vars(int) if not name.startswith("_")])
 _INTERNAL: Final = ("torch", "sympy", "thunder", "thunder_core")
 
@@ -44,9 +45,9 @@ class TracedSize(torch.SymInt):
         raise TypeError("the class of a size cannot be changed")
 
     @property
-    def real(self) -> TracedSize:
+    def real(self) -> Any:
         """The size: of its attributes that ints have, those that do not need its value."""
-        return self
+        return +self
 
     numerator = real
 
@@ -63,17 +64,20 @@ class TracedSize(torch.SymInt):
     def __neg__(self) -> Any:
         return traced(torch.SymInt.__neg__(self))
 
+    def __pos__(self) -> Any:
+        return self
+
     def __abs__(self) -> Any:
-        return self if self >= 0 else -self
+        return +self if self >= 0 else -self
 
     def __bool__(self) -> bool:
         return self != 0
 
     def __round__(self, digits: int | None = None) -> Any:
-        return self if digits is None else round(int(self), digits)
+        return +self if digits is None else round(int(self), digits)
 
-    def __deepcopy__(self, memo: Any) -> TracedSize:
-        return self
+    def __deepcopy__(self, memo: Any) -> Any:
+        return +self
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return sys.modules["numpy"].array(int(self), *args, **kwargs)  # NumPy it is who calls
@@ -107,11 +111,18 @@ def traced_size(size: Size) -> Any:
     return traced(size.symint) if isinstance(size, SizeExpr) else size
 
 
+def _plain(value: Any) -> Any:
+    return value.node.hint if type(value) is TracedSize else value
+
+
 def _unobserved(operation: Callable[..., Any]) -> Callable[..., Any]:
-    """What PyTorch and SymPy run to compute with sizes is no part of the program."""
+    """What PyTorch and SymPy run to compute with sizes is no part of the program, and other threads get plain ints."""
 
     def call(self: TracedSize, *others: Any) -> Any:
         sizes = self.node.shape_env.sizes()
+        if sizes is not None and sizes.thread != threading.get_ident():  # it read a place that the program reads too
+            result = getattr(self.node.hint, operation.__name__)(*map(_plain, others))
+            return _with_other_number(self, operation.__name__, *others) if result is NotImplemented else result
         watcher = None if sizes is None else sizes.watcher
         if watcher is None:
             return operation(self, *others)
@@ -135,6 +146,7 @@ def _symbolic(name: str) -> Callable[..., Any]:
             return traced(of_numbers(self, other))
         return _with_other_number(self, name, other)
 
+    operation.__name__ = name
     return operation
 
 
@@ -147,6 +159,7 @@ def _comparison(name: str) -> Callable[..., Any]:
             return bool(of_numbers(self, other))
         return _with_other_number(self, name, other)
 
+    operation.__name__ = name
     return operation
 
 
@@ -164,8 +177,9 @@ def _by_value(name: str) -> Callable[..., Any]:
         if others and not isinstance(others[0], int | TracedSize | str):
             return NotImplemented
         plain = [int(other) if type(other) is TracedSize else other for other in others]
-        return getattr(int, name)(int(self), *plain) if hasattr(int, name) else complex(int(self))
+        return getattr(int, name)(int(self), *plain)
 
+    operation.__name__ = name
     return operation
 
 
@@ -176,11 +190,10 @@ def _define() -> None:
         setattr(TracedSize, f"__{name}__", _unobserved(_comparison(f"__{name}__")))
     for name in _BY_VALUE:
         setattr(TracedSize, f"__{name}__", _unobserved(_by_value(f"__{name}__")))
-    TracedSize.__neg__ = _unobserved(TracedSize.__neg__)  # type: ignore[method-assign]
-    for name in ("int", "index"):
-        setattr(TracedSize, f"__{name}__", _unobserved(getattr(torch.SymInt, f"__{name}__")))
+    for name in ("__neg__", "__pos__", "__int__", "__index__"):
+        setattr(TracedSize, name, _unobserved(getattr(TracedSize, name)))
     for name in _THE_SAME:
-        setattr(TracedSize, f"__{name}__", lambda self: self)
+        setattr(TracedSize, f"__{name}__", lambda self: +self)
     NUMBER_CLASSES[TracedSize] = "int"
 
 

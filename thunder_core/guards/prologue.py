@@ -129,11 +129,6 @@ class Prologue:
         """
         return [place for guard in self.guards if isinstance(guard, SizesGuard) for place in guard.constant_places()]
 
-    def constant_numbers(self, numbers: Iterable[Source]) -> list[tuple[str, int]]:
-        """Those of some Python numbers that a guard expects to be what they were: for each the path, and `NUMBER`."""
-        fixed = {guard.source for guard in self.guards if isinstance(guard, Check) and guard.condition is VALUE}
-        return [(source.describe(), NUMBER) for source in numbers if source in fixed]
-
     def _violation(self, args: Args, kwargs: Kwargs) -> Change | None:
         for guard in self.guards:
             try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from thunder_core.guards.sizes import SizesGuard
+from thunder_core.ir.location import SourceLocation
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class SizesReport:
         constants: sizes and numbers that turned out to be constants: ``s1 = x.shape[1] is 17, at model.py:88 in
             forward``.
         conditions: what else calls must fulfil to be served, with the line of the program that asks for it.
+        constant_floats: the paths of floats among the constants.
         reason: why all sizes are constants though some were to vary; empty otherwise.
     """
 
@@ -26,19 +28,26 @@ class SizesReport:
     conditions: tuple[str, ...] = ()
     reason: str = ""
     floats: tuple[str, ...] = ()
+    constant_floats: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls, guard: SizesGuard | None, reason: str, floats: Sequence[str], constant_floats: Sequence[str]
+        cls,
+        guard: SizesGuard | None,
+        reason: str,
+        floats: Sequence[str],
+        constant_floats: Mapping[str, SourceLocation | None],
     ) -> SizesReport | None:
         """The report of a compilation; None for one that takes all sizes and numbers as constants, as it was to do."""
+        constants = [f"{path}{_at(location)}" for path, location in constant_floats.items()]
+        report = cls(
+            constants=tuple(constants), reason=reason, floats=tuple(floats), constant_floats=tuple(constant_floats)
+        )
         if guard is None:
-            fixed_floats = tuple(dict.fromkeys(constant_floats))
-            given = reason or floats or constant_floats
-            return cls(constants=fixed_floats, reason=reason, floats=tuple(floats)) if given else None
-        places, constants, conditions = guard.places, [*constant_floats], []
+            return report if reason or floats or constants else None
+        places, conditions = guard.places, []
         for fact in guard.facts:
-            where = "" if fact.location is None else f", at {fact.location.describe()}"
+            where = _at(fact.location)
             if fact.value is not None:
                 name, value = fact.value
                 constants.append(f"{name} = {places[name]} is {value}{where}")
@@ -46,7 +55,7 @@ class SizesReport:
                 conditions.append(f"{fact.condition}{where}")
         fixed = {fact.value[0] for fact in guard.facts if fact.value is not None}
         symbols = tuple([(name, place) for name, place in places.items() if name not in fixed])
-        return cls(symbols, tuple(dict.fromkeys(constants)), tuple(conditions), floats=tuple(floats))
+        return replace(report, symbols=symbols, constants=tuple(dict.fromkeys(constants)), conditions=tuple(conditions))
 
     def lines(self) -> list[str]:
         """For people."""
@@ -56,3 +65,7 @@ class SizesReport:
         lines = [f"sizes that vary: {named or 'none'}"]
         lines += [f"  compiled for one size: {text}" for text in self.constants]
         return lines + [f"  only where {text}" for text in self.conditions]
+
+
+def _at(location: SourceLocation | None) -> str:
+    return "" if location is None else f", at {location.describe()}"

@@ -167,7 +167,7 @@ def _compile(
         program.as_recorded,
         regions=_region_report(program),
         preset=preset,
-        sizes=SizesReport.of(sizes, acquired.constant_sizes, acquired.varying_floats, acquired.constant_numbers),
+        sizes=SizesReport.of(sizes, acquired.constant_sizes, acquired.varying_floats, acquired.constant_floats),
         values=tuple([guess.describe() for guess in guessed]),
     )
     constants = {

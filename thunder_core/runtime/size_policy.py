@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from thunder_core.acquire.input_sizes import VaryingSizes, is_marked
 from thunder_core.config.declared_sizes import DeclaredSizes
+from thunder_core.guards.sizes import NUMBER
 from thunder_core.runtime.declared_sizes import check_declared
 from thunder_core.runtime.entry import Entry
 
@@ -68,7 +69,10 @@ class SizePolicy:
             return
         if varying.declared and not entry.raises:
             check_declared(varying.declared, entry, args, kwargs)
-        if entry.made.sizes is not None and entry.made.sizes.reason:
+        report, numbers = entry.made.sizes, varying.wanted_numbers()
+        if report is not None and report.reason:
             self._failed = varying
+            self._constant.update([(source.describe(), NUMBER) for source in numbers])
+        elif report is not None:
+            self._constant.update([(path, NUMBER) for path in report.constant_floats])
         self._constant.update(entry.prologue.constant_sizes())
-        self._constant.update(entry.prologue.constant_numbers(varying.wanted_numbers()))

@@ -114,6 +114,7 @@ class Sizes:
         environment: PyTorch's, for fakes.
         hints: what each symbol was when the program was recorded, by name, in order.
         watcher: what observes the program while it runs; paused while sizes are computed with.
+        thread: the one that records the program.
     """
 
     def __init__(self, *, warm: bool = True) -> None:
@@ -121,6 +122,7 @@ class Sizes:
             _warm_up()
         self.number = next(_numbers)
         self.watcher: Watcher | None = None
+        self.thread = threading.get_ident()
 
         self._place, environment, printer = _classes()
         self.environment = environment(ref(self))
