@@ -141,7 +141,7 @@ class AcquisitionMode(RecordingMode):
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
-        transformed = peek_interpreter_stack() is not None or _any_wrapped((*args, *first, *kwargs.values()))
+        transformed = peek_interpreter_stack() is not None or any_wrapped((*args, *first, *kwargs.values()))
         if transformed or func in _SPECIAL or type(func) is MethodWrapperType or registry.is_metadata(func):
             return self._special(func, args, kwargs, transformed=transformed)
         if str(getattr(func, "__module__", "")).startswith(_COMMUNICATION):
@@ -276,7 +276,8 @@ def _wrapped(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value)
 
 
-def _any_wrapped(values: tuple[Any, ...]) -> bool:
+def any_wrapped(values: tuple[Any, ...]) -> bool:
+    """Whether a transformation of `torch.func` has wrapped one of the tensors among these values."""
     for value in values:  # noqa: SIM110 - a generator takes twice as long, and this is called for each line
         if isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value):
             return True

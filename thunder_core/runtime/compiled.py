@@ -115,7 +115,8 @@ class Compiled:
 
     def _transformed_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call under transformations of torch.func."""
-        from thunder_core.runtime.transformed_calls import NotTransformed, transformed_call  # its caches are `Compiled`
+        from thunder_core.runtime.transformed_cache import NotTransformed
+        from thunder_core.runtime.transformed_calls import transformed_call  # its caches are `Compiled`
 
         try:
             return transformed_call(self, args, kwargs)
