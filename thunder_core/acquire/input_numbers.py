@@ -11,8 +11,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from thunder_core.acquire.traced_number import TracedNumber, symbol_of
-from thunder_core.errors import EndsRecording
+import torch
+
+from thunder_core.acquire.traced_number import TracedNumber, argument_of, hint_of, symbol_of
+from thunder_core.errors import EndsRecording, SizeVariesError
 from thunder_core.guards.source import Source
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import NumberProxy
@@ -53,6 +55,7 @@ class InputNumbers:
         self._waiting: list[tuple[TracedNumber, Source, float]] = []
         self._hints: dict[str, Any] = {}
         self._origins: dict[str, frozenset[Source]] = {}
+        self._sizes: dict[str, list[torch.SymInt]] = {}
 
     def new(self, value: float, source: Source) -> TracedNumber:
         """What the program gets for the float at a path."""
@@ -68,9 +71,14 @@ class InputNumbers:
             self._note(number, value, frozenset({source}))
         self._waiting.clear()
 
-    def constants(self, location: SourceLocation | None) -> ConstantNeeded:
-        """The error that makes constants of all of them."""
-        return ConstantNeeded({source: location for sources in self._origins.values() for source in sources})
+    def constants(self, location: SourceLocation | None) -> ConstantNeeded | SizeVariesError:
+        """The error that makes constants of all of them, and of the sizes that they come from."""
+        needed = {source: location for sources in self._origins.values() for source in sources}
+        if needed:
+            return ConstantNeeded(needed)
+        return SizeVariesError(
+            "the function asks for classes, of which a number of sizes has another", location=location
+        )
 
     @property
     def any(self) -> bool:
@@ -81,28 +89,35 @@ class InputNumbers:
         """As `thunder_core.acquire.traced_number.Numbers`. Raises ConstantNeeded."""
         if self._in_other_thread:
             return self.hint(number)
-        location = user_location()
-        raise ConstantNeeded(dict.fromkeys(self._origins[number.proxy.name], location))
+        for size in self._sizes.get(number.proxy.name, ()):
+            int(size)  # a constant from now on
+        origins = self._origins[number.proxy.name]
+        if origins:
+            raise ConstantNeeded(dict.fromkeys(origins, user_location()))
+        return self.hint(number)
 
     def hint(self, number: TracedNumber) -> Any:
         """As `thunder_core.acquire.traced_number.Numbers`."""
         early = [value for waiting, _, value in self._waiting if waiting is number]  # another thread reads it
         return early[0] if early else self._hints[number.proxy.name]
 
-    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> Any:
+    def computed(
+        self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber | None = None
+    ) -> Any:
         """As `thunder_core.acquire.traced_number.Numbers`."""
         if self._in_other_thread:
-            return function(*[self.hint(item) if type(item) is TracedNumber else item for item in operands])
+            return function(*map(hint_of, operands))
         recorder = self._recorder
         assert recorder is not None
-        numbers = [item for item in operands if type(item) is TracedNumber]
-        result = function(*[self.hint(item) if type(item) is TracedNumber else item for item in operands])
-        args = tuple([item.proxy if type(item) is TracedNumber else item for item in operands])
+        result = function(*map(hint_of, operands))
         with recorder.suspension:
             proxy = NumberProxy(recorder.trace.names.intermediate(), type(result))
-            recorder.trace.write(symbol_of(function), args, {}, proxy)
-            made = TracedNumber(self, proxy, first.symbol, ())
-        self._note(made, result, frozenset().union(*[self._origins[item.proxy.name] for item in numbers]))
+            recorder.trace.write(symbol_of(function), tuple(map(argument_of, operands)), {}, proxy)
+            made = TracedNumber(self, proxy, _READ, ())
+        numbers = [item.proxy.name for item in operands if type(item) is TracedNumber]
+        sizes = [item for item in operands if isinstance(item, torch.SymInt)]
+        self._note(made, result, frozenset().union(*[self._origins[name] for name in numbers]))
+        self._sizes[proxy.name] = [*sizes, *[size for name in numbers for size in self._sizes.get(name, ())]]
         return made
 
     @property

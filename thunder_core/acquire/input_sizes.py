@@ -112,7 +112,7 @@ class InputSizes:
     def __init__(self, wanted: VaryingSizes, sizes: Sizes) -> None:
         self.sizes = sizes
         self.inputs: list[SizedInput | VaryingNumber] = []
-        self.floats = InputNumbers()
+        self.floats = sizes.floats = InputNumbers()
         self._wanted = wanted
         self._named: dict[str, Size] = {}
 

@@ -54,6 +54,7 @@ from thunder_core.acquire.interception import (
     unbound,
 )
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.traced_size import root_or_logarithm
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import (
@@ -208,8 +209,12 @@ _MATH: Final[Rows] = tuple(
         Interception(math, name, deferred.tells, "numbers that lines compute", when=active_recorder)
         for name in ("isnan", "isinf", "isfinite")
     ]
+    + [
+        Interception(math, name, root_or_logarithm, "floats that lines compute", when=active_recorder)
+        for name in ("sqrt", "log", "log2", "log10")
+    ]
 )
-"""Functions that give a bool for a number."""
+"""Functions of numbers."""
 
 _TEXT: Final[Rows] = (
     Interception(builtins, "print", printing.print_values, "each run prints", when=active_recorder),

@@ -19,6 +19,7 @@ from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.proxy import NumberProxy
+from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol
 
 _INTERNAL: Final = frozenset({"torch", "thunder", "thunder_core"})
@@ -115,8 +116,22 @@ class TracedNumber:
 
 
 def value_of(number: Any) -> Any:
-    """The number of this call, of a `TracedNumber` or a plain number."""
+    """The number of this call, of a `TracedNumber`, a size or a plain number."""
+    if isinstance(number, torch.SymInt):
+        return int(number)
     return number.value() if type(number) is TracedNumber else number
+
+
+def hint_of(number: Any) -> Any:
+    """The number of this call, for what does not depend on it; of a `TracedNumber`, a size or a plain number."""
+    if isinstance(number, torch.SymInt):
+        return number.node.hint
+    return number.numbers.hint(number) if type(number) is TracedNumber else number
+
+
+def argument_of(number: Any) -> Any:
+    """A number as a line has it."""
+    return number.proxy if type(number) is TracedNumber else from_fake(number)
 
 
 def _arithmetic(function: Callable[..., Any], name: str, *, swapped: bool) -> Callable[..., Any]:
@@ -124,11 +139,11 @@ def _arithmetic(function: Callable[..., Any], name: str, *, swapped: bool) -> Ca
         kind = type(other)
         if isinstance(other, torch.Tensor):
             return NotImplemented  # its own method takes the number
-        if kind is not TracedNumber and kind not in (int, float, bool):
+        if kind is not TracedNumber and kind not in (int, float, bool) and not isinstance(other, torch.SymInt):
             return getattr(self.value(), name)(other)
         operands = (other, self) if swapped else (self, other)
         if function is operator.truediv and (type(operands[1]) is TracedNumber or not operands[1]):
-            return getattr(self.value(), name)(other.value() if kind is TracedNumber else other)  # it may raise
+            return getattr(self.value(), name)(value_of(other))  # it may raise
         return self.numbers.computed(function, operands, self)
 
     return method
@@ -140,7 +155,7 @@ def _comparison(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         if isinstance(other, torch.Tensor):
             return NotImplemented
         if kind is not TracedNumber and kind not in (int, float, bool):
-            return getattr(self.value(), name)(other)
+            return getattr(self.value(), name)(value_of(other))
         return value_of(self.numbers.computed(function, (self, other), self))
 
     return method

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import sys
 import threading
 from collections.abc import Callable
@@ -17,10 +19,20 @@ from thunder_core.tracing.user_frames import user_location
 _SYMBOLIC: Final = ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod")
 _COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 _BY_VALUE: Final = (
-    *("truediv", "rtruediv", "pow", "rpow", "divmod", "rdivmod", "lshift", "rlshift", "rshift", "rrshift"),
+    *("rpow", "divmod", "rdivmod", "lshift", "rlshift", "rshift", "rrshift"),
     *("and", "rand", "or", "ror", "xor", "rxor", "invert", "hash", "str", "repr", "format", "float"),
 )
 """What Python does with the number itself: the program is compiled for that number then."""
+_ARITHMETIC: Final = {
+    "__add__": (operator.add, False),
+    "__radd__": (operator.add, True),
+    "__sub__": (operator.sub, False),
+    "__rsub__": (operator.sub, True),
+    "__mul__": (operator.mul, False),
+    "__rmul__": (operator.mul, True),
+}
+"""What gives a float of a size and a float, and whether the size is the second operand."""
+_LARGEST_PRODUCT: Final = 4
 _THE_SAME: Final = ("trunc", "floor", "ceil", "copy")
 _METHODS_OF_INTS: Final = frozenset([name for name in vars(int) if not name.startswith("_")])
 _INTERNAL: Final = ("torch", "sympy", "thunder", "thunder_core")
@@ -29,9 +41,9 @@ _INTERNAL: Final = ("torch", "sympy", "thunder", "thunder_core")
 class TracedSize(torch.SymInt):
     """A size that varies between calls.
 
-    Arithmetic keeps it so. A comparison gives a bool, and is checked in each call; what needs the number itself
-    (``int(n)``, ``range(n)``, ``f"{n}"``, ``n / 2``, a key of a dictionary) gives it, and is checked likewise.
-    Programs take it for an int: ``isinstance(n, int)`` holds.
+    Arithmetic keeps it so. A quotient, a root and a product with a float are floats that lines compute. A comparison
+    gives a bool, and is checked in each call; what needs the number itself (``int(n)``, ``range(n)``, ``f"{n}"``, a key
+    of a dictionary) gives it, and is checked likewise. Programs take it for an int: ``isinstance(n, int)`` holds.
     """
 
     @property
@@ -115,14 +127,14 @@ def _plain(value: Any) -> Any:
     return value.node.hint if type(value) is TracedSize else value
 
 
-def _unobserved(operation: Callable[..., Any]) -> Callable[..., Any]:
+def _unobserved(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
     """What PyTorch and SymPy run to compute with sizes is no part of the program, and other threads get plain ints."""
 
     def call(self: TracedSize, *others: Any) -> Any:
         sizes = self.node.shape_env.sizes()
         if sizes is not None and sizes.thread != threading.get_ident():  # it read a place that the program reads too
-            result = getattr(self.node.hint, operation.__name__)(*map(_plain, others))
-            return _with_other_number(self, operation.__name__, *others) if result is NotImplemented else result
+            result = getattr(self.node.hint, name)(*map(_plain, others))
+            return _with_other_number(self, name, *others) if result is NotImplemented else result
         watcher = None if sizes is None else sizes.watcher
         if watcher is None:
             return operation(self, *others)
@@ -144,9 +156,11 @@ def _symbolic(name: str) -> Callable[..., Any]:
         kind = type(other)
         if kind is int or kind is bool or kind is TracedSize or kind is torch.SymInt:
             return traced(of_numbers(self, other))
+        if kind is float and name in _ARITHMETIC:
+            function, swapped = _ARITHMETIC[name]
+            return _float(function, (other, self) if swapped else (self, other))
         return _with_other_number(self, name, other)
 
-    operation.__name__ = name
     return operation
 
 
@@ -159,8 +173,42 @@ def _comparison(name: str) -> Callable[..., Any]:
             return bool(of_numbers(self, other))
         return _with_other_number(self, name, other)
 
-    operation.__name__ = name
     return operation
+
+
+def _division(*, swapped: bool) -> Callable[..., Any]:
+    """``n / m``: a float that lines compute; of what may be zero, by value: Python raises an error there."""
+
+    def operation(self: TracedSize, other: Any) -> Any:
+        operands = (other, self) if swapped else (self, other)
+        if type(other) in (int, float, bool, TracedSize) and operands[1] != 0:
+            return _float(operator.truediv, operands)
+        return _at_value(self, "__rtruediv__" if swapped else "__truediv__", other)
+
+    return operation
+
+
+def _power(self: TracedSize, exponent: Any, modulus: Any = None) -> Any:
+    """``n ** m``: products for small ints, a float that lines compute for a float, by value otherwise."""
+    if type(exponent) is int and 0 < exponent <= _LARGEST_PRODUCT and modulus is None:
+        return functools.reduce(operator.mul, (self,) * exponent)
+    if type(exponent) is float and modulus is None and self > 0:
+        return _float(operator.pow, (self, exponent))
+    return _at_value(self, "__pow__", exponent, *([] if modulus is None else [modulus]))
+
+
+def _float(function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """The float that Python computes of sizes and numbers."""
+    size = next(operand for operand in operands if type(operand) is TracedSize)
+    floats = size.node.shape_env.sizes().floats
+    if floats is None:
+        return function(*[int(operand) if type(operand) is TracedSize else operand for operand in operands])
+    return floats.computed(function, operands)
+
+
+def root_or_logarithm(recorder: Any, function: Callable[..., float], number: Any, *others: Any) -> Any:
+    """The interception of functions of `math` that positive numbers have: a float that lines compute."""
+    return _float(function, (number,)) if type(number) is TracedSize and number > 0 else function(number, *others)
 
 
 def _with_other_number(size: TracedSize, name: str, other: Any) -> Any:
@@ -171,27 +219,31 @@ def _with_other_number(size: TracedSize, name: str, other: Any) -> Any:
 
 
 def _by_value(name: str) -> Callable[..., Any]:
-    def operation(self: TracedSize, *others: Any) -> Any:
-        if others and isinstance(others[0], float | complex):
-            return _with_other_number(self, name, others[0])
-        if others and not isinstance(others[0], int | TracedSize | str):
-            return NotImplemented
-        plain = [int(other) if type(other) is TracedSize else other for other in others]
-        return getattr(int, name)(int(self), *plain)
+    return lambda self, *others: _at_value(self, name, *others)
 
-    operation.__name__ = name
-    return operation
+
+def _at_value(size: TracedSize, name: str, *others: Any) -> Any:
+    """What Python does with the number itself."""
+    if others and isinstance(others[0], float | complex):
+        return _with_other_number(size, name, others[0])
+    if others and not isinstance(others[0], int | TracedSize | str):
+        return NotImplemented
+    plain = [int(other) if type(other) is TracedSize else other for other in others]
+    return getattr(int, name)(int(size), *plain)
 
 
 def _define() -> None:
-    for name in _SYMBOLIC:
-        setattr(TracedSize, f"__{name}__", _unobserved(_symbolic(f"__{name}__")))
-    for name in _COMPARISONS:
-        setattr(TracedSize, f"__{name}__", _unobserved(_comparison(f"__{name}__")))
-    for name in _BY_VALUE:
-        setattr(TracedSize, f"__{name}__", _unobserved(_by_value(f"__{name}__")))
-    for name in ("__neg__", "__pos__", "__int__", "__index__"):
-        setattr(TracedSize, name, _unobserved(getattr(TracedSize, name)))
+    operations = {
+        **{f"__{name}__": _symbolic(f"__{name}__") for name in _SYMBOLIC},
+        **{f"__{name}__": _comparison(f"__{name}__") for name in _COMPARISONS},
+        **{f"__{name}__": _by_value(f"__{name}__") for name in _BY_VALUE},
+        **{name: getattr(TracedSize, name) for name in ("__neg__", "__pos__", "__int__", "__index__")},
+        "__truediv__": _division(swapped=False),
+        "__rtruediv__": _division(swapped=True),
+        "__pow__": _power,
+    }
+    for name, operation in operations.items():
+        setattr(TracedSize, name, _unobserved(name, operation))
     for name in _THE_SAME:
         setattr(TracedSize, f"__{name}__", lambda self: +self)
     NUMBER_CLASSES[TracedSize] = "int"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -107,6 +107,14 @@ class Watcher(Protocol):
         ...
 
 
+class Floats(Protocol):
+    """What records floats that vary."""
+
+    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """What ``function`` gives for sizes and numbers, as the program gets it."""
+        ...
+
+
 class Sizes:
     """The symbols of one compilation; the `thunder_core.ir.size.SizeScope` of its expressions.
 
@@ -114,6 +122,7 @@ class Sizes:
         environment: PyTorch's, for fakes.
         hints: what each symbol was when the program was recorded, by name, in order.
         watcher: what observes the program while it runs; paused while sizes are computed with.
+        floats: what records the floats that the program computes of sizes.
         thread: the one that records the program.
     """
 
@@ -123,6 +132,7 @@ class Sizes:
         self.number = next(_numbers)
         self.watcher: Watcher | None = None
         self.thread = threading.get_ident()
+        self.floats: Floats | None = None
 
         self._place, environment, printer = _classes()
         self.environment = environment(ref(self))
