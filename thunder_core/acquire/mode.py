@@ -14,6 +14,7 @@ from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.selected import INDEXING, has_size, index_by_sizes
 from thunder_core.acquire.traced_number import NumbersNeeded
 from thunder_core.acquire.traced_size import traced, traced_size, untraced
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
@@ -53,7 +54,7 @@ _FAST: dict[Any, Callable[[Variable], Any]] = {
     Tensor.is_sparse.__get__: lambda variable: variable.proxy.layout is torch.sparse_coo,
     Tensor.layout.__get__: lambda variable: variable.proxy.layout,
     Tensor.is_floating_point: lambda variable: variable.proxy.dtype.is_floating_point,
-    Tensor.__len__: lambda variable: int(variable.proxy.shape[0]) if variable.proxy.shape else _no_length(),
+    Tensor.__len__: lambda variable: _length(variable),
 }
 _SIZE = Tensor.size
 _ASKS_SIZES = frozenset(
@@ -88,8 +89,10 @@ def _size(variable: Variable) -> torch.Size:
     return torch.Size(map(traced_size, variable.proxy.shape))
 
 
-def _no_length() -> int:
-    raise TypeError("len() of a 0-d tensor")
+def _length(variable: Variable) -> int:
+    if not variable.proxy.shape:
+        raise TypeError("len() of a 0-d tensor")
+    return int(traced_size(variable.proxy.shape[0]))  # Python takes no symbol for a length
 
 
 class AcquisitionMode(RecordingMode):
@@ -146,6 +149,8 @@ class AcquisitionMode(RecordingMode):
             return self._special(func, args, kwargs, transformed=transformed)
         if str(getattr(func, "__module__", "")).startswith(_COMMUNICATION):
             return self._special(func, args, kwargs, transformed=transformed)
+        if func in INDEXING and has_size(args[1]):
+            return index_by_sizes(self.recorder, func, *args)
         return self.recorder.call(func, args, kwargs)
 
     def _special(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, transformed: bool) -> Any:
@@ -161,7 +166,7 @@ class AcquisitionMode(RecordingMode):
             given = (*args, *kwargs.values())
             self._observer.asked(func, [arg for arg in given if not is_traced(arg) and not _wrapped(arg)])
         if transformed:
-            if self.recorder.inputs.input_sizes is not None:
+            if self.recorder.inputs.input_sizes is not None:  # tensors of vmap have sizes of this call, without a guard
                 raise SizeVariesError("a transformation of torch.func reads sizes", location=user_location())
             if func in _TEXT:
                 raise UnsupportedError(

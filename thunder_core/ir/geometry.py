@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.errors import SizeVariesError
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import Size, are_constant, as_constants, hint_of
+from thunder_core.ir.size import Size, are_constant, as_constants, at_most, hint_of
 
 _EXACT_LIMIT = 1 << 24  # elements that an exact comparison may lay out
 
@@ -23,9 +23,9 @@ def end(proxy: TensorProxy) -> Any:
 
 
 def expanded(proxy: TensorProxy) -> bool:
-    """Whether two indices of an expanded dimension show one element."""
+    """Whether two indices of an expanded dimension show one element, or may where its size varies."""
     return 0 not in proxy.shape and any(
-        stride == 0 and size > 1 for size, stride in zip(proxy.shape, proxy.stride, strict=True)
+        stride == 0 and not at_most(size, 1) for size, stride in zip(proxy.shape, proxy.stride, strict=True)
     )
 
 
@@ -77,7 +77,8 @@ def _nested_by_terms(shape: Sequence[Size], strides: Sequence[Size]) -> bool:
 def dense(proxy: TensorProxy) -> bool:
     """Whether the tensor shows each element between its first and its last exactly once."""
     expected: int = 1
-    for stride, size in sorted(zip(proxy.stride, proxy.shape, strict=True)):
+    pairs = zip(proxy.stride, proxy.shape, strict=True)
+    for stride, size in sorted(pairs, key=lambda pair: (hint_of(pair[0]), hint_of(pair[1]))):
         if size == 1:
             continue
         if stride != expected:
@@ -101,9 +102,9 @@ def covers(outer: TensorProxy, inner: TensorProxy) -> bool:
     if outer.dtype != inner.dtype:
         return False
     if dense(outer):
-        return bool(outer.offset <= inner.offset and end(inner) <= end(outer))
-    span = max(end(outer), end(inner))
-    if span > _EXACT_LIMIT:
+        return at_most(outer.offset, inner.offset) and at_most(end(inner), end(outer))
+    span = _exact_span(outer, inner)
+    if span is None:
         return outer.geometry == inner.geometry
     marks = torch.zeros(span, dtype=torch.bool, device="cpu")
     _show(marks, outer).fill_(True)
@@ -115,14 +116,24 @@ def disjoint(one: TensorProxy, other: TensorProxy) -> bool:
     if 0 in one.shape or 0 in other.shape:
         return True
     scale_one, scale_other = one.dtype.itemsize, other.dtype.itemsize
-    if end(one) * scale_one <= other.offset * scale_other or end(other) * scale_other <= one.offset * scale_one:
+    if at_most(end(one) * scale_one, other.offset * scale_other):
         return True
-    span = max(end(one), end(other))
-    if one.dtype != other.dtype or span > _EXACT_LIMIT:
+    if at_most(end(other) * scale_other, one.offset * scale_one):
+        return True
+    span = _exact_span(one, other)
+    if one.dtype != other.dtype or span is None:
         return False
     marks = torch.zeros(span, dtype=torch.bool, device="cpu")
     _show(marks, one).fill_(True)
     return not bool(_show(marks, other).any())
+
+
+def _exact_span(one: TensorProxy, other: TensorProxy) -> int | None:
+    """The elements to lay out for an exact comparison of two tensors; None where these are too many, or vary."""
+    if not are_constant([size for proxy in (one, other) for size in (*proxy.shape, *proxy.stride, proxy.offset)]):
+        return None
+    span: int = max(end(one), end(other))
+    return span if span <= _EXACT_LIMIT else None
 
 
 def _show(marks: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:

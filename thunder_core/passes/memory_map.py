@@ -7,6 +7,7 @@ from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.size import Size
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes import operations
@@ -24,7 +25,7 @@ class MemoryMap:
         self.proxies: dict[str, Proxy] = {proxy.name: proxy for proxy in trace.inputs}
         self.definitions: dict[str, int] = {}
         self._readers: dict[int, list[int]] = {}
-        self._joined: dict[int, tuple[int, int]] = {}
+        self._joined: dict[int, tuple[int, Size]] = {}
         self._members: dict[int, list[int]] = {}
         self._names: dict[str, str] = {}
         self._final: dict[str, Proxy] = {}
@@ -75,7 +76,7 @@ class MemoryMap:
         if current == target:
             return
         distance = (place.offset * place.dtype.itemsize + shift) - value.offset * value.dtype.itemsize
-        self._joined[value.storage] = (target, int(distance))
+        self._joined[value.storage] = (target, distance)
         self._members.setdefault(target, []).append(value.storage)
 
     def rename(self, name: str, to: str) -> None:
@@ -129,7 +130,7 @@ class MemoryMap:
         storage, shift = self._joined[proxy.storage]
         return replace(proxy, storage=storage, offset=proxy.offset + shift // proxy.dtype.itemsize)
 
-    def _memory(self, name: str) -> tuple[int, int]:
+    def _memory(self, name: str) -> tuple[int, Size]:
         proxy = self.proxies[name]
         if not isinstance(proxy, TensorProxy):
             return -1, 0

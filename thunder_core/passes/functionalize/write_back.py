@@ -14,6 +14,7 @@ from thunder_core.errors import FunctionalizationError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.geometry import contiguous, dense
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import is_at_most, least_of
 from thunder_core.ir.symbol import CallStyle
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
@@ -78,15 +79,15 @@ def _permutation(base: TensorProxy, view: TensorProxy) -> tuple[int, ...] | None
 
 
 def _scatter(base: TensorProxy, view: TensorProxy) -> tuple[Any, tuple[Any, ...]] | None:
-    """The function and further arguments that put a slice of one dimension back."""
+    """The function and further arguments that put a slice of one dimension back;"""
     distance: Any = view.offset - base.offset
     if view.ndim == base.ndim - 1:
         for dim in range(base.ndim):
             rest = (_without(base.shape, dim), _without(base.stride, dim))
             step = base.stride[dim]
-            if rest == (view.shape, view.stride) and step > 0 and distance % step == 0:
+            if rest == (view.shape, view.stride) and least_of(step) > 0 and distance % step == 0:
                 index = distance // step
-                if index < base.shape[dim]:
+                if is_at_most(index + 1, base.shape[dim]):
                     return torch.select_scatter, (dim, index)
     if view.ndim == base.ndim:
         return _slice(base, view, distance)
@@ -102,11 +103,11 @@ def _slice(base: TensorProxy, view: TensorProxy, distance: Any) -> tuple[Any, tu
     dim = different[0]
     unit: Any = base.stride[dim]
     stride, size = view.stride[dim], view.shape[dim]
-    if unit <= 0 or size == 0 or stride % unit or distance % unit:
+    if least_of(unit) <= 0 or size == 0 or stride % unit != 0 or distance % unit != 0:
         return None
-    start, step = distance // unit, max(stride // unit, 1)
+    start, step = distance // unit, 1 if stride == 0 else stride // unit
     stop = start + (size - 1) * step + 1
-    if stop > base.shape[dim]:
+    if not is_at_most(stop, base.shape[dim]):
         return None
     return torch.slice_scatter, (dim, start, stop) if step == 1 else (dim, start, stop, step)
 
