@@ -14,7 +14,7 @@ from thunder_core.acquire.data_dependence import ValueNeeded, error
 from thunder_core.acquire.prefix import NotEvaluated
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.speculation import speculate
-from thunder_core.acquire.traced_number import TracedNumber, symbol_of
+from thunder_core.acquire.traced_number import TracedNumber, as_argument, symbol_of
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.proxy import NumberProxy
@@ -71,8 +71,8 @@ class _Numbers:
 
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> TracedNumber:
         recorder = self.recorder
-        kind = type(function(*[self.hint(item) if type(item) is TracedNumber else item for item in operands]))
-        args = tuple([item.proxy if type(item) is TracedNumber else item for item in operands])
+        args = tuple(map(as_argument, operands))
+        kind = type(self._evaluated(first, lambda: recorder.prefix.call(recorder, function, args, {})))
         with recorder.suspension:
             made = NumberProxy(recorder.trace.names.intermediate(), kind)
             recorder.trace.write(symbol_of(function), args, {}, made)

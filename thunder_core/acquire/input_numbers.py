@@ -10,11 +10,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from thunder_core.acquire.traced_number import TracedNumber, symbol_of
+from thunder_core.acquire.traced_number import TracedNumber, as_argument, symbol_of
 from thunder_core.errors import EndsRecording
 from thunder_core.guards.source import Source
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import NumberProxy
+from thunder_core.ir.size import from_fake, hint_of
 from thunder_core.ir.symbol import Symbol
 from thunder_core.tracing.user_frames import user_location
 
@@ -89,8 +90,11 @@ class InputNumbers:
         recorder = self._recorder
         assert recorder is not None
         numbers = [item for item in operands if type(item) is TracedNumber]
-        result = function(*[self.hint(item) if type(item) is TracedNumber else item for item in operands])
-        args = tuple([item.proxy if type(item) is TracedNumber else item for item in operands])
+        read = next((item for item in numbers if item.numbers is not self), None)
+        if read is not None:  # from a tensor: what comes of both is known as that is
+            return read.numbers.computed(function, operands, read)
+        args = tuple(map(as_argument, operands))
+        result = function(*[self.hint(item) if type(item) is TracedNumber else hint_of(from_fake(item)) for item in operands])
         with recorder.suspension:
             proxy = NumberProxy(recorder.trace.names.intermediate(), type(result))
             recorder.trace.write(symbol_of(function), args, {}, proxy)

@@ -20,6 +20,7 @@ from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import hint_of, on_fakes
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tensors import tensors_written_by
 from thunder_core.ir.tree import iterate_leaves, map_leaves
@@ -66,7 +67,7 @@ def _value(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
     reader = _READERS.get(target)
     if not call.proxies or (call.kwargs and target not in _ARRAYS):
         return Declined("it takes arguments that no check of a value has")
-    if sum(math.prod(proxy.shape) for proxy in call.proxies) > _MOST_ELEMENTS and reader not in _OF_ONE_ELEMENT:
+    if sum(math.prod(map(hint_of, proxy.shape)) for proxy in call.proxies) > _MOST_ELEMENTS and reader not in _OF_ONE_ELEMENT:
         return Declined(f"it reads more than {_MOST_ELEMENTS} elements")
     if target in _ARRAYS:
         return Resolved(_array(recorder, request))
@@ -90,7 +91,7 @@ def _array(recorder: Recorder, request: ValueRequest) -> np.ndarray[Any, Any]:
     value = speculate(recorder, "tolist", (proxy,))
     recorder.prefix.shared[proxy.storage] = len(recorder.trace.lines)
     with disable_current_modes(), DisableTorchFunction():
-        tensor = torch.tensor(value, dtype=proxy.dtype).reshape([int(size) for size in proxy.shape])
+        tensor = torch.tensor(value, dtype=proxy.dtype).reshape([int(on_fakes(size)) for size in proxy.shape])
         array: np.ndarray[Any, Any] = target(tensor, *options[0], **options[1])
     array.flags.writeable = False
     return array

@@ -15,10 +15,12 @@ from typing import Any, Final, Protocol
 
 import torch
 
+from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.proxy import NumberProxy
+from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol
 
 _INTERNAL: Final = frozenset({"torch", "thunder", "thunder_core"})
@@ -43,6 +45,11 @@ class Numbers(Protocol):
 
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> TracedNumber:
         """Record what Python computes of numbers, of which ``first`` is the first that lines compute."""
+
+
+def as_argument(operand: Any) -> Any:
+    """An operand as the line that computes with it has it."""
+    return operand.proxy if type(operand) is TracedNumber else from_fake(operand)
 
 
 @cache
@@ -116,11 +123,11 @@ def _arithmetic(function: Callable[..., Any], name: str, *, swapped: bool) -> Ca
         kind = type(other)
         if isinstance(other, torch.Tensor):
             return NotImplemented  # its own method takes the number
-        if kind is not TracedNumber and kind not in (int, float, bool):
+        if kind not in _NUMBERS:
             return getattr(self.value(), name)(other)
         operands = (other, self) if swapped else (self, other)
         if function is operator.truediv and (type(operands[1]) is TracedNumber or not operands[1]):
-            return getattr(self.value(), name)(other.value() if kind is TracedNumber else other)  # it may raise
+            return getattr(self.value(), name)(_plain(other))  # it may raise
         return self.numbers.computed(function, operands, self)
 
     return method
@@ -131,7 +138,7 @@ def _comparison(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         kind = type(other)
         if isinstance(other, torch.Tensor):
             return NotImplemented
-        if kind is not TracedNumber and kind not in (int, float, bool):
+        if kind not in _NUMBERS:
             return getattr(self.value(), name)(other)
         return self.numbers.computed(function, (self, other), self).value()
 
@@ -146,12 +153,19 @@ def _by_value(name: str) -> Callable[..., Any]:
     def method(self: TracedNumber, *others: Any) -> Any:
         if others and isinstance(others[0], torch.Tensor):
             return NotImplemented
-        plain = [other.value() if type(other) is TracedNumber else other for other in others]
-        return getattr(self.value(), name)(*plain)
+        return getattr(self.value(), name)(*map(_plain, others))
 
     return method
 
 
+def _plain(operand: Any) -> Any:
+    """An operand where the number itself is needed."""
+    if type(operand) is TracedNumber:
+        return operand.value()
+    return int(operand) if type(operand) is TracedSize else operand
+
+
+_NUMBERS: Final = (TracedNumber, TracedSize, int, float, bool)
 _ARITHMETIC: Final = (operator.add, operator.sub, operator.mul, operator.truediv)
 _COMPARISONS: Final = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 _UNARY: Final = (operator.neg, operator.pos, operator.abs)

@@ -163,7 +163,8 @@ class Compiled:
             self.misses += 1
             changed = replace(entry.guesses[len(known.values) - 1], value=known.values[-1][1])
             entries = len(self.entries)
-            made = self._compile(args, kwargs, changed.describe(), None, known)
+            varying = self._sizes.next((), args, kwargs)
+            made = self._compile(args, kwargs, changed.describe(), varying, known)
             self._outcomes += len(self.entries) - entries
             return made
 
