@@ -66,6 +66,9 @@ class _Numbers:
     def value(self, number: TracedNumber) -> Any:
         return self._evaluated(number, lambda: speculate(self.recorder, "number", (number.proxy,)))
 
+    def size(self, number: TracedNumber) -> Any:
+        return self._evaluated(number, lambda: speculate(self.recorder, "number", (number.proxy,), as_size=True))
+
     def hint(self, number: TracedNumber) -> Any:
         return self._evaluated(number, lambda: self.recorder.prefix.call(self.recorder, _itself, (number.proxy,), {}))
 

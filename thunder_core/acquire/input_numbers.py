@@ -81,6 +81,8 @@ class InputNumbers:
         location = user_location()
         raise ConstantNeeded(dict.fromkeys(self._origins[number.proxy.name], location))
 
+    size = value
+
     def hint(self, number: TracedNumber) -> Any:
         """As `thunder_core.acquire.traced_number.Numbers`."""
         return self._hints[number.proxy.name]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from thunder_core.acquire.input_sizes import strides_of
 from thunder_core.ir.size import Size, SizeExpr, hint_of
-from thunder_core.tracing.sizes import Sizes
+from thunder_core.tracing.sizes import SMALLEST, Sizes
 
 Values = Mapping[str, int]
 Geometry = tuple[tuple[int, ...], tuple[int, ...]]
@@ -61,9 +61,9 @@ def likely_geometry(
 
 
 def likely_number(number: Any, sizes: Sizes) -> Size | None:
-    """The one symbol that a number equals in this call; None where there is none, or more than one."""
+    """The first symbol that a number equals in this call; None where there is none."""
     named = [name for name, hint in sizes.hints.items() if hint == number]
-    return sizes.symbol(named[0]) if type(number) is int and number > 1 and len(named) == 1 else None
+    return sizes.symbol(named[0]) if type(number) is int and number >= SMALLEST and named else None
 
 
 def _likely(numbers: Sequence[int], candidates: Iterator[Size], at: Sequence[Values]) -> Size | None:

@@ -24,13 +24,14 @@ from thunder_core.errors import UnsupportedError, trying
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import from_fake, on_fakes
+from thunder_core.ir.size import Size, from_fake, on_fakes
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
     FakeTensor,
     disable_current_modes,
+    no_dispatch,
     storage_identity,
     temporarily_clear_interpreter_stack,
     version_of,
@@ -117,9 +118,15 @@ def for_sizes(probes: Sequence[Probed], call: Call, at: Sequence[Values]) -> Pro
         geometry = likely_geometry([(tuple(leaf.shape), leaf.stride()) for leaf in versions], arguments, at)
         if geometry is None:
             return None
-        made.append(torch.empty_strided(*on_fakes(geometry), dtype=versions[0].dtype, device="meta"))
+        made.append(of_geometry(versions[0], *geometry))
     results = iter(made)
     return replace(probes[0], result=map_leaves(lambda leaf: next(results), probes[0].result))
+
+
+def of_geometry(leaf: torch.Tensor, shape: tuple[Size, ...], stride: tuple[Size, ...]) -> torch.Tensor:
+    """A tensor on the meta device, as ``leaf``, of another shape."""
+    with no_dispatch():
+        return torch.empty_strided(*on_fakes((shape, stride)), dtype=leaf.dtype, device="meta")
 
 
 def as_outcome(recorder: Recorder, found: Probed, call: Call) -> tuple[Outcome, list[Any]]:

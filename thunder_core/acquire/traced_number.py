@@ -40,6 +40,9 @@ class Numbers(Protocol):
             DataDependentError: it may not be taken, or the lines so far cannot be run while the program is recorded.
         """
 
+    def size(self, number: TracedNumber) -> Any:
+        """As `value`, for a call of PyTorch: a size that varies where one has that value."""
+
     def hint(self, number: TracedNumber) -> Any:
         """The number of this call, for what does not depend on it. Raises as `value` does."""
 
@@ -94,6 +97,10 @@ class TracedNumber:
     def value(self) -> Any:
         """The number of this call, which each run checks."""
         return self.numbers.value(self)
+
+    def size(self) -> Any:
+        """The number of this call for one of PyTorch's, which each run checks."""
+        return self.numbers.size(self)
 
     def __bool__(self) -> bool:
         number = self if self.proxy.python_type is bool else self.numbers.computed(operator.truth, (self,), self)

@@ -130,7 +130,7 @@ class Compiled:
                 return entry.run(inputs, args, kwargs)
             except WrongGuess as error:
                 wrong = error
-            known = known_after(entry, wrong)
+            known = known_after(entry, wrong, inputs)
             reason = self._at_outcome_limit
             try:
                 found = self._entry_with(known, args, kwargs) or self._new_outcome(entry, known, args, kwargs)
@@ -147,7 +147,7 @@ class Compiled:
     ) -> tuple[Entry, tuple[Any, ...]] | None:
         """The entry that was compiled with these values, as far as they are known, and its inputs."""
         found = entries_for(self.entries, args, kwargs)
-        return next(((entry, inputs) for entry, inputs in found if fits(entry, known)), None)
+        return next(((entry, inputs) for entry, inputs in found if fits(entry, known, inputs)), None)
 
     def _new_outcome(
         self, entry: Entry, known: Guesses, args: tuple[Any, ...], kwargs: dict[str, Any]
