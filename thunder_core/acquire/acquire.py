@@ -179,7 +179,9 @@ def acquire(
                 if first is None:
                     raise
                 raise first from None
-            if following.eager_modules != attempt.eager_modules and isinstance(error, DataDependentError | UnsupportedError):
+            if following.eager_modules != attempt.eager_modules and isinstance(
+                error, DataDependentError | UnsupportedError
+            ):
                 first = first or error
             attempt = following
 

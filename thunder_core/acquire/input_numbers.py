@@ -96,7 +96,9 @@ class InputNumbers:
         if read is not None:  # from a tensor: what comes of both is known as that is
             return read.numbers.computed(function, operands, read)
         args = tuple(map(as_argument, operands))
-        result = function(*[self.hint(item) if type(item) is TracedNumber else hint_of(from_fake(item)) for item in operands])
+        result = function(
+            *[self.hint(item) if type(item) is TracedNumber else hint_of(from_fake(item)) for item in operands]
+        )
         with recorder.suspension:
             proxy = NumberProxy(recorder.trace.names.intermediate(), type(result))
             recorder.trace.write(symbol_of(function), args, {}, proxy)

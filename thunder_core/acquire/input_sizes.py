@@ -184,7 +184,9 @@ class InputSizes:
         return known
 
 
-def strides_of(shape: tuple[Size, ...], strides: tuple[int, ...], other: Callable[[int, int], Size]) -> tuple[Size, ...]:
+def strides_of(
+    shape: tuple[Size, ...], strides: tuple[int, ...], other: Callable[[int, int], Size]
+) -> tuple[Size, ...]:
     """Strides as products of the sizes that they step over, where they are such products; by ``other`` otherwise."""
     known: dict[int, Size] = {0: 0, 1: 1}
     found: dict[int, Size] = {}

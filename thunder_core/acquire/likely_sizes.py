@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from thunder_core.acquire.input_sizes import strides_of
-from thunder_core.ir.size import Size, SizeExpr, hint_of
+from thunder_core.ir.size import Size, SizeExpr
 from thunder_core.tracing.sizes import SMALLEST, Sizes
 
 Values = Mapping[str, int]
@@ -50,12 +50,18 @@ def likely_geometry(
     shapes, strides = zip(*geometries, strict=True)
     if len({len(shape) for shape in shapes}) > 1:
         return None
-    shape = [_likely([shape[index] for shape in shapes], _near(index, len(shapes[0]), arguments), at) for index in range(len(shapes[0]))]
+    shape = [
+        _likely([shape[index] for shape in shapes], _near(index, len(shapes[0]), arguments), at)
+        for index in range(len(shapes[0]))
+    ]
     known = [size for size in shape if size is not None]
     if len(known) < len(shape):
         return None
     stride = strides_of(tuple(known), strides[0], lambda _, stride: stride)
-    if any(tuple(value_at(step, values) for step in stride) != expected for values, expected in zip(at, strides, strict=True)):
+    if any(
+        tuple(value_at(step, values) for step in stride) != expected
+        for values, expected in zip(at, strides, strict=True)
+    ):
         return None
     return tuple(known), stride
 

@@ -160,9 +160,7 @@ def record_checked(recorder: Recorder, symbol: Symbol, call: Call, outcome: Outc
     return result
 
 
-def probe(
-    target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], values: Values
-) -> Probed | None:
+def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], values: Values) -> Probed | None:
     """The metadata of a result, or None when it depends on values or cannot be tried.
 
     Args:

@@ -132,6 +132,8 @@ class Recorder:
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record one call and return its result, with traced tensors in place of the tensors it would compute."""
+        if self.tensors.numbers:
+            args, kwargs = map_leaves(_as_size, (args, kwargs))
         symbol, args, kwargs = registry.resolve(func, args, kwargs)
         return self.call_symbol(symbol, args, kwargs)
 
@@ -145,8 +147,6 @@ class Recorder:
 
     def _call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         numbers = _FRACTIONS if Tag.ELEMENTWISE in symbol.tags else ()
-        if self.tensors.numbers:
-            args, kwargs = map_leaves(lambda leaf: _as_size(leaf, numbers), (args, kwargs))
         call = Call(self.inputs, args, kwargs, runs_python=Tag.LOCAL in symbol.tags, numbers=numbers)
         if symbol.target in ASKS_AUTOGRAD and not self.attempt.graph:
             raise GraphNeeded
@@ -236,9 +236,9 @@ class Recorder:
                     raise data_dependence.as_eager_raises(symbol, fake_args, fake_kwargs, error) from None
 
 
-def _as_size(leaf: Any, numbers: tuple[type, ...]) -> Any:
-    """An argument, with the number of this call in place of one that the call does not take as it comes."""
-    return leaf.size() if type(leaf) is TracedNumber and leaf.proxy.python_type not in numbers else leaf
+def _as_size(leaf: Any) -> Any:
+    """An argument, with the number of this call in place of an int that a line computes."""
+    return leaf.size() if type(leaf) is TracedNumber and leaf.proxy.python_type is int else leaf
 
 
 def _is_zero(outcome: Outcome, fakes: list[Any]) -> bool:

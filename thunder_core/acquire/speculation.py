@@ -70,7 +70,10 @@ def _value(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
     reader = _READERS.get(target)
     if not call.proxies or (call.kwargs and target not in _ARRAYS):
         return Declined("it takes arguments that no check of a value has")
-    if sum(math.prod(map(hint_of, proxy.shape)) for proxy in call.proxies) > _MOST_ELEMENTS and reader not in _OF_ONE_ELEMENT:
+    if (
+        sum(math.prod(map(hint_of, proxy.shape)) for proxy in call.proxies) > _MOST_ELEMENTS
+        and reader not in _OF_ONE_ELEMENT
+    ):
         return Declined(f"it reads more than {_MOST_ELEMENTS} elements")
     if target in _ARRAYS:
         return Resolved(_array(recorder, request))

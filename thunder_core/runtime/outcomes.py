@@ -91,8 +91,7 @@ def _in_call(value: Any, entry: Entry, inputs: tuple[Any, ...]) -> Any:
     """A value that an entry was recorded with, where its symbols are those of a call with these inputs."""
     if entry.sizes is None:
         return value
-    names = entry.sizes.hints
-    symbols = dict(zip(names, inputs[-len(names) :], strict=True))
+    symbols = dict(zip(entry.sizes.hints, entry.symbols(inputs), strict=True))
     return map_leaves(lambda leaf: with_size(leaf, partial(as_constant, values=symbols)), value)
 
 

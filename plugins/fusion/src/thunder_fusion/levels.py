@@ -18,6 +18,7 @@ from functools import partial
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import hint_of
 from thunder_core.ir.tensors import tensor_inputs_of
 
 Lines = Sequence[Sequence[int]]
@@ -128,7 +129,7 @@ def _where_read(
     label, members = labels[side[0]], set(side)
     made = {proxy.storage for line in side for proxy in symbols[line].outputs() if isinstance(proxy, TensorProxy)}
     memories = {
-        proxy.storage: math.prod(map(int, proxy.shape)) * proxy.dtype.itemsize
+        proxy.storage: math.prod(map(hint_of, proxy.shape)) * proxy.dtype.itemsize
         for line in side
         for proxy in tensor_inputs_of(symbols[line])
         if proxy.storage not in made
