@@ -1,4 +1,4 @@
-"""Programs whose Python depends on values, called with several sizes: these vary, numbers do, and values are guessed."""
+"""Programs whose Python depends on values, called with several sizes."""
 
 from __future__ import annotations
 
