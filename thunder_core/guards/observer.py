@@ -183,6 +183,7 @@ class Observer:
         Random states outside of PyTorch stay consumed, as after a run of the program.
         """
         self._heap.without_stand_ins()
+        self._heap.forget_overwritten()
         self.generators.restore()
         undo_writes(self._heap)
         self._heap.stand_ins.forget()
