@@ -22,7 +22,7 @@ from thunder_core.acquire.rebuild import Rebuilder, Recipe
 from thunder_core.acquire.recorder import GraphNeeded, Recorder
 from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.acquire.speculation import check_arrays
-from thunder_core.acquire.traced_number import NumbersNeeded
+from thunder_core.acquire.traced_number import ClassNeeded, NumbersNeeded
 from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.observer import Observer
@@ -272,6 +272,13 @@ def _recorded(
         except (ConstantNeeded, GraphNeeded, NumbersNeeded, first_calls.Uninitialized):
             advanced += observer.rewind()
             raise
+        except ClassNeeded as error:
+            advanced += observer.rewind()
+            if input_sizes is not None and input_sizes.floats.any:
+                raise input_sizes.floats.constants(error.location) from None
+            if recorder.keeps_numbers:
+                raise NumbersNeeded from None
+            raise DataDependentError("the class of a number depends on values", location=error.location) from None
         except Exception as error:
             repeats = isinstance(error, DataDependentError | UnsupportedError) or input_sizes is not None
             if repeats or recorder.keeps_numbers:

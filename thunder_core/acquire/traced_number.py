@@ -15,19 +15,32 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from thunder_core.acquire.traced_size import TracedSize
+from thunder_core.acquire.traced_size import TracedSize, called_by_program
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording
+from thunder_core.guards.bytecode import CLASS_NAMES
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
+from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol
-
-_INTERNAL: Final = frozenset({"torch", "thunder", "thunder_core"})
+from thunder_core.tracing.user_frames import user_location
 
 
 class NumbersNeeded(EndsRecording):
     """A program with numbers that lines compute cannot be recorded so: it is recorded with those of this call."""
+
+
+class ClassNeeded(EndsRecording):
+    """The program asks for the class of a number that lines compute.
+
+    Attributes:
+        location: the user's line.
+    """
+
+    def __init__(self, location: SourceLocation | None) -> None:
+        super().__init__()
+        self.location = location
 
 
 class Numbers(Protocol):
@@ -61,7 +74,19 @@ def symbol_of(function: Callable[..., Any]) -> Symbol:
     return Symbol(f"{function.__module__.lstrip('_')}.{function.__name__}", function)
 
 
-class TracedNumber:
+class _NumberClass(type):
+    """The class of `TracedNumber`, which has no name to programs: it would be that of ``int``, ``float`` or ``bool``.
+
+    A program that asks for it is recorded with the numbers themselves.
+    """
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name in CLASS_NAMES and called_by_program():
+            raise ClassNeeded(user_location())
+        return super().__getattribute__(name)
+
+
+class TracedNumber(metaclass=_NumberClass):
     """A number of the program that only the running program knows. Programs take it for the number that it is.
 
     Args:
@@ -82,8 +107,7 @@ class TracedNumber:
     @property
     def __class__(self) -> type:
         """``float``, ``int`` or ``bool`` to the program, the class itself to PyTorch and Thunder."""
-        caller = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]
-        return TracedNumber if caller in _INTERNAL else self.proxy.python_type
+        return self.proxy.python_type if called_by_program() else TracedNumber
 
     @__class__.setter
     def __class__(self, kind: type) -> None:

@@ -277,7 +277,7 @@ class Observer:
             value = variables.get(name)
             if type(value) not in _SKIPPED:
                 reach(value, names, name)
-        if names.asks_class:
+        if names.uses_class:
             told = {name for (name,) in _NUMBERS.intersection(names.chains)}
             for name in names.arguments:
                 number = NUMBER_CLASSES.get(type(variables.get(name)))
