@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -169,7 +170,11 @@ def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     """
     if not is_small(args, kwargs):
         return None
-    fills = (_random, _random) if target in _GENERIC else (_zeros, _ones, _random, _random)
+    fills = (
+        (_random, _random)
+        if target in _GENERIC
+        else (_zeros, _ones, _random, _random, _numbers(3, 3), _numbers(30, -3))
+    )
     results: list[Probed] = []
     grad_enabled = torch.is_grad_enabled()  # leaving inference mode, where tensors have no versions, switches it on
     with ExitStack() as stack:
@@ -269,3 +274,14 @@ def _random(count: int, dtype: torch.dtype) -> torch.Tensor:
     if dtype.is_floating_point or dtype.is_complex:
         return torch.rand(count).to(dtype)
     return torch.randint(0, 2, (count,)).to(dtype)
+
+
+def _numbers(first: int, step: int) -> Callable[[int, torch.dtype], torch.Tensor]:
+    """Fills tensors of one integer, which may be bounds or sizes, with numbers that differ; others at random."""
+    numbers = itertools.count(first, step)
+
+    def fill(count: int, dtype: torch.dtype) -> torch.Tensor:
+        integer = count == 1 and not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
+        return torch.full((1,), max(next(numbers), 0), dtype=dtype) if integer else _random(count, dtype)
+
+    return fill
