@@ -59,13 +59,17 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="*", choices=sorted(ROWS), default=[], help="of statements; all by default")
     parser.add_argument("--executors", nargs="*", default=[], help="the reference executor alone by default")
     parser.add_argument("--show", default="wrong,error", help="which verdicts to print; 'refused' is one, too")
+    parser.add_argument("--dynamic", action="store_true", help="all sizes vary from the first call on")
     chosen = parser.parse_args()
+    dynamic = True if chosen.dynamic else "automatic"
     start = time.monotonic()
     fuses = bool(fusing(settings_of(executors=chosen.executors).executors))
     lines = findings(
         range(chosen.seed, chosen.seed + chosen.programs),
         tuple(chosen.kinds),
-        lambda program: judge(program, lambda it: thunder.jit(it, executors=chosen.executors), fuses=fuses),
+        lambda program: judge(
+            program, lambda it: thunder.jit(it, executors=chosen.executors, dynamic=dynamic), fuses=fuses
+        ),
         chosen.show,
     )
     found = 0

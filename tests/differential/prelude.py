@@ -202,6 +202,7 @@ class World:
         self.weight = torch.nn.Parameter(torch.randn(2, 3, generator=generator))
         self.frozen = torch.randn(2, 3, generator=generator)
         self.buffer = torch.ones(2, 3)
+        self.samples = torch.linspace(-1, 2, 12).view(4, 3)
         self.block = Block()
         with torch.no_grad():
             for parameter in self.block.parameters():

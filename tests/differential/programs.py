@@ -8,10 +8,12 @@ import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.differential.statements import CHANGES, ROWS
+from tests.differential.statements import CHANGES, ROWS, SIZES
 
 PRELUDE = Path(__file__).with_name("prelude.py").read_text()
 CALLS = 4
+SIZED_CALLS = 8
+"""Of programs that read a tensor with another number of rows in each call."""
 _GLOBALS = "global SCALE, COUNT, CURRENT"
 _KINDS = sorted(ROWS)
 _NAME = re.compile(r"\bt\d+\b")
@@ -78,8 +80,14 @@ def write(seed: int, kinds: tuple[str, ...] = ()) -> RandomProgram:
             tensors.append(new)
     made = [name for name in tensors if name.startswith("t")] or ["x"]
     results = tuple(dict.fromkeys(random_.choices(made, k=random_.randint(1, 3))))
-    changes = tuple(_filled(random_.choice(CHANGES), random_, ["x"], "x") for _ in range(CALLS))
-    return RandomProgram(seed, tuple(statements), results, changes, random_.random() < 0.3)
+    sized = any("world.samples" in statement for statement in statements)
+    changes = [_filled(random_.choice(CHANGES), random_, ["x"], "x") for _ in range(SIZED_CALLS if sized else CALLS)]
+    if sized:
+        changes = [
+            f"number = {call}; {_filled(random_.choice(SIZES), random_, ['x'], 'x')}\n{change}"
+            for call, change in enumerate(changes)
+        ]
+    return RandomProgram(seed, tuple(statements), results, tuple(changes), random_.random() < 0.3)
 
 
 def _filled(text: str, random_: random.Random, tensors: list[str], new: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from tests.differential import process_group
-from tests.differential.programs import CALLS, RandomProgram
+from tests.differential.programs import RandomProgram
 from thunder_core.errors import RecompileWarning, ThunderError, UncacheableWarning
 from thunder_testing.conformance.tolerance import DEFAULT
 from thunder_testing.difference import Comparison, differences
@@ -62,7 +62,7 @@ def judge(program: RandomProgram, compile: Compile, *, fuses: bool = False) -> V
     module = _load(program)
     comparison = _FUSED_AUTOCAST if fuses and program.has_autocast else _COMPARISON
     eager, compiled = _Run(program, module, lambda subject: subject), _Run(program, module, compile)
-    for number in range(CALLS):
+    for number in range(len(program.changes)):
         expected, actual = eager.call(number), compiled.call(number)
         where = f"call {number}: "
         one, other = eager.exception, compiled.exception

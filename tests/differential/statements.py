@@ -1,7 +1,8 @@
 """The statements of random programs, each a row, by the kind of behaviour that they test.
 
 In a text, ``{t}`` and ``{u}`` are tensors of the program, ``{new}`` is a new one, ``{c}`` a number, ``{i}`` and ``{j}``
-are 0, 1 or 2, and ``{o}`` is ``on`` or ``off``. All tensors are float32[2, 3], so every statement fits.
+are 0, 1 or 2, and ``{o}`` is ``on`` or ``off``. All tensors are float32[2, 3], so every statement fits, but for
+``world.samples``, which has another number of rows in each call: see `SIZES`.
 Values of Python that a statement computes go into the list ``seen``, which the program returns.
 """
 
@@ -232,6 +233,39 @@ ROWS: dict[str, list[str]] = {
         "{new} = ({t} * {c}).as_subclass(Image); {new}.requires_grad and {new}.register_hook(lambda g: g * 10)",
         "{new} = {t}.as_subclass(Image); {new} = {new} if {new} is {t} else {new}[0] + {u}",
     ],
+    "sized": [
+        "{new} = {t} + (world.samples * {c}).sum(0)",
+        "{new} = {t} * 2 if (world.samples * {c}).sum() > 0 else {t} + world.samples.mean(0)",
+        "{new} = {t} * 2 if {u}.sum() > 0 else {t} + world.samples.cumsum(0)[-1]",
+        "{new} = {t} + world.samples[world.samples > 0].sum()",
+        "{new} = {t} + world.samples[world.samples[:, {i}] > {c} - 1].sum(0)",
+        "{new} = {t} * (world.samples.sum().item() / world.samples.shape[0])",
+        "mean = {u}.sum().item() / world.samples.shape[0]; seen.append(mean)\n"
+        "{new} = {t} * mean if mean > 0.5 else {t}",
+        "length = (world.samples > -9).sum().item(); {new} = {t} + world.samples.view(-1)[:length].sum() / length",
+        "{new} = {t} + world.samples[: (world.samples[:, {i}] > 0).sum()].sum(0)",
+        "{new} = ({t} @ world.samples.t()).softmax(-1) @ world.samples",
+        "seen.append(world.samples.shape[0] > 3); seen.append(world.samples.sum().item() > world.samples.shape[0])",
+        "with torch.no_grad():\n    world.samples.mul_(0.5 if world.samples.sum() > 0 else 2.0)",
+        "world.samples = world.samples.detach() * 1; world.samples[world.samples > 0] = {c}",
+        "{new} = F.dropout(world.samples, 0.5)\n"
+        "if {new}.sum() > 0:\n    {new} = {new} * torch.rand(world.samples.shape)\n{new} = {t} + {new}.sum(0)",
+        "{new} = checkpoint(lambda a: a.sin() if a.sum() > 0 else a * 2, world.samples, use_reentrant=False)\n"
+        "{new} = {t} + {new}.sum(0)",
+        "print(world.samples.shape[0], (world.samples > 0).sum().item())",
+        "{new} = {t}\nfor row in world.samples.detach():\n"
+        "    if row.sum() < 0:\n        break\n    {new} = {new} + row",
+        "world.items.append(world.samples.shape[0] + world.samples.detach().max().item())",
+        "{new} = {t} * torch.nonzero(world.samples.sum(1) > -99).shape[0]",
+        "{new} = {t} * world.options['a'] / world.samples.shape[0]",
+        "{new} = {t} + (world.samples * world.options['a']).sum() * {u}.detach().abs().max().item()",
+        "{new} = torch.zeros_like(world.samples)\nfor index in range(3):\n"
+        "    rows = torch.where(world.samples.detach().argmax(-1) == index)[0]\n"
+        "    if rows.numel():\n        {new} = {new}.index_add(0, rows, world.samples[rows] * (index + 1))\n"
+        "{new} = {t} + {new}.sum(0)",
+        "{new} = {t} + (world.samples * world.weight.sum() if world.samples.sum() > 0 else world.samples).mean(0)",
+        "{new} = {t} * 2 if world.samples.shape[0] % 2 and {u}.sum() > 0 else {t} * 3",
+    ],
     "collective": [
         "{new} = {t}.detach().clone(); dist.all_reduce({new})",
         "{new} = {t}.detach().clone(); work = dist.all_reduce({new}, async_op=True); work.wait()",
@@ -276,3 +310,12 @@ CHANGES: list[str] = [
     "pass",
 ]
 """What a caller may do to the state of a program between two calls."""
+
+SIZES: list[str] = [
+    "world.samples = torch.linspace({c}, 1, 3 * (number + 2)).view(-1, 3)",
+    "world.samples = torch.linspace({c}, 1, 3 * (number % 3 + 2)).view(-1, 3)",
+    "world.samples = torch.linspace({c}, 1, 3 * (number + {i} + 2)).view(-1, 3).requires_grad_()",
+    "world.samples = torch.full((number * 2 + 2, 3), {c})",
+    "world.samples = torch.full((number + 1, 3), {c}).requires_grad_({i} != 0); world.options['a'] = float(number)",
+]
+"""What is done besides, in programs with statements of the kind ``sized``, before the call of that number."""

@@ -95,7 +95,7 @@ def test_encoder_and_decoder(mode: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"top_k": 5}, {"temperature": 0.8, "top_p": 0.9}], ids=str)
-@pytest.mark.parametrize("name", ["pythia", "llama3", "gemma", "qwen3"])
+@pytest.mark.parametrize("name", ["pythia", "llama3", "gemma", "qwen3", "mistral"])
 def test_lit_gpt(name: str, options: dict[str, Any]) -> None:
     from litgpt.generate.base import generate
 

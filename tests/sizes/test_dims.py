@@ -158,10 +158,10 @@ def test_a_program_that_depends_on_values() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.sum() > 0 else x
 
-    with pytest.raises(DeclaredSizeError, match="needs the value"):
-        compiled(program, {"x": {0: BATCH}})(torch.ones(5))
-    f = compiled(program, {"x": {0: Dim.AUTO}})
-    assert [check(f, program, torch.ones(n) * sign) for n, sign in ((5, 1), (5, -1), (6, 1))] == [1, 2, 3]
+    calls = ((5, 1), (5, -1), (6, 1), (7, -1))
+    for dim in (BATCH, Dim.DYNAMIC, Dim.AUTO):
+        f = compiled(program, {"x": {0: dim}})
+        assert [check(f, program, torch.ones(n) * sign) for n, sign in calls] == [1, 2, 2, 2]
 
 
 class Pair(NamedTuple):

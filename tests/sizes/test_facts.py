@@ -319,3 +319,46 @@ def test_the_length_of_a_tensor_is_compiled_for() -> None:
     (constant,) = sizes_of(f, 0).constants
     assert constant.startswith("s0 = x.shape[0] is 3, at ")
     assert constant.endswith("return y * len(y)")
+
+
+class Layers:
+    def __init__(self) -> None:
+        self.layers = [torch.nn.Linear(2, 2)]
+
+    def size(self, length: int, index: int) -> int:
+        if index >= len(self.layers):
+            raise ValueError(f"layer {index} is missing, the last one is a {type(self.layers[-1]).__name__}")
+        return length + 1
+
+
+def _another_object(x: torch.Tensor) -> Any:
+    return x[: LAYERS.size(x.shape[0], 0) - 2] * 2
+
+
+def _names(x: torch.Tensor) -> Any:
+    length = x.shape[0] - 1
+    return x * len(type(length).__name__), type(x.shape[0]).__qualname__, type(length).__module__
+
+
+def _key(x: torch.Tensor) -> Any:
+    length = x.shape[0]
+    return x * {int: 2.0}[type(length)]
+
+
+def _returned(x: torch.Tensor) -> Any:
+    def kind(number: int) -> type:
+        return type(number)
+
+    return x * (2 if kind(x.shape[0]) is kind(3) else 3)
+
+
+LAYERS = Layers()
+
+
+@pytest.mark.parametrize(("program", "misses"), [(_another_object, 2), (_names, 2), (_key, 4), (_returned, 4)])
+def test_classes_of_numbers(program: Callable[[torch.Tensor], Any], misses: int) -> None:
+    compiled = thunder.jit(program)
+    for length in (3, 4, 5, 6):
+        x = torch.rand(length)
+        assert str(compiled(x)) == str(program(x))
+    assert thunder.cache_misses(compiled) == misses

@@ -67,7 +67,7 @@ CONSTANT: list[Program] = [
     lambda x: f"{x.shape[0] / 2:.2f}",
     lambda x: x * max(x.shape[0], 4.5),
     lambda x: x * (10000 ** (-2.0 / x.shape[0])),
-    lambda x: (type(x.shape[0] / 2) is float, x * (x.shape[0] / 2)),
+    lambda x: (type(x.shape[0] / 2).__name__, x * (x.shape[0] / 2)),
     lambda x: x * 2.0 ** x.shape[0],
     lambda x: torch.nn.functional.layer_norm(x, x.shape[1:], eps=1 / x.shape[0]),
 ]

@@ -656,3 +656,27 @@ def test_numpy_arrays_of_numbers() -> None:
         for one, other in zip(result[1:3], expected[1:3], strict=True):
             numpy.testing.assert_array_equal(one, other, strict=True)
         assert torch.equal(result[3], expected[3])
+
+
+@pytest.mark.parametrize("number", [int, float])
+def test_a_number_that_is_overwritten_with_what_it_was(number: type) -> None:
+    class State:
+        def __init__(self) -> None:
+            self.rate = number(2)
+            self.table = {"a": number(2)}
+            self.items = [number(2)]
+
+    three = number(3)
+
+    def program(state: State, x: torch.Tensor) -> torch.Tensor:
+        result = x * state.rate + state.table["a"] + state.items[0]
+        state.rate = state.table["a"] = state.items[0] = three
+        return result
+
+    compiled, ours, theirs = thunder.jit(program), State(), State()
+    for value in (2, 2, 3, 3, 4, 5, 3, 6):
+        for state in (ours, theirs):
+            state.rate = state.table["a"] = state.items[0] = three if value == 3 else number(value)
+        x = torch.rand(3)
+        torch.testing.assert_close(compiled(ours, x), program(theirs, x))
+        assert vars(ours) == vars(theirs)

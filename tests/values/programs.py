@@ -290,6 +290,12 @@ def split_by_values(x: torch.Tensor) -> torch.Tensor:
 
 
 @program
+def range_between_values(x: torch.Tensor) -> torch.Tensor:
+    first, last = x.detach().argmin(), x.detach().argmax()
+    return torch.arange(first, torch.maximum(first, last)).float().sum() * x
+
+
+@program
 def element_at_a_value(x: torch.Tensor) -> torch.Tensor:
     return x[x.argmax()] * x
 

@@ -70,6 +70,7 @@ BY_VALUE: dict[str, Program] = {
     "root": lambda x: x * math.sqrt(x.abs().sum().item()),
     "text": lambda x: (f"{x.sum().item():.2f}", x),
     "class": lambda x: x * (2 if type(x.sum().item()) is float else 3) * x.sum().item(),
+    "name of a class": lambda x: (x * x.sum().item(), type(x.sum().item()).__name__, type(x.argmax().item()).__name__),
     "alpha": lambda x: x.add(x * 2, alpha=x.sum().item()),
     "denominator": lambda x: x * (1 / x.abs().sum().item()),
     "whole": lambda x: x * (x.sum().item() // 1) + x.sum().item() % 2 + divmod(x.sum().item(), 2)[0],

@@ -22,7 +22,7 @@ from thunder_core.acquire.rebuild import Rebuilder, Recipe
 from thunder_core.acquire.recorder import GraphNeeded, Recorder
 from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.acquire.speculation import check_arrays
-from thunder_core.acquire.traced_number import NumbersNeeded
+from thunder_core.acquire.traced_number import ClassNeeded, NumbersNeeded
 from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.observer import Observer
@@ -173,27 +173,47 @@ def acquire(
         except first_calls.Uninitialized as needed:
             first_calls.initialize(needed)
         except Exception as error:
-            if attempt.varying is not None:
-                attempt = replace(attempt, varying=None, constant_sizes=why_constant(error))
-                continue
-            if not isinstance(error, DataDependentError | UnsupportedError):
-                raise
-            update = update_to_blame(error, attempt.eager_updates)
-            if update is not None:
-                attempt = replace(attempt, eager_updates=attempt.eager_updates | {update})
-                continue
-            if isinstance(error, UnsupportedError) and not isinstance(error.__cause__, data_dependence.MetadataUnknown):
-                raise
-            module = module_to_blame(error, function, attempt.eager_modules)
-            if module is None:
-                if attempt.guesses is None and guesses is not None:
-                    attempt = Attempt(guesses=guesses, constant_sizes=attempt.constant_sizes)
-                    continue
+            following = _following(attempt, error, function, guesses)
+            if following is None and attempt.varying is not None:
+                following, first = _with_constants(attempt, error, guesses), None
+            if following is None:
                 if first is None:
                     raise
                 raise first from None
-            first = first or error
-            attempt = replace(attempt, eager_modules=attempt.eager_modules | {key_of(module)})
+            if following.eager_modules != attempt.eager_modules and isinstance(
+                error, DataDependentError | UnsupportedError
+            ):
+                first = first or error
+            attempt = following
+
+
+def _following(
+    attempt: Attempt, error: Exception, function: Callable[..., Any], guesses: Guesses | None
+) -> Attempt | None:
+    """Another way to record a program that depends on values; None where the error tells of none.
+
+    Args:
+        guesses: as of `acquire`.
+    """
+    if not isinstance(error, DataDependentError | UnsupportedError):
+        return None
+    update = update_to_blame(error, attempt.eager_updates)
+    if update is not None:
+        return replace(attempt, eager_updates=attempt.eager_updates | {update})
+    if isinstance(error, UnsupportedError) and not isinstance(error.__cause__, data_dependence.MetadataUnknown):
+        return None
+    module = module_to_blame(error, function, attempt.eager_modules)
+    if module is not None:
+        return replace(attempt, eager_modules=attempt.eager_modules | {key_of(module)})
+    if attempt.guesses is None and guesses is not None:
+        return replace(attempt, graph=False, eager_modules=frozenset(), eager_updates=frozenset(), guesses=guesses)
+    return None
+
+
+def _with_constants(attempt: Attempt, error: Exception, guesses: Guesses | None) -> Attempt:
+    """An attempt with constant sizes, after one with symbols that ended with an error."""
+    values = None if attempt.guesses is None else guesses
+    return replace(attempt, varying=None, constant_sizes=why_constant(error), guesses=values)
 
 
 def _attempt(
@@ -253,6 +273,13 @@ def _recorded(
         except (ConstantNeeded, GraphNeeded, NumbersNeeded, first_calls.Uninitialized):
             advanced += observer.rewind()
             raise
+        except ClassNeeded as error:
+            advanced += observer.rewind()
+            if input_sizes is not None and input_sizes.floats.any:
+                raise input_sizes.floats.constants(error.location) from None
+            if recorder.keeps_numbers:
+                raise NumbersNeeded from None
+            raise DataDependentError("the class of a number depends on values", location=error.location) from None
         except Exception as error:
             repeats = isinstance(error, DataDependentError | UnsupportedError) or input_sizes is not None
             if repeats or recorder.keeps_numbers:

@@ -14,6 +14,7 @@ from thunder_core.acquire.variable import Variable
 from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError
 from thunder_core.guards.shared_memory import base_of
 from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.size import from_fake, hint_of
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import (
@@ -110,7 +111,7 @@ def is_small(args: Any, kwargs: Any) -> bool:
     """Whether a call on fakes may be tried on real tensors: on the CPU, and of limited size."""
     tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
     return all(t.device.type == "cpu" and t.layout is torch.strided for t in tensors) and (
-        builtins.sum(t.untyped_storage().nbytes() for t in tensors) < _MATERIALIZE_LIMIT
+        builtins.sum(hint_of(from_fake(t.untyped_storage().nbytes())) for t in tensors) < _MATERIALIZE_LIMIT
     )
 
 

@@ -14,7 +14,7 @@ from thunder_core.acquire.data_dependence import ValueNeeded, error
 from thunder_core.acquire.prefix import NotEvaluated
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.speculation import speculate
-from thunder_core.acquire.traced_number import TracedNumber, argument_of, hint_of, symbol_of, value_of
+from thunder_core.acquire.traced_number import TracedNumber, as_argument, symbol_of, value_of
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.acquire.variable import Variable
 from thunder_core.ir.proxy import NumberProxy
@@ -66,13 +66,16 @@ class _Numbers:
     def value(self, number: TracedNumber) -> Any:
         return self._evaluated(number, lambda: speculate(self.recorder, "number", (number.proxy,)))
 
+    def size(self, number: TracedNumber) -> Any:
+        return self._evaluated(number, lambda: speculate(self.recorder, "number", (number.proxy,), as_size=True))
+
     def hint(self, number: TracedNumber) -> Any:
         return self._evaluated(number, lambda: self.recorder.prefix.call(self.recorder, _itself, (number.proxy,), {}))
 
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> TracedNumber:
         recorder = self.recorder
-        kind = type(function(*map(hint_of, operands)))
-        args = tuple(map(argument_of, operands))
+        args = tuple(map(as_argument, operands))
+        kind = type(self._evaluated(first, lambda: recorder.prefix.call(recorder, function, args, {})))
         with recorder.suspension:
             made = NumberProxy(recorder.trace.names.intermediate(), kind)
             recorder.trace.write(symbol_of(function), args, {}, made)

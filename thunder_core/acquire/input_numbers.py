@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from thunder_core.acquire.traced_number import TracedNumber, argument_of, hint_of, symbol_of
+from thunder_core.acquire.traced_number import TracedNumber, as_argument, hint_of, symbol_of
 from thunder_core.errors import EndsRecording, SizeVariesError
 from thunder_core.guards.source import Source
 from thunder_core.ir.location import SourceLocation
@@ -96,6 +96,8 @@ class InputNumbers:
             raise ConstantNeeded(dict.fromkeys(origins, user_location()))
         return self.hint(number)
 
+    size = value
+
     def hint(self, number: TracedNumber) -> Any:
         """As `thunder_core.acquire.traced_number.Numbers`."""
         early = [value for waiting, _, value in self._waiting if waiting is number]  # another thread reads it
@@ -109,10 +111,13 @@ class InputNumbers:
             return function(*map(hint_of, operands))
         recorder = self._recorder
         assert recorder is not None
+        read = next((item for item in operands if type(item) is TracedNumber and item.numbers is not self), None)
+        if read is not None:  # from a tensor: what comes of both is known as that is
+            return read.numbers.computed(function, operands, read)
         result = function(*map(hint_of, operands))
         with recorder.suspension:
             proxy = NumberProxy(recorder.trace.names.intermediate(), type(result))
-            recorder.trace.write(symbol_of(function), tuple(map(argument_of, operands)), {}, proxy)
+            recorder.trace.write(symbol_of(function), tuple(map(as_argument, operands)), {}, proxy)
             made = TracedNumber(self, proxy, _READ, ())
         numbers = [item.proxy.name for item in operands if type(item) is TracedNumber]
         sizes = [item for item in operands if isinstance(item, torch.SymInt)]

@@ -162,7 +162,7 @@ class InputSizes:
         def new_stride(index: int, stride: int) -> Size:
             return self.sizes.new(stride, f"{path}.stride({index})")
 
-        stride = _strides(
+        stride = strides_of(
             shape,
             tensor.stride(),
             new_stride if part or self._wanted.have_strides(source) else lambda _, stride: stride,
@@ -184,7 +184,9 @@ class InputSizes:
         return known
 
 
-def _strides(shape: tuple[Size, ...], strides: tuple[int, ...], other: Callable[[int, int], Size]) -> tuple[Size, ...]:
+def strides_of(
+    shape: tuple[Size, ...], strides: tuple[int, ...], other: Callable[[int, int], Size]
+) -> tuple[Size, ...]:
     """Strides as products of the sizes that they step over, where they are such products; by ``other`` otherwise."""
     known: dict[int, Size] = {0: 0, 1: 1}
     found: dict[int, Size] = {}

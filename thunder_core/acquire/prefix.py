@@ -19,6 +19,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, TensorProxy
+from thunder_core.ir.size import hint_of, with_size
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tensors import tensors_written_by
 from thunder_core.ir.trace import Stage, Trace, bodies_of
@@ -107,7 +108,7 @@ class Prefix:
 
             def real(leaf: Any) -> Any:
                 if not isinstance(leaf, PROXY_TYPES):
-                    return leaf
+                    return with_size(leaf, hint_of)
                 if leaf.name not in run.values:
                     raise NotEvaluated(f"the value of {leaf.name} is no longer known")
                 value = run.values[leaf.name]
@@ -200,6 +201,8 @@ class Prefix:
         lines = [self._line(line, ambient) for line in lines]
         outputs = tuple(defined.values())
         trace = Trace("prefix", tuple(free.values()), tuple(lines), outputs, Stage.ACQUIRED, "acquisition", _CONTEXT)
+        if recorder.inputs.input_sizes is not None:
+            trace = trace.with_constant_sizes()
         if run.states is not None:
             set_generator_states(run.states)
         results = compile_trace(trace)(*[run.values[name] for name in free])

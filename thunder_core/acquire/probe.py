@@ -8,7 +8,8 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,18 +18,21 @@ import torch
 
 from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.data_dependence import is_small
+from thunder_core.acquire.likely_sizes import Values, likely_geometry, samples, value_at
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.errors import UnsupportedError, trying
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import Size, from_fake, on_fakes
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
     FakeTensor,
     disable_current_modes,
+    no_dispatch,
     storage_identity,
     temporarily_clear_interpreter_stack,
     version_of,
@@ -74,7 +78,7 @@ def record_sampled(recorder: Recorder, request: ValueRequest, target: Callable[.
     """
     call = request.call
     with recorder.tensors.fake_mode.observing():
-        found = probe(target, recorder.tensors.fakes(request.args), recorder.tensors.fakes(request.kwargs))
+        found = _probe_sizes(recorder, request, target)
     if found is None:
         return Declined("its metadata differs between samples, or it cannot be tried")
     if found.views and not recorder.trace.storages.written.isdisjoint(proxy.storage for proxy in call.proxies):
@@ -85,6 +89,45 @@ def record_sampled(recorder: Recorder, request: ValueRequest, target: Callable[.
         shown = [recorder.tensors.proxy_of(leaf) for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
         recorder.trace.storages.entangled.update(proxy.storage for proxy in (*shown, *call.proxies))
     return Resolved(result)
+
+
+def _probe_sizes(recorder: Recorder, request: ValueRequest, target: Callable[..., Any]) -> Probed | None:
+    """What the probes agree on, for several values of the sizes that vary."""
+    args, kwargs = recorder.tensors.fakes(request.args), recorder.tensors.fakes(request.kwargs)
+    sizes = recorder.inputs.input_sizes
+    at: list[Values] = [{}] if sizes is None else samples(sizes.sizes)
+    probes = [found for values in at if (found := probe(target, args, kwargs, values)) is not None]
+    if len(probes) < len(at):
+        return None
+    return probes[0] if sizes is None else for_sizes(probes, request.call, at)
+
+
+def for_sizes(probes: Sequence[Probed], call: Call, at: Sequence[Values]) -> Probed | None:
+    """A result with expressions of symbols for its sizes; None where none is known that has the values of all probes.
+
+    Args:
+        probes: one for each of ``at``, which are values of the symbols.
+    """
+    leaves = [list(iterate_leaves(found.result)) for found in probes]
+    if any((found.requires_grad, found.views) != (probes[0].requires_grad, probes[0].views) for found in probes):
+        return None
+    if any([leaf.dtype for leaf in other] != [leaf.dtype for leaf in leaves[0]] for other in leaves):
+        return None
+    arguments = [proxy.shape for proxy in call.proxies]
+    made = []
+    for versions in zip(*leaves, strict=True):
+        geometry = likely_geometry([(tuple(leaf.shape), leaf.stride()) for leaf in versions], arguments, at)
+        if geometry is None:
+            return None
+        made.append(of_geometry(versions[0], *geometry))
+    results = iter(made)
+    return replace(probes[0], result=map_leaves(lambda leaf: next(results), probes[0].result))
+
+
+def of_geometry(leaf: torch.Tensor, shape: tuple[Size, ...], stride: tuple[Size, ...]) -> torch.Tensor:
+    """A tensor on the meta device, as ``leaf``, of another shape."""
+    with no_dispatch():
+        return torch.empty_strided(*on_fakes((shape, stride)), dtype=leaf.dtype, device="meta")
 
 
 def as_outcome(recorder: Recorder, found: Probed, call: Call) -> tuple[Outcome, list[Any]]:
@@ -118,15 +161,20 @@ def record_checked(recorder: Recorder, symbol: Symbol, call: Call, outcome: Outc
     return result
 
 
-def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Probed | None:
+def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], values: Values) -> Probed | None:
     """The metadata of a result, or None when it depends on values or cannot be tried.
 
     Args:
         args, kwargs: with fake tensors.
+        values: of the symbols in their sizes.
     """
     if not is_small(args, kwargs):
         return None
-    fills = (_random, _random) if target in _GENERIC else (_zeros, _ones, _random, _random)
+    fills = (
+        (_random, _random)
+        if target in _GENERIC
+        else (_zeros, _ones, _random, _random, _numbers(3, 3), _numbers(30, -3))
+    )
     results: list[Probed] = []
     grad_enabled = torch.is_grad_enabled()  # leaving inference mode, where tensors have no versions, switches it on
     with ExitStack() as stack:
@@ -137,7 +185,7 @@ def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
         stack.enter_context(torch.set_grad_enabled(grad_enabled))
         state = torch.random.get_rng_state()
         try:
-            results = [found for fill in fills if (found := _attempt(target, args, kwargs, fill)) is not None]
+            results = [found for fill in fills if (found := _attempt(target, args, kwargs, values, fill)) is not None]
         finally:
             torch.random.set_rng_state(state)
     if len(results) < 2 or any(_describe(found) != _describe(results[0]) for found in results):
@@ -146,14 +194,21 @@ def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _attempt(
-    target: Callable[..., Any], args: Any, kwargs: Any, fill: Callable[[FakeTensor], torch.Tensor]
+    target: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    values: Values,
+    fill: Callable[[int, torch.dtype], torch.Tensor],
 ) -> Probed | None:
     """The result for one way of filling tensors; None when the values are not accepted, or it is not a new tensor."""
 
     def real(leaf: Any) -> Any:
         if not isinstance(leaf, FakeTensor):
-            return leaf
-        sample = fill(leaf)
+            return value_at(from_fake(leaf), values)
+        count = leaf.untyped_storage().nbytes() // leaf.element_size()
+        geometry = (leaf.shape, leaf.stride(), leaf.storage_offset())
+        count, shape, stride, offset = map_leaves(lambda size: value_at(from_fake(size), values), (count, *geometry))
+        sample = fill(count, leaf.dtype).as_strided(shape, stride, offset)
         return sample.requires_grad_().view_as(sample) if leaf.requires_grad else sample
 
     try:
@@ -207,23 +262,26 @@ def _describe(found: Probed) -> Any:
     )
 
 
-def _fill(leaf: FakeTensor, flat: torch.Tensor) -> torch.Tensor:
-    return flat.to(leaf.dtype).as_strided(leaf.shape, leaf.stride(), leaf.storage_offset())
+def _zeros(count: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.zeros(count, dtype=dtype)
 
 
-def _size(leaf: FakeTensor) -> int:
-    return leaf.untyped_storage().nbytes() // leaf.element_size()
+def _ones(count: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.ones(count, dtype=dtype)
 
 
-def _zeros(leaf: FakeTensor) -> torch.Tensor:
-    return _fill(leaf, torch.zeros(_size(leaf)))
+def _random(count: int, dtype: torch.dtype) -> torch.Tensor:
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.rand(count).to(dtype)
+    return torch.randint(0, 2, (count,)).to(dtype)
 
 
-def _ones(leaf: FakeTensor) -> torch.Tensor:
-    return _fill(leaf, torch.ones(_size(leaf)))
+def _numbers(first: int, step: int) -> Callable[[int, torch.dtype], torch.Tensor]:
+    """Fills tensors of one integer, which may be bounds or sizes, with numbers that differ; others at random."""
+    numbers = itertools.count(first, step)
 
+    def fill(count: int, dtype: torch.dtype) -> torch.Tensor:
+        integer = count == 1 and not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
+        return torch.full((1,), max(next(numbers), 0), dtype=dtype) if integer else _random(count, dtype)
 
-def _random(leaf: FakeTensor) -> torch.Tensor:
-    if leaf.dtype.is_floating_point or leaf.dtype.is_complex:
-        return _fill(leaf, torch.rand(_size(leaf)))
-    return _fill(leaf, torch.randint(0, 2, (_size(leaf),)))
+    return fill

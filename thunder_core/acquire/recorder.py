@@ -23,12 +23,14 @@ from thunder_core.acquire.prefix import Prefix
 from thunder_core.acquire.slices import is_random
 from thunder_core.acquire.switch_changes import SwitchChanges
 from thunder_core.acquire.tensors import Suspension, Tensors
+from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.size import are_constant
 from thunder_core.ir.symbol import Symbol, Tag, as_recorded
+from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import is_zerotensor, len_torch_function_stack
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD, READS_AUTOGRAD
 from thunder_core.symbols.registry import registry
@@ -130,6 +132,8 @@ class Recorder:
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record one call and return its result, with traced tensors in place of the tensors it would compute."""
+        if self.tensors.numbers:
+            args, kwargs = map_leaves(_as_size, (args, kwargs))
         symbol, args, kwargs = registry.resolve(func, args, kwargs)
         return self.call_symbol(symbol, args, kwargs)
 
@@ -230,6 +234,11 @@ class Recorder:
                     if Tag.LOCAL in symbol.tags:  # a function of the user's, of which lines tell nothing
                         self.trace.is_region_cut = True
                     raise data_dependence.as_eager_raises(symbol, fake_args, fake_kwargs, error) from None
+
+
+def _as_size(leaf: Any) -> Any:
+    """An argument, with the number of this call in place of an int that a line computes."""
+    return leaf.size() if type(leaf) is TracedNumber and leaf.proxy.python_type is int else leaf
 
 
 def _is_zero(outcome: Outcome, fakes: list[Any]) -> bool:

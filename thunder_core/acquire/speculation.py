@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from thunder_core.acquire.arguments import Call
+from thunder_core.acquire.likely_sizes import likely_geometry, likely_number
 from thunder_core.acquire.prefix import NotEvaluated
-from thunder_core.acquire.probe import Probed, as_outcome, outcome_of
+from thunder_core.acquire.probe import Probed, as_outcome, of_geometry, outcome_of
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import hint_of, on_fakes
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tensors import tensors_written_by
 from thunder_core.ir.tree import iterate_leaves, map_leaves
@@ -66,7 +70,10 @@ def _value(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
     reader = _READERS.get(target)
     if not call.proxies or (call.kwargs and target not in _ARRAYS):
         return Declined("it takes arguments that no check of a value has")
-    if sum(math.prod(proxy.shape) for proxy in call.proxies) > _MOST_ELEMENTS and reader not in _OF_ONE_ELEMENT:
+    if (
+        sum(math.prod(map(hint_of, proxy.shape)) for proxy in call.proxies) > _MOST_ELEMENTS
+        and reader not in _OF_ONE_ELEMENT
+    ):
         return Declined(f"it reads more than {_MOST_ELEMENTS} elements")
     if target in _ARRAYS:
         return Resolved(_array(recorder, request))
@@ -90,7 +97,7 @@ def _array(recorder: Recorder, request: ValueRequest) -> np.ndarray[Any, Any]:
     value = speculate(recorder, "tolist", (proxy,))
     recorder.prefix.shared[proxy.storage] = len(recorder.trace.lines)
     with disable_current_modes(), DisableTorchFunction():
-        tensor = torch.tensor(value, dtype=proxy.dtype).reshape([int(size) for size in proxy.shape])
+        tensor = torch.tensor(value, dtype=proxy.dtype).reshape([int(on_fakes(size)) for size in proxy.shape])
         array: np.ndarray[Any, Any] = target(tensor, *options[0], **options[1])
     array.flags.writeable = False
     return array
@@ -112,12 +119,13 @@ def check_arrays(recorder: Recorder) -> None:
                 )
 
 
-def speculate(recorder: Recorder, reader: str, args: tuple[Any, ...]) -> Any:
+def speculate(recorder: Recorder, reader: str, args: tuple[Any, ...], *, as_size: bool = False) -> Any:
     """The value of this call, after recording the line that checks it.
 
     Args:
         reader: a name in `thunder_core.symbols.checks.READERS`.
         args: what it is called with: proxies and literals.
+        as_size: a call of PyTorch takes it, which takes sizes that vary. One that equals the value is guessed instead.
 
     Raises:
         NotEvaluated: the program so far cannot be run while it is recorded.
@@ -125,8 +133,10 @@ def speculate(recorder: Recorder, reader: str, args: tuple[Any, ...]) -> Any:
     """
     position, known = _next_guess(recorder, reader)
     value = known[0] if known else recorder.prefix.call(recorder, READERS[reader], args, {})
-    _write(recorder, CHECK_VALUE, (position, reader, args, value))
-    return value
+    sizes = recorder.inputs.input_sizes
+    likely = likely_number(value, sizes.sizes) if as_size and sizes is not None else None
+    _write(recorder, CHECK_VALUE, (position, reader, args, value if likely is None else likely))
+    return value if likely is None else traced_size(likely)
 
 
 def _into_out(recorder: Recorder, request: ValueRequest) -> Resolved | None:
@@ -178,12 +188,24 @@ def _with_shapes(recorder: Recorder, request: ValueRequest) -> Resolved | Declin
     if known and known[0] != shapes:  # an executor's rounding has decided otherwise than PyTorch's
         shapes = known[0]
         others = iter(shapes)
-        found = replace(found, result=map_leaves(lambda leaf: _of_shape(leaf, *next(others)), found.result))
+        found = replace(found, result=map_leaves(lambda leaf: of_geometry(leaf, *next(others)), found.result))
+    found, shapes = _with_likely_sizes(recorder, found, call, shapes)
     outcome, fakes = as_outcome(recorder, found, call)
     context = recorder.trace.context_of(request.symbol)
     result = recorder.writer.record(request.symbol, call, outcome, fakes or None, context)
     _write(recorder, CHECK_SHAPES, (position, recorder.trace.lines[-1].outputs(), shapes))
     return Resolved(result)
+
+
+def _with_likely_sizes(recorder: Recorder, found: Probed, call: Call, shapes: Any) -> tuple[Probed, Any]:
+    """A result and its shapes with symbols for the sizes that are those of an argument in this call."""
+    sizes = recorder.inputs.input_sizes
+    if sizes is None:
+        return found, shapes
+    arguments, hints = [proxy.shape for proxy in call.proxies], sizes.sizes.hints
+    likely = [likely_geometry([geometry], arguments, [hints]) or geometry for geometry in shapes]
+    others = iter(likely)
+    return replace(found, result=map_leaves(lambda leaf: of_geometry(leaf, *next(others)), found.result)), tuple(likely)
 
 
 def _with_numbers(recorder: Recorder, request: ValueRequest, *, also_fractions: bool) -> Resolved | None:
@@ -203,7 +225,7 @@ def _with_numbers(recorder: Recorder, request: ValueRequest, *, also_fractions: 
         if len(proxy.shape) > (0 if fraction else 1) or proxy.dtype.is_complex or (fraction and not also_fractions):
             return leaf
         changed = True
-        return speculate(recorder, "tolist", (proxy,))
+        return speculate(recorder, "tolist", (proxy,), as_size=True)
 
     first, *others = request.args or (None,)
     args = [
@@ -218,10 +240,6 @@ def _with_numbers(recorder: Recorder, request: ValueRequest, *, also_fractions: 
     except TypeError:  # it takes a tensor there
         request.cause.__traceback__ = None
         return None
-
-
-def _of_shape(leaf: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    return torch.empty_strided(shape, stride, dtype=leaf.dtype, device="meta")
 
 
 def _next_guess(recorder: Recorder, reader: str) -> tuple[int, tuple[Any, ...]]:

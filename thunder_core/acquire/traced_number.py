@@ -15,18 +15,32 @@ from typing import Any, Final, Protocol
 
 import torch
 
+from thunder_core.acquire.traced_size import TracedSize, called_by_program
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording
+from thunder_core.guards.bytecode import CLASS_NAMES
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
+from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol
-
-_INTERNAL: Final = frozenset({"torch", "thunder", "thunder_core"})
+from thunder_core.tracing.user_frames import user_location
 
 
 class NumbersNeeded(EndsRecording):
     """A program with numbers that lines compute cannot be recorded so: it is recorded with those of this call."""
+
+
+class ClassNeeded(EndsRecording):
+    """The program asks for the class of a number that lines compute.
+
+    Attributes:
+        location: the user's line.
+    """
+
+    def __init__(self, location: SourceLocation | None) -> None:
+        super().__init__()
+        self.location = location
 
 
 class Numbers(Protocol):
@@ -39,6 +53,9 @@ class Numbers(Protocol):
             DataDependentError: it may not be taken, or the lines so far cannot be run while the program is recorded.
         """
 
+    def size(self, number: TracedNumber) -> Any:
+        """As `value`, for a call of PyTorch: a size that varies where one has that value."""
+
     def hint(self, number: TracedNumber) -> Any:
         """The number of this call, for what does not depend on it. Raises as `value` does."""
 
@@ -49,13 +66,44 @@ class Numbers(Protocol):
         """
 
 
+def value_of(operand: Any) -> Any:
+    """An operand where the number itself is needed."""
+    if type(operand) is TracedNumber:
+        return operand.value()
+    return int(operand) if type(operand) is TracedSize else operand
+
+
+def hint_of(operand: Any) -> Any:
+    """The number of this call, for what does not depend on it."""
+    if type(operand) is TracedNumber:
+        return operand.numbers.hint(operand)
+    return operand.node.hint if isinstance(operand, torch.SymInt) else operand
+
+
+def as_argument(operand: Any) -> Any:
+    """An operand as the line that computes with it has it."""
+    return operand.proxy if type(operand) is TracedNumber else from_fake(operand)
+
+
 @cache
 def symbol_of(function: Callable[..., Any]) -> Symbol:
     """The symbol of a function of Python that a line computes a number with."""
     return Symbol(f"{function.__module__.lstrip('_')}.{function.__name__}", function)
 
 
-class TracedNumber:
+class _NumberClass(type):
+    """The class of `TracedNumber`, which has no name to programs: it would be that of ``int``, ``float`` or ``bool``.
+
+    A program that asks for it is recorded with the numbers themselves.
+    """
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name in CLASS_NAMES and called_by_program():
+            raise ClassNeeded(user_location())
+        return super().__getattribute__(name)
+
+
+class TracedNumber(metaclass=_NumberClass):
     """A number of the program that only the running program knows. Programs take it for the number that it is.
 
     Args:
@@ -76,8 +124,7 @@ class TracedNumber:
     @property
     def __class__(self) -> type:
         """``float``, ``int`` or ``bool`` to the program, the class itself to PyTorch and Thunder."""
-        caller = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]
-        return TracedNumber if caller in _INTERNAL else self.proxy.python_type
+        return self.proxy.python_type if called_by_program() else TracedNumber
 
     @__class__.setter
     def __class__(self, kind: type) -> None:
@@ -91,6 +138,10 @@ class TracedNumber:
     def value(self) -> Any:
         """The number of this call, which each run checks."""
         return self.numbers.value(self)
+
+    def size(self) -> Any:
+        """The number of this call for one of PyTorch's, which each run checks."""
+        return self.numbers.size(self)
 
     def __bool__(self) -> bool:
         number = self if self.proxy.python_type is bool else self.numbers.computed(operator.truth, (self,), self)
@@ -115,31 +166,12 @@ class TracedNumber:
         return getattr(self.value(), name)
 
 
-def value_of(number: Any) -> Any:
-    """The number of this call, of a `TracedNumber`, a size or a plain number."""
-    if isinstance(number, torch.SymInt):
-        return int(number)
-    return number.value() if type(number) is TracedNumber else number
-
-
-def hint_of(number: Any) -> Any:
-    """The number of this call, for what does not depend on it; of a `TracedNumber`, a size or a plain number."""
-    if isinstance(number, torch.SymInt):
-        return number.node.hint
-    return number.numbers.hint(number) if type(number) is TracedNumber else number
-
-
-def argument_of(number: Any) -> Any:
-    """A number as a line has it."""
-    return number.proxy if type(number) is TracedNumber else from_fake(number)
-
-
 def _arithmetic(function: Callable[..., Any], name: str, *, swapped: bool) -> Callable[..., Any]:
     def method(self: TracedNumber, other: Any) -> Any:
         kind = type(other)
         if isinstance(other, torch.Tensor):
             return NotImplemented  # its own method takes the number
-        if kind is not TracedNumber and kind not in (int, float, bool) and not isinstance(other, torch.SymInt):
+        if kind not in _NUMBERS:
             return getattr(self.value(), name)(other)
         operands = (other, self) if swapped else (self, other)
         if function is operator.truediv and (type(operands[1]) is TracedNumber or not operands[1]):
@@ -154,8 +186,8 @@ def _comparison(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         kind = type(other)
         if isinstance(other, torch.Tensor):
             return NotImplemented
-        if kind is not TracedNumber and kind not in (int, float, bool):
-            return getattr(self.value(), name)(value_of(other))
+        if kind not in _NUMBERS:
+            return getattr(self.value(), name)(other)
         return value_of(self.numbers.computed(function, (self, other), self))
 
     return method
@@ -169,12 +201,12 @@ def _by_value(name: str) -> Callable[..., Any]:
     def method(self: TracedNumber, *others: Any) -> Any:
         if others and isinstance(others[0], torch.Tensor):
             return NotImplemented
-        plain = [other.value() if type(other) is TracedNumber else other for other in others]
-        return getattr(self.value(), name)(*plain)
+        return getattr(self.value(), name)(*map(value_of, others))
 
     return method
 
 
+_NUMBERS: Final = (TracedNumber, TracedSize, int, float, bool)
 _ARITHMETIC: Final = (operator.add, operator.sub, operator.mul, operator.truediv)
 _COMPARISONS: Final = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 _UNARY: Final = (operator.neg, operator.pos, operator.abs)

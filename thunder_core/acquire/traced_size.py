@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.errors import SizeVariesError
+from thunder_core.guards.bytecode import CLASS_NAMES
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.size import Size, SizeExpr
 from thunder_core.tracing.user_frames import user_location
@@ -38,7 +39,19 @@ _METHODS_OF_INTS: Final = frozenset([name for name in vars(int) if not name.star
 _INTERNAL: Final = ("torch", "sympy", "thunder", "thunder_core")
 
 
-class TracedSize(torch.SymInt):
+class _SizeClass(type):
+    """The class of `TracedSize`, which has the name of ``int`` to programs."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        return getattr(int, name) if name in CLASS_NAMES and called_by_program() else super().__getattribute__(name)
+
+
+def called_by_program() -> bool:
+    """Whether the function that asks was called by neither PyTorch nor Thunder."""
+    return str(sys._getframe(2).f_globals.get("__name__")).partition(".")[0] not in _INTERNAL
+
+
+class TracedSize(torch.SymInt, metaclass=_SizeClass):
     """A size that varies between calls.
 
     Arithmetic keeps it so. A quotient, a root and a product with a float are floats that lines compute. A comparison
@@ -49,8 +62,7 @@ class TracedSize(torch.SymInt):
     @property
     def __class__(self) -> type:
         """``int`` to the program, the class itself to PyTorch and Thunder."""
-        caller = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]
-        return TracedSize if caller in _INTERNAL else int
+        return int if called_by_program() else TracedSize
 
     @__class__.setter
     def __class__(self, kind: type) -> None:

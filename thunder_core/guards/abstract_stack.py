@@ -49,12 +49,14 @@ class StackValue(NamedTuple):
         chain: a global variable and the attributes that are loaded right from it: ``("F", "relu")``.
         constant: the constant that it is.
         owner: what it was loaded from, if it is an attribute.
+        is_class: it is what ``type`` gives for an object.
     """
 
     label: str = UNKNOWN
     chain: tuple[str, ...] = ()
     constant: Any = NO_CONSTANT
     owner: StackValue | None = None
+    is_class: bool = False
 
     @property
     def is_constant(self) -> bool:
@@ -83,17 +85,26 @@ class Step(NamedTuple):
     @property
     def callee(self) -> StackValue:
         """The function of a call."""
-        first, second = self.operands[:2]
-        return second if first is _NULL else first
+        return _callee(self.operands)
 
     @property
     def call_arguments(self) -> Sequence[StackValue]:
         """The arguments of a ``CALL``."""
-        first, second, *arguments = self.operands
-        return arguments if first is _NULL or second is _NULL else (second, *arguments)
+        return _call_arguments(self.operands)
+
+
+def _callee(operands: Sequence[StackValue]) -> StackValue:
+    first, second = operands[:2]
+    return second if first is _NULL else first
+
+
+def _call_arguments(operands: Sequence[StackValue]) -> Sequence[StackValue]:
+    first, second, *arguments = operands
+    return arguments if first is _NULL or second is _NULL else (second, *arguments)
 
 
 _ANY = StackValue()
+_CLASS = StackValue(is_class=True)
 _NULL = StackValue(constant=None)  # the empty place beside a function that is no bound method
 
 
@@ -315,6 +326,11 @@ def _entry(code: CodeType, argument: int, name: str, operands: Sequence[StackVal
     return (StackValue(f"[{key.constant!r}]"),) if key.is_constant else (_ANY,)
 
 
+def _result(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
+    is_class = _callee(operands).chain == ("type",) and len(_call_arguments(operands)) == 1
+    return (_CLASS,) if is_class else (_ANY,)
+
+
 def _null(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
     return (_NULL,)
 
@@ -335,6 +351,7 @@ _LOADS: dict[str, _Load] = {
     "LOAD_SUPER_ATTR": _called_attribute,
     "LOAD_METHOD": _method,
     "BINARY_SUBSCR": _entry,
+    "CALL": _result,
     "PUSH_NULL": _null,
 }
 """The values that instructions put on the stack, where something is known about them."""

@@ -22,6 +22,8 @@ from thunder_core.guards.dictionary_uses import DictionaryUses
 
 ACCESSORS: Final = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
 """Builtin functions that read or write attributes by name."""
+CLASS_NAMES: Final = frozenset({"__name__", "__qualname__", "__module__"})
+"""Attributes of classes that those of numbers which vary have as ``int`` and ``float`` have them."""
 _LONGEST_NAME = 60
 
 
@@ -38,6 +40,7 @@ class Gathered:
         whole: owners of which any attribute may be read.
         chains: global variables with the attributes loaded right from them.
         matched: attributes that ``match`` statements read.
+        uses_class: what ``type`` gives for an object may be used for more than its name.
     """
 
     loads: set[tuple[str, str]] = field(default_factory=set)
@@ -55,6 +58,7 @@ class Gathered:
     imports: list[tuple[int, str, tuple[str, ...]]] = field(default_factory=list)
     compares_identity: bool = False
     compares_objects: bool = False
+    uses_class: bool = False
 
 
 def gather(code: CodeType) -> Gathered:
@@ -98,6 +102,7 @@ class _Reading:
     def use(self, values: Iterable[StackValue]) -> None:
         """Values are used in a way that nothing is known about."""
         for value in values:
+            self._gathered.uses_class |= value.is_class or value.chain == ("type",)
             if value.label:
                 self._gathered.dictionaries.value_used(value)
                 self._use_chain(value)
@@ -112,6 +117,7 @@ class _Reading:
         gathered, name = self._gathered, step.name
         *others, owner = step.operands
         self.use(others)
+        gathered.uses_class |= owner.is_class and name not in CLASS_NAMES
         load = (owner.label if step.operation != "LOAD_SUPER_ATTR" else UNKNOWN, name)
         gathered.loads.add(load)
         if self._tries and any(start <= step.position < end for start, end in self._tries):
@@ -128,6 +134,7 @@ class _Reading:
     def call(self, step: Step) -> None:
         callee, arguments = step.callee, step.call_arguments
         self._use_chain(callee)
+        self._gathered.uses_class |= callee.is_class
         self._gathered.dictionaries.called(callee, arguments)
         self.use(arguments)
         if not _is_accessor(callee):
@@ -152,6 +159,7 @@ class _Reading:
 
     def _entry(self, container: StackValue, key: StackValue) -> None:
         self._gathered.dictionaries.entry_used(container, key)
+        self._gathered.uses_class |= container.is_class
         self._use_chain(container)
         self.use((key,))
 

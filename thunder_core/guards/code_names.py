@@ -48,6 +48,7 @@ class CodeNames:
         chains: global names with the attributes that are loaded right from them: ``("F", "relu")``.
         imports: level, module and names of the import statements.
         asks_class: it may read the class of an object.
+        uses_class: it may use such a class for more than its name.
         stored_globals, stored_cells: variables it rebinds.
         stored_attributes: attributes it assigns or deletes, of whatever object.
         compares_identity: it compares two objects by ``is``.
@@ -69,6 +70,7 @@ class CodeNames:
     chains: tuple[tuple[str, ...], ...]
     imports: tuple[tuple[int, str, tuple[str, ...]], ...]
     asks_class: bool
+    uses_class: bool
     stored_globals: frozenset[str]
     stored_cells: frozenset[str]
     stored_attributes: frozenset[str]
@@ -146,6 +148,7 @@ def _build(code: CodeType, gathered: Gathered) -> CodeNames:
         chains=tuple(gathered.chains),
         imports=tuple(gathered.imports),
         asks_class="__class__" in loaded or "type" in globals_loaded,
+        uses_class="__class__" in loaded or gathered.uses_class,
         stored_globals=frozenset(gathered.stored_globals),
         stored_cells=frozenset(gathered.stored_cells),
         stored_attributes=frozenset(gathered.stored_attributes),

@@ -55,6 +55,7 @@ class Getters:
                     whole=frozenset({UNKNOWN}),
                     reads_order=True,
                     asks_class=True,
+                    uses_class=True,
                     compares_identity=True,
                     compares_objects=True,
                 )

@@ -261,17 +261,25 @@ class Heap(Records):
 
     def without_stand_ins(self) -> None:
         """Put back what stand-ins stand for, also in what is known of objects that were met meanwhile."""
+        self.stand_ins.restore()
+        if self.stand_ins.any:
+            self._forget_stand_ins()
+
+    def forget_overwritten(self) -> None:
+        """Put back the rest in what is known of objects, which writes were told from what stands there now by."""
+        if self.stand_ins.overwritten:
+            self.stand_ins.overwritten.clear()
+            self._forget_stand_ins()
+
+    def _forget_stand_ins(self) -> None:
         stand_ins = self.stand_ins
-        stand_ins.restore()
-        if not stand_ins.any:
-            return
         for node in self.distinct_nodes():
             node.attributes = _originals(node.attributes, stand_ins)
             node.content = _originals(node.content, stand_ins)
         for key, (path, before) in self.stored_globals.items():
-            self.stored_globals[key] = (path, stand_ins.original(before))
+            self.stored_globals[key] = (path, stand_ins.before(before))
         for identity, (closure, cell, before) in self.stored_cells.items():
-            self.stored_cells[identity] = (closure, cell, stand_ins.original(before))
+            self.stored_cells[identity] = (closure, cell, stand_ins.before(before))
 
     def _holder(self, source: Source) -> Any:
         """The object that was met on a path."""
@@ -308,9 +316,9 @@ class Heap(Records):
 def _originals(content: Any, stand_ins: StandIns) -> Any:
     """What a node holds, without stand-ins."""
     if isinstance(content, dict):
-        return {key: stand_ins.original(value) for key, value in content.items()}
+        return {key: stand_ins.before(value) for key, value in content.items()}
     if isinstance(content, tuple):
-        return tuple(map(stand_ins.original, content))
+        return tuple(map(stand_ins.before, content))
     return content
 
 

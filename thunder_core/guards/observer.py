@@ -183,6 +183,7 @@ class Observer:
         Random states outside of PyTorch stay consumed, as after a run of the program.
         """
         self._heap.without_stand_ins()
+        self._heap.forget_overwritten()
         self.generators.restore()
         undo_writes(self._heap)
         self._heap.stand_ins.forget()
@@ -276,7 +277,7 @@ class Observer:
             value = variables.get(name)
             if type(value) not in _SKIPPED:
                 reach(value, names, name)
-        if names.asks_class:
+        if names.uses_class:
             told = {name for (name,) in _NUMBERS.intersection(names.chains)}
             for name in names.arguments:
                 number = NUMBER_CLASSES.get(type(variables.get(name)))

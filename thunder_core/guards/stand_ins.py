@@ -64,6 +64,7 @@ class StandIns:
     Attributes:
         args, kwargs: the arguments of the call, with stand-ins.
         numbers: where symbols for numbers were put.
+        overwritten: the ids of stand-ins in whose place the program has put something, be it what was there before.
 
     Args:
         holder: gives the object that was met on a path.
@@ -74,6 +75,7 @@ class StandIns:
     ) -> None:
         self.args, self.kwargs = list(args), dict(kwargs)
         self.numbers: set[Source] = set()
+        self.overwritten: set[int] = set()
         self._find, self._holder = find or (lambda function: None), holder
         self._waiting: list[tuple[Any, Source]] = []
         self._originals: dict[int, tuple[Any, Any]] = {}  # by the id of the stand-in
@@ -132,6 +134,7 @@ class StandIns:
         """Let go of stand-ins, all of which were put back."""
         self._originals.clear()
         self._tuples.clear()
+        self.overwritten.clear()
         self.args.clear()
         self.kwargs.clear()
 
@@ -144,6 +147,10 @@ class StandIns:
         """What a stand-in stands for that was put into one of the user's objects; any other object itself."""
         held = self._originals.get(id(value))
         return value if held is None else held[1]
+
+    def before(self, value: Any) -> Any:
+        """`original`, but a stand-in that the program has overwritten itself: nothing that it put there is the same."""
+        return value if id(value) in self.overwritten else self.original(value)
 
     def _claim(self) -> bool:
         thread = threading.get_ident()
@@ -202,6 +209,8 @@ class StandIns:
             with suppress(LookupError):  # the program has removed it
                 if stored_item(holder, key) is value:
                     store_item(holder, key, before)
+                    return
+            self.overwritten.add(id(value))
 
         self._undo.append(undo)
 
@@ -212,6 +221,8 @@ class StandIns:
         def undo() -> None:
             if getattr(holder, name, None) is value:
                 object.__setattr__(holder, name, before)
+            else:
+                self.overwritten.add(id(value))
 
         self._undo.append(undo)
 

@@ -14,6 +14,7 @@ from thunder_core.guards.guard import Guard
 from thunder_core.guards.node import Node, NodeKind, node_kind, own_attributes
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import Source
+from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.guards.steps import (
     AttributeSource,
     DictionarySource,
@@ -129,7 +130,13 @@ class TensorIndex:
 
     def _search_value(self, value: Any, source: Source, depth: int) -> None:
         key = id(value)
-        if is_plain(value) or key in self._nodes or key in self._sources or depth > _DEEPEST_SEARCH:
+        if (
+            is_plain(value)
+            or type(value) in NUMBER_CLASSES
+            or key in self._nodes
+            or key in self._sources
+            or depth > _DEEPEST_SEARCH
+        ):
             return
         if isinstance(value, torch.nn.Module):
             self._index_modules(value, source)

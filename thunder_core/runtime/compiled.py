@@ -26,6 +26,7 @@ from thunder_core.pytorch_internals import peek_interpreter_stack
 from thunder_core.report.compile_report import CompileReport
 from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.entry import Entry
+from thunder_core.runtime.likely_outcomes import LikelyOutcomes
 from thunder_core.runtime.outcomes import entries_for, fits, known_after
 from thunder_core.runtime.recompilations import Recompilations
 from thunder_core.runtime.size_policy import SizePolicy
@@ -59,6 +60,7 @@ class Compiled:
         self._at_limit = f"no entry fits, and the recompile limit of {settings.config.recompile_limit} is reached"
         self._lock = threading.RLock()
         self._outcomes = 0
+        self._likely = LikelyOutcomes()
         self._at_outcome_limit = (
             f"it reads other values, and the outcome limit of {settings.config.outcome_limit} is reached"
         )
@@ -126,12 +128,19 @@ class Compiled:
 
     def _run(self, entry: Entry, inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call that an entry serves, or, where a value is another, of the entry for that value."""
+        key = (entry, entry.symbols(inputs))
+        likely = self._likely.entry(key)
+        if likely is not entry and (others := likely.prologue.function(args, kwargs)) is not None:
+            entry, inputs = likely, others
         for _ in range(_MOST_ATTEMPTS):
             try:
-                return entry.run(inputs, args, kwargs)
+                result = entry.run(inputs, args, kwargs)
             except WrongGuess as error:
                 wrong = error
-            known = known_after(entry, wrong)
+            else:
+                self._likely.learn(key, entry)
+                return result
+            known = known_after(entry, wrong, inputs)
             reason = self._at_outcome_limit
             try:
                 found = self._entry_with(known, args, kwargs) or self._new_outcome(entry, known, args, kwargs)
@@ -148,7 +157,7 @@ class Compiled:
     ) -> tuple[Entry, tuple[Any, ...]] | None:
         """The entry that was compiled with these values, as far as they are known, and its inputs."""
         found = entries_for(self.entries, args, kwargs)
-        return next(((entry, inputs) for entry, inputs in found if fits(entry, known)), None)
+        return next(((entry, inputs) for entry, inputs in found if fits(entry, known, inputs)), None)
 
     def _new_outcome(
         self, entry: Entry, known: Guesses, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -158,14 +167,21 @@ class Compiled:
             found = self._entry_with(known, args, kwargs)
             if found is not None:  # another thread compiled it meanwhile
                 return found
-            if len(list(entries_for(self.entries, args, kwargs))) >= self.settings.config.outcome_limit:
+            others = [other for other, _ in entries_for(self.entries, args, kwargs)]
+            if len(others) >= self.settings.config.outcome_limit:
                 self._recompilations.end_outcomes(entry.guesses[len(known.values) - 1])
                 return None
-            self.misses += 1
             changed = replace(entry.guesses[len(known.values) - 1], value=known.values[-1][1])
+            varying = self._sizes.of_outcome(changed, others, args, kwargs)
+            of_sizes = varying is None and entry.sizes is not None  # one entry for each size, as other programs have
+            if of_sizes and len(self.entries) - self._outcomes >= self.settings.config.recompile_limit:
+                self._recompilations.end(self._change(args, kwargs))
+                return None
+            self.misses += 1
             entries = len(self.entries)
-            made = self._compile(args, kwargs, changed.describe(), None, known)
-            self._outcomes += len(self.entries) - entries
+            made = self._compile(args, kwargs, changed.describe(), varying, known)
+            if not of_sizes:
+                self._outcomes += len(self.entries) - entries
             return made
 
     def _new_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]] | None:

@@ -81,6 +81,10 @@ class Entry:
     guesses: tuple[Guess, ...] = ()
     keeps_numbers: bool = True
 
+    def symbols(self, inputs: tuple[Any, ...]) -> tuple[int, ...]:
+        """What the symbols are in a call with these inputs."""
+        return () if self.sizes is None else inputs[-len(self.sizes.hints) :]
+
     @property
     def report(self) -> EntryReport:
         """How it was made, who runs which line, what transforms say by now, and which patterns match no line."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -18,9 +19,11 @@ from thunder_core.errors import DataDependentError, WrongGuess
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import as_constant, with_size
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import tensors_written_by
 from thunder_core.ir.trace import Trace, bodies_of
+from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import accumulation_hooks_of, backward_hooks_of
 from thunder_core.symbols import functions
 from thunder_core.symbols.checks import CHECK_SHAPES, SHAPES, is_same
@@ -40,7 +43,7 @@ class Guess:
     Attributes:
         reader: how it is read: `thunder_core.symbols.checks.READERS`.
         text: what it is: ``bool(t3)``, ``the shape of t4``.
-        value: what it was.
+        value: what it was, with symbols for sizes that are those of inputs.
         location: the user's line.
     """
 
@@ -78,18 +81,29 @@ def _guess(bound: BoundSymbol) -> Guess:
     return Guess(reader, text, bound.args[-1], bound.location)
 
 
-def known_after(entry: Entry, wrong: WrongGuess) -> Guesses:
-    """What a run of an entry tells about the values of a call."""
-    before = [(guess.reader, guess.value) for guess in entry.guesses[: wrong.position]]
+def known_after(entry: Entry, wrong: WrongGuess, inputs: tuple[Any, ...]) -> Guesses:
+    """What a run of an entry with these inputs tells about the values of a call."""
+    before = [(guess.reader, _in_call(guess.value, entry, inputs)) for guess in entry.guesses[: wrong.position]]
     return Guesses((*before, (entry.guesses[wrong.position].reader, wrong.actual)), entry.keeps_numbers)
 
 
-def fits(entry: Entry, known: Guesses) -> bool:
-    """Whether an entry was recorded with these values, as far as they are known."""
+def _in_call(value: Any, entry: Entry, inputs: tuple[Any, ...]) -> Any:
+    """A value that an entry was recorded with, where its symbols are those of a call with these inputs."""
+    if entry.sizes is None:
+        return value
+    symbols = dict(zip(entry.sizes.hints, entry.symbols(inputs), strict=True))
+    return map_leaves(lambda leaf: with_size(leaf, partial(as_constant, values=symbols)), value)
+
+
+def fits(entry: Entry, known: Guesses, inputs: tuple[Any, ...]) -> bool:
+    """Whether an entry was recorded with these values, as far as they are known, for a call with these inputs."""
     if entry.keeps_numbers is not known.numbers or len(entry.guesses) < len(known.values):
         return False
     pairs = zip(entry.guesses, known.values, strict=False)
-    return all(guess.reader == reader and is_same(guess.value, value) for guess, (reader, value) in pairs)
+    return all(
+        guess.reader == reader and is_same(_in_call(guess.value, entry, inputs), value)
+        for guess, (reader, value) in pairs
+    )
 
 
 @dataclass(frozen=True)

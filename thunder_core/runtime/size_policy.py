@@ -12,9 +12,14 @@ from thunder_core.config.declared_sizes import DeclaredSizes
 from thunder_core.guards.sizes import NUMBER
 from thunder_core.runtime.declared_sizes import check_declared
 from thunder_core.runtime.entry import Entry
+from thunder_core.runtime.outcomes import Guess
 
 _TRIES: Final = 2
 """How often a size that differed is a symbol without that the program can do with one. Constants compile faster."""
+
+
+_OUTCOMES: Final = 4
+"""How many values are tried with symbols before each size gets its own programs."""
 
 
 class SizePolicy:
@@ -59,6 +64,18 @@ class SizePolicy:
             return None
         wants = wanted.dimensions or wanted.declared or any(map(is_marked, (*args, *kwargs.values())))
         return wanted if wants else None
+
+    def of_outcome(
+        self, changed: Guess, entries: Sequence[Entry], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> VaryingSizes | None:
+        """As `next`, for a call that reads a value that none of the entries, whose guards hold, was compiled for.
+
+        Where there were many of them, each size is likely to have its own: an entry for this size serves it at once.
+        """
+        many = sum([entry.sizes is not None for entry in entries]) >= _OUTCOMES
+        if self._dynamic == "automatic" and many and not isinstance(changed.value, bool):
+            return None
+        return self.next((), args, kwargs)
 
     def learn(self, varying: VaryingSizes | None, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take note of what became of the sizes that were to vary in the compilation for this call.

@@ -272,6 +272,14 @@ class Sizes:
             for guard, location in zip(guards, locations, strict=True)
         ]
 
+    def admits(self, values: Mapping[str, int]) -> bool:
+        """Whether the symbols may have these values, by what is known of them so far."""
+        for name, (lower, upper) in self._bounds.items():
+            if not lower <= values[name] <= (LARGEST if upper is None else upper):
+                return False
+        numbers = {symbol: values[name] for symbol, name in self._symbols.items()}
+        return all(bool(guard.expr.xreplace(numbers)) for guard in self.environment.guards)
+
     def constant(self, name: str) -> int | None:
         """The one value that a symbol can have by the facts; None if it may have others."""
         symbol = next(symbol for symbol, own in self._symbols.items() if own == name)
