@@ -171,6 +171,8 @@ def acquire(
             attempt = replace(attempt, guesses=Guesses(numbers=False))
         except first_calls.Uninitialized as needed:
             first_calls.initialize(needed)
+        except first_calls.PreparationNeeded as needed:
+            needed.prepare()
         except Exception as error:
             if attempt.varying is not None:
                 attempt = replace(attempt, varying=None, constant_sizes=why_constant(error))
@@ -249,7 +251,7 @@ def _recorded(
             check_arrays(recorder)
             random_states = tuple(observer.consumed_python_rng())
             _check_generators(observer.generators)
-        except (ConstantNeeded, GraphNeeded, NumbersNeeded, first_calls.Uninitialized):
+        except (ConstantNeeded, GraphNeeded, NumbersNeeded, first_calls.Uninitialized, first_calls.PreparationNeeded):
             advanced += observer.rewind()
             raise
         except Exception as error:

@@ -6,6 +6,7 @@ Graph modules of `torch.compile` generate their ``forward`` when it is called.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,6 +38,18 @@ class Uninitialized(EndsRecording):
         self.args = args
         self.kwargs = kwargs
         self.in_order = in_order
+
+
+class PreparationNeeded(EndsRecording):
+    """What runs once before the first call of a module was not run yet; the program is recorded again after it.
+
+    Attributes:
+        prepare: runs it. What it changes stays.
+    """
+
+    def __init__(self, reason: str, prepare: Callable[[], None]) -> None:
+        super().__init__(reason)
+        self.prepare = prepare
 
 
 class EagerCallNeeded(BaseException):

@@ -45,6 +45,8 @@ class Interception:
             `program_recorder` for one that is intercepted under transformations of `torch.func` as well,
             `active_recorder` for one that is also intercepted when the recorder itself makes it.
         always: the handler is called in any case, with None where ``when`` gives no recorder.
+        takes_over: the name of a class of modules that the core refuses (`thunder_core.acquire.module_calls`) because
+            of what this row replaces: ``"FSDPModule"``. Calls of such modules are recorded from then on.
     """
 
     owner: Owner
@@ -53,6 +55,12 @@ class Interception:
     purpose: str
     when: Callable[[], Recorder | None] = tensor_recorder
     always: bool = False
+    takes_over: str = ""
+
+    @property
+    def refuses(self) -> bool:
+        """Whether it raises `UnsupportedError`; a plugin's row may take the place of such a row of the core."""
+        return self.handler in _REFUSALS
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +78,9 @@ class Setting:
     value: Any
     purpose: str
 
+
+_REFUSALS: Final[set[Callable[..., Any]]] = set()
+"""The handlers that `refusal` returned."""
 
 _originals: Final[dict[Interception, Callable[..., Any]]] = {}
 """What each row that is installed replaces."""
@@ -124,6 +135,7 @@ def refusal(problem: str, *advice: str) -> Callable[..., Any]:
     def refuse(recorder: Recorder, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         raise UnsupportedError(problem, location=user_location(), advice=advice)
 
+    _REFUSALS.add(refuse)
     return refuse
 
 

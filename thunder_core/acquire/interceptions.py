@@ -356,7 +356,8 @@ def intercepting() -> Iterator[None]:
     global _depth
     with _lock:
         if _depth == 0:
-            _undo.enter_context(installed((*TABLE, *_stance(), *_added)))
+            rows = [row for row in TABLE if not any(_is_same_function(row, other) for other in _added)]
+            _undo.enter_context(installed((*rows, *_stance(), *_added)))
         _depth += 1
     try:
         yield
@@ -370,6 +371,8 @@ def intercepting() -> Iterator[None]:
 def add_interceptions(rows: Iterable[Interception]) -> None:
     """Add rows, for the recordings that begin from now on. Those that were added before, the same objects, stay.
 
+    A row for a function that the core only refuses takes the place of the core's.
+
     Raises:
         ValueError: an attribute is intercepted already, is inherited, or there is none.
     """
@@ -378,6 +381,8 @@ def add_interceptions(rows: Iterable[Interception]) -> None:
             _check(row)
             _note_functions_of_c([row])
             _added.append(row)
+            if row.takes_over:
+                module_calls.take_over(row.takes_over)
 
 
 def _check(row: Interception) -> None:
@@ -391,8 +396,15 @@ def _check(row: Interception) -> None:
         if row.name not in vars(owner):  # as its own it would be another class to guards
             raise ValueError(f"{where} is to be intercepted, and is inherited: name the class that has it")
     for other in (*TABLE, *_added):
-        if other.name == row.name and (other.owner == row.owner or (owner is not None and owner_of(other) is owner)):
+        if _is_same_function(row, other) and not (other in TABLE and isinstance(other, Interception) and other.refuses):
             raise ValueError(f"{where} is intercepted already: {other.purpose}")
+
+
+def _is_same_function(row: Interception | Setting, other: Interception | Setting) -> bool:
+    if row.name != other.name:
+        return False
+    owner = owner_of(row)
+    return row.owner == other.owner or (owner is not None and owner_of(other) is owner)
 
 
 def intercepted(function: Callable[..., Any]) -> Callable[..., Any]:

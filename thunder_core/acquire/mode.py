@@ -139,6 +139,12 @@ class AcquisitionMode(RecordingMode):
         """A call of the program with these wrapper subclasses among its arguments."""
         return wrapper_calls.call(self.recorder, self._observer, func, args, kwargs, wrappers)
 
+    def input_from(
+        self, wrapper: torch.Tensor, part: Callable[[torch.Tensor], torch.Tensor], path: Callable[[Any], Any]
+    ) -> torch.Tensor:
+        """`wrapper_calls.input_from` for the program that is recorded."""
+        return wrapper_calls.input_from(self.recorder, self._observer, wrapper, part, path)
+
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
         transformed = peek_interpreter_stack() is not None or _any_wrapped((*args, *first, *kwargs.values()))

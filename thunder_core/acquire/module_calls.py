@@ -27,7 +27,19 @@ _NAMES: Final = {
     "FullyShardedDataParallel": "FullyShardedDataParallel",
     "DDP": "a module that replicate was applied to",
 }
+_taken_over: Final[set[str]] = set()
 _HOOKS_UNSEEN: Final = is_missing(module_backward_hook)  # through which backward hooks of modules are recorded
+
+
+def take_over(name: str) -> None:
+    """Record the calls of modules of a class that is refused otherwise: a plugin has interceptions for its hooks.
+
+    Raises:
+        ValueError: it is no class of `torch.distributed` that is refused.
+    """
+    if name not in _NAMES:
+        raise ValueError(f"{name} is to be taken over, and is none of the refused classes: {', '.join(_NAMES)}")
+    _taken_over.add(name)
 
 
 @calls_program
@@ -41,7 +53,7 @@ def call_module(
         return original(module, *args, **kwargs)
     kind: Any = type(module)
     prepared = _distributed_kind(kind)
-    if prepared:
+    if prepared and prepared not in _taken_over:
         _refuse(prepared)
     first_calls.before_call(recorder, module, args, kwargs)
     eager = recorder.attempt.eager_modules

@@ -82,6 +82,7 @@ class Recorder:
         saw_strides: whether the program asked for strides.
         mode: the torch-function mode that hands it calls.
         applied: the autograd.Function that PyTorch applies to wrappers now.
+        notes: what interceptions of plugins remember while this program is recorded, by keys of theirs.
         wrappers: tensors that hold tensors, by id, of those that existed before the program.
     """
 
@@ -109,6 +110,7 @@ class Recorder:
         self.saw_strides = False
         self.mode: Any = None
         self.applied: Any = None
+        self.notes: dict[Any, Any] = {}
         self.wrappers: dict[int, torch.Tensor] = {}
         self._resolvers = resolvers
         self._outcomes: dict[Any, Outcome] = {}
@@ -119,6 +121,7 @@ class Recorder:
         self.tensors.fake_mode.on_escape = None
         self.inputs.close()
         self.prefix.close()
+        self.notes.clear()
         self.wrappers.clear()
         self.mode = None
 

@@ -15,6 +15,7 @@ from thunder_core.autodiff.joint_writer import JointWriter
 from thunder_core.autodiff.tensor_hooks import place_tensor_hooks
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.base import Pass, PassContext
 
@@ -82,9 +83,15 @@ def differentiated(
         activity.outputs,
         sources,
         tuple(constant),
-        frozenset(writer.recomputed),
+        frozenset(writer.recomputed).union(_repeated(joint)),
         overwritten,
         returned,
         dict(writer.origins),
         tuple(writer.offered),
     )
+
+
+def _repeated(joint: Trace) -> frozenset[str]:
+    """Names of the values of lines that backward calls again."""
+    lines = [line for line in joint.symbols if Tag.REPEATED in line.symbol.tags]
+    return frozenset([proxy.name for line in lines for proxy in line.outputs()])
