@@ -139,6 +139,15 @@ class AcquisitionMode(RecordingMode):
         """A call of the program with these wrapper subclasses among its arguments."""
         return wrapper_calls.call(self.recorder, self._observer, func, args, kwargs, wrappers)
 
+    def unobserved(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function of an interception; what it reads is not guarded, and its calls of PyTorch are no lines."""
+        self._observer.pause()
+        try:
+            with self.recorder.suspension, DisableTorchFunction():
+                return function(*args)
+        finally:
+            self._observer.resume()
+
     def input_from(
         self, wrapper: torch.Tensor, part: Callable[[torch.Tensor], torch.Tensor], path: Callable[[Any], Any]
     ) -> torch.Tensor:

@@ -25,6 +25,7 @@ _COMMANDS = os.path.join(_FRONT, "command_line") + os.sep
 _CONTEXTLIB = contextlib.__file__
 # By file: code objects of different files are equal if all but the file is.
 _is_internal: dict[str, bool] = {}
+_hidden: set[str] = set()
 _locations: dict[tuple[str, CodeType, int], SourceLocation] = {}
 _LIMIT = 100_000  # locations remembered; programs that generate code endlessly must not leak
 _generated: dict[str, Mapping[int, SourceLocation]] = {}
@@ -45,6 +46,12 @@ def is_calling(code: CodeType) -> bool:
     return code in _calling
 
 
+def hide_frames(filename: str) -> None:
+    """Say that the code of a file, a plugin's that takes the place of PyTorch's, is no line of the user's."""
+    _hidden.add(filename)
+    _is_internal.pop(filename, None)
+
+
 def is_internal(code: CodeType) -> bool:
     """Whether a code object belongs to PyTorch or to Thunder."""
     return is_internal_file(code.co_filename)
@@ -56,7 +63,7 @@ def is_internal_file(filename: str) -> bool:
     if known is None:
         if len(_is_internal) > _LIMIT:
             _is_internal.clear()
-        internal = filename.startswith((*_INTERNAL, "<frozen", "<thunder"))
+        internal = filename in _hidden or filename.startswith((*_INTERNAL, "<frozen", "<thunder"))
         known = _is_internal[filename] = internal and not filename.startswith(_COMMANDS)
     return known
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from thunder_core.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
+    from thunder_plugin_distributed.overlap_gradients import OverlapGradients
     from thunder_plugin_distributed.schedule_collectives import ScheduleCollectives
 
-__all__ = ["ScheduleCollectives"]
+__all__ = ["OverlapGradients", "ScheduleCollectives"]
 
-__getattr__ = lazy_imports(__name__, {"ScheduleCollectives": "schedule_collectives"})
+__getattr__ = lazy_imports(__name__, {"OverlapGradients": "overlap_gradients", "ScheduleCollectives": "schedule_collectives"})

@@ -9,13 +9,18 @@ _PACKAGE = "thunder_plugin_distributed"
 
 @hookimpl
 def thunder_transforms() -> list[TransformSpec]:
-    """One transform. The preset ``default`` names it, and so has the plugin used where it is installed."""
+    """The preset ``default`` names both, and so has the plugin used where it is installed."""
     return [
         TransformSpec(
             "schedule_collectives",
             f"{_PACKAGE}.schedule_collectives:ScheduleCollectives.from_options",
             summary="has a program compute while it communicates: collectives start early, and are waited for late",
-        )
+        ),
+        TransformSpec(
+            "overlap_gradients",
+            f"{_PACKAGE}.overlap_gradients:OverlapGradients.from_options",
+            summary="has backward average gradients of DistributedDataParallel while it computes the others",
+        ),
     ]
 
 
@@ -28,7 +33,10 @@ def thunder_symbols() -> list[SymbolsSpec]:
 @hookimpl
 def thunder_interceptions() -> list[InterceptionsSpec]:
     """What the hooks of PyTorch's wrappers do while a program is recorded."""
-    return [InterceptionsSpec(f"{_PACKAGE}.fully_shard:INTERCEPTIONS")]
+    return [
+        InterceptionsSpec(f"{_PACKAGE}.fully_shard:INTERCEPTIONS"),
+        InterceptionsSpec(f"{_PACKAGE}.data_parallel:INTERCEPTIONS"),
+    ]
 
 
 @hookimpl
