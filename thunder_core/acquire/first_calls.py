@@ -53,7 +53,15 @@ class PreparationNeeded(EndsRecording):
 
 
 class EagerCallNeeded(BaseException):
-    """This call of the program has to be eager PyTorch's; the message says why. The program is not to handle it."""
+    """This call of the program has to be eager PyTorch's; the message says why. The program is not to handle it.
+
+    Attributes:
+        expected: the program has such calls among others, on purpose: they are no reason to warn, or to give up.
+    """
+
+    def __init__(self, reason: str, *, expected: bool = False) -> None:
+        super().__init__(reason)
+        self.expected = expected
 
 
 @dataclass(frozen=True)

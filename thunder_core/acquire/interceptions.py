@@ -54,6 +54,7 @@ from thunder_core.acquire.interception import (
     unbound,
 )
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.guards.heap import GUARDED_APART
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import (
@@ -381,6 +382,8 @@ def add_interceptions(rows: Iterable[Interception]) -> None:
             _check(row)
             _note_functions_of_c([row])
             _added.append(row)
+            if not row.observed and isinstance(row.owner, str):
+                GUARDED_APART.add(row.owner)
             if row.takes_over:
                 module_calls.take_over(row.takes_over)
 

@@ -93,12 +93,17 @@ def _no_length() -> int:
 
 
 class AcquisitionMode(RecordingMode):
-    """Hands each torch call to the recorder; answers questions about metadata at once."""
+    """Hands each torch call to the recorder; answers questions about metadata at once.
+
+    Attributes:
+        recorder: makes lines of calls.
+        observer: sees what the program reads. Interceptions of plugins may pause it, and add guards instead.
+    """
 
     def __init__(self, recorder: Recorder, observer: Observer) -> None:
         self.recorder = recorder
         recorder.mode = self
-        self._observer = observer
+        self.observer = observer
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -118,7 +123,7 @@ class AcquisitionMode(RecordingMode):
         wrappers = subclasses.wrappers((*args, *kwargs.values()) if kwargs else args)
         if wrappers:
             return self.call_with_wrappers(func, args, kwargs or {}, wrappers)
-        self._observer.pause()
+        self.observer.pause()
         try:
             return self._call(func, args, kwargs or {})
         except Exception as error:
@@ -131,32 +136,27 @@ class AcquisitionMode(RecordingMode):
             # the program may catch it, and it may be of sizes: with constants it is eager's for sure
             raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error
         finally:
-            self._observer.resume()
+            self.observer.resume()
 
     def call_with_wrappers(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrappers: list[torch.Tensor]
     ) -> Any:
         """A call of the program with these wrapper subclasses among its arguments."""
+<<<<<<< HEAD
         return wrapper_calls.call(self.recorder, self._observer, func, args, kwargs, wrappers)
-
-    def unobserved(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function of an interception; what it reads is not guarded, and its calls of PyTorch are no lines."""
-        self._observer.pause()
-        try:
-            with self.recorder.suspension, DisableTorchFunction():
-                return function(*args)
-        finally:
-            self._observer.resume()
 
     def input_from(
         self, wrapper: torch.Tensor, part: Callable[[torch.Tensor], torch.Tensor], path: Callable[[Any], Any]
     ) -> torch.Tensor:
         """`wrapper_calls.input_from` for the program that is recorded."""
         return wrapper_calls.input_from(self.recorder, self._observer, wrapper, part, path)
+=======
+        return wrapper_calls.call(self.recorder, self.observer, func, args, kwargs, wrappers)
+>>>>>>> fsdp
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
-        transformed = peek_interpreter_stack() is not None or _any_wrapped((*args, *first, *kwargs.values()))
+        transformed = peek_interpreter_stack() is not None or any_wrapped((*args, *first, *kwargs.values()))
         if transformed or func in _SPECIAL or type(func) is MethodWrapperType or registry.is_metadata(func):
             return self._special(func, args, kwargs, transformed=transformed)
         if str(getattr(func, "__module__", "")).startswith(_COMMUNICATION):
@@ -174,7 +174,7 @@ class AcquisitionMode(RecordingMode):
         )
         if metadata or func in _READS_OBJECT:
             given = (*args, *kwargs.values())
-            self._observer.asked(func, [arg for arg in given if not is_traced(arg) and not _wrapped(arg)])
+            self.observer.asked(func, [arg for arg in given if not is_traced(arg) and not _wrapped(arg)])
         if transformed:
             if self.recorder.inputs.input_sizes is not None:
                 raise SizeVariesError("a transformation of torch.func reads sizes", location=user_location())
@@ -272,7 +272,7 @@ class AcquisitionMode(RecordingMode):
         storage = recorder.tensors.proxy_of(tensor).storage
         for proxy, value in zip(recorder.inputs.proxies, recorder.inputs.objects, strict=True):
             if isinstance(value, torch.Tensor) and getattr(proxy, "storage", None) == storage:
-                self._observer.asked(_VERSION, [value])
+                self.observer.asked(_VERSION, [value])
                 return int(version_of(value))
         return 0
 
@@ -291,7 +291,8 @@ def _wrapped(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value)
 
 
-def _any_wrapped(values: tuple[Any, ...]) -> bool:
+def any_wrapped(values: tuple[Any, ...]) -> bool:
+    """Whether a transformation of `torch.func` has wrapped one of the tensors among these values."""
     for value in values:  # noqa: SIM110 - a generator takes twice as long, and this is called for each line
         if isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value):
             return True

@@ -8,7 +8,6 @@ recorded without gradients; `thunder_core.acquire.wrapper_gradients` has the der
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from types import MethodWrapperType
 from typing import Any, Final
 
@@ -22,16 +21,9 @@ from thunder_core.acquire.wrapper_gradients import call_with_gradients, requires
 from thunder_core.acquire.wrapper_parts import check_protocol, refuse_wrapper
 from thunder_core.errors import SizeVariesError
 from thunder_core.guards.observer import Observer
-from thunder_core.guards.source import Source
 from thunder_core.guards.wrapper_guard import NotComparableError
 from thunder_core.ir.tree import iterate_leaves
-from thunder_core.pytorch_internals import (
-    DisableTorchFunction,
-    FakeTensor,
-    disable_current_modes,
-    is_functional_tensor,
-    peek_interpreter_stack,
-)
+from thunder_core.pytorch_internals import FakeTensor, is_functional_tensor, peek_interpreter_stack
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import user_location
@@ -80,33 +72,6 @@ def call(
     return func(*args, **kwargs)
 
 
-def input_from(
-    recorder: Recorder,
-    observer: Observer,
-    wrapper: torch.Tensor,
-    part: Callable[[torch.Tensor], torch.Tensor],
-    path: Callable[[Source], Source],
-) -> torch.Tensor:
-    """A tensor that is computed from a wrapper before the program runs, as an input of its trace.
-
-    Args:
-        wrapper: one that existed before the program; it is guarded.
-        part: computes the tensor; autograd goes through it to the wrapper.
-        path: the class of sources that do the same at each call, from that of the wrapper.
-
-    Raises:
-        UnsupportedError: no path leads to the wrapper, or it cannot be guarded.
-    """
-    source = observer.source_of(wrapper)
-    if source is None:
-        raise refuse_wrapper(type(wrapper), "no path leads to a tensor that the program uses")
-    _guard(recorder, observer, wrapper, source)
-    with recorder.suspension, disable_current_modes(), DisableTorchFunction():
-        tensor = part(wrapper)
-        recorder.inputs.add(tensor, path(source))
-    return tensor
-
-
 def _tensors(values: Any) -> list[torch.Tensor]:
     return [leaf for leaf in iterate_leaves(values) if isinstance(leaf, torch.Tensor)]
 
@@ -144,16 +109,6 @@ def _meet(recorder: Recorder, observer: Observer, tensor: torch.Tensor) -> None:
     source = observer.source_of(tensor)
     if source is None:  # the program makes it, of tensors that it has
         return
-    for value in _guard(recorder, observer, tensor, source):
-        if wrappers((value,)):
-            _meet(recorder, observer, value)
-        else:
-            with recorder.suspension:
-                recorder.inputs.lift(value)
-
-
-def _guard(recorder: Recorder, observer: Observer, tensor: torch.Tensor, source: Source) -> list[torch.Tensor]:
-    """Guard a wrapper; its inner tensors."""
     described = source.describe()
     check_protocol(tensor, described)
     try:
@@ -165,4 +120,9 @@ def _guard(recorder: Recorder, observer: Observer, tensor: torch.Tensor, source:
             "return plain values, tuples of them, or hashable objects that define __eq__ from __tensor_flatten__",
         ) from error
     recorder.wrappers[id(tensor)] = tensor
-    return inner
+    for value in inner:
+        if wrappers((value,)):
+            _meet(recorder, observer, value)
+        else:
+            with recorder.suspension:
+                recorder.inputs.lift(value)

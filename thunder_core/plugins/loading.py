@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -120,8 +122,11 @@ def add_interceptions(loaded: Loaded) -> None:
     for spec in loaded.of(InterceptionsSpec):
         from thunder_core.acquire import interceptions
         from thunder_core.acquire.interception import Interception
+        from thunder_core.tracing.user_frames import add_internal_package
 
         interceptions.add_interceptions(_all(spec.load, Interception))
+        package = sys.modules[spec.load.partition(":")[0].partition(".")[0]]
+        add_internal_package(os.path.dirname(str(package.__file__)))
 
 
 def _rules(load: str) -> Mapping[str, Callable[..., Any]]:

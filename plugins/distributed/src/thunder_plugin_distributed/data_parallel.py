@@ -22,21 +22,19 @@ from thunder_core.acquire.interception import Interception
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.effects import Effects
+from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.gradient_hooks import INPUT_GRADIENTS
-from thunder_core.tracing.user_frames import hide_frames, user_location
+from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_distributed.data_parallel_buckets import buckets_of
 from thunder_plugin_distributed.data_parallel_gradients import average_gradients
 from thunder_plugin_distributed.data_parallel_parameters import named_parameters, prepared
-
-hide_frames(__file__)
-
 
 def forward(
     recorder: Recorder, original: Callable[..., Any], module: DistributedDataParallel, /, *args: Any, **kwargs: Any
 ) -> Any:
     """The interception of ``DistributedDataParallel.forward``."""
     _check(module)
-    recorder.mode.unobserved(_check_parts, module)
+    _unobserved(recorder, _check_parts, module)
     synchronizes = torch.is_grad_enabled() and module.require_backward_grad_sync
     if synchronizes:
         _ask_for_gradients(recorder, module)
@@ -53,7 +51,7 @@ def forward(
 def _ask_for_gradients(recorder: Recorder, module: DistributedDataParallel) -> None:
     if recorder.trace.outer_lines:
         _refuse("DistributedDataParallel in a checkpoint region", "checkpoint modules inside of it")
-    parameters = recorder.mode.unobserved(prepared, module)
+    parameters = _unobserved(recorder, prepared, module)
     proxies = tuple([recorder.inputs.object_proxy(item.parameter) for item in parameters])
     first, cap = module.bucket_bytes_cap, module.bucket_bytes_cap
     if module.bucket_bytes_cap_default:
@@ -61,13 +59,23 @@ def _ask_for_gradients(recorder: Recorder, module: DistributedDataParallel) -> N
     group = module.process_group
     options = (
         recorder.inputs.object(module),
-        recorder.mode.unobserved(buckets_of, proxies, first, cap),
+        _unobserved(recorder, buckets_of, proxies, first, cap),
         group.group_name,
         dist.get_world_size(group),
         module.find_unused_parameters or module.static_graph,
         bool(module._comm_hooks),
     )
     recorder.trace.write(INPUT_GRADIENTS, (average_gradients, proxies, *options), {}, effects=Effects(external=True))
+
+
+def _unobserved(recorder: Recorder, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that reads what is guarded where the program uses it."""
+    recorder.mode.observer.pause()
+    try:
+        with recorder.suspension, DisableTorchFunction():
+            return function(*args)
+    finally:
+        recorder.mode.observer.resume()
 
 
 def _broadcast_buffers(module: DistributedDataParallel) -> None:

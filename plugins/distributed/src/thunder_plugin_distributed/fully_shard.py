@@ -1,10 +1,10 @@
 """Modules that `torch.distributed.fsdp.fully_shard` was applied to, in a compiled program.
 
 PyTorch's hooks before and after their forward gather parameters, free them, and register hooks on the autograd graph.
-While a program is recorded these functions take their place. Each parameter of the module is gathered by lines of the
-program, whose derivative reduces and scatters the gradient (`thunder_plugin_distributed.sharded_parameters`); the
-module has what was gathered in place of its parameter until its forward ends. What is read of the wrapper's
-configuration is guarded, as this code is observed like the user's.
+While a program is recorded the functions here take their place. Each parameter of the module is gathered by lines of
+the program, whose derivative reduces and scatters the gradient (`thunder_plugin_distributed.sharded_parameters`); the
+module has what was gathered in place of its parameter until its forward ends. One guard for each module compares what
+the wrapper is configured with (`thunder_plugin_distributed.fully_shard_plan`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,16 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.first_calls import PreparationNeeded
+from thunder_core.acquire.first_calls import EagerCallNeeded, PreparationNeeded
 from thunder_core.acquire.interception import Interception
 from thunder_core.acquire.recorder import Recorder
-from thunder_plugin_distributed.fully_shard_plan import Plan, check_group, check_state, groups_of, plan_of
+from thunder_core.errors import UnsupportedError
+from thunder_core.guards.source import Source
+from thunder_core.guards.steps import AttributeSource, ItemSource
+from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
+from thunder_core.tracing.user_frames import user_location
+from thunder_plugin_distributed.fully_shard_guard import FullyShardGuard, shard_again
+from thunder_plugin_distributed.fully_shard_plan import Gather, Plan, groups_of, plan_of
 from thunder_plugin_distributed.pytorch_internals import apply_to_tensors, lazy_init
 from thunder_plugin_distributed.sharded_parameters import arrived, arrived_again, gather, gather_again
 from thunder_plugin_distributed.shards import ShardSource, shard_of
@@ -30,11 +36,9 @@ def pre_forward(
     recorder: Recorder, original: Callable[..., Any], state: Any, module: Any, args: Any, kwargs: Any
 ) -> tuple[Any, Any]:
     """The interception of the hook before forward: gather the parameters."""
-    if state._is_root is None:
-        raise PreparationNeeded("the first call of a module of fully_shard initializes it", partial(lazy_init, state))
-    check_state(state)
-    if state not in recorder.notes:  # what its modules had in place of the gathered parameters
-        recorder.notes[state] = list(_gather(recorder, state))
+    held = recorder.notes.setdefault(state, [])
+    for owner, name, whole in _gathered(recorder, state):
+        held.append((owner, name, _replace(recorder, owner, name, whole)))
     policy = state._mp_policy
     if policy.cast_forward_inputs and policy.param_dtype is not None:
         return _cast(args, policy.param_dtype), _cast(kwargs, policy.param_dtype)
@@ -46,28 +50,81 @@ def post_forward(
 ) -> Any:
     """The interception of the hook after forward: the modules have their own parameters again."""
     for owner, name, parameter in recorder.notes.pop(state):
-        owner._parameters[name] = parameter
+        _replace(recorder, owner, name, parameter)
     dtype = state._mp_policy.output_dtype
     return output if dtype is None else _cast(output, dtype)
 
 
-def _gather(recorder: Recorder, state: Any) -> Iterator[tuple[Any, str, Any]]:
-    """Put gathered parameters in the place of those that modules have; the modules, names, and what was there."""
-    for group in groups_of(state):
-        check_group(group)
-        for sharded in group.fsdp_params:
-            plan = plan_of(group, sharded)
-            whole = _gathered(recorder.mode.input_from(sharded.sharded_param, shard_of, ShardSource), plan)
+def _replace(recorder: Recorder, owner: torch.nn.Module, name: str, tensor: Any) -> Any:
+    """Replace a parameter of a module; what was there. The observer sees both, so that no write is left in the end."""
+    recorder.mode.observer.resume()
+    try:
+        return _exchange(owner, name, tensor)
+    finally:
+        recorder.mode.observer.pause()
+
+
+def _exchange(owner: torch.nn.Module, name: str, tensor: Any) -> Any:
+    before = owner._parameters[name]
+    owner._parameters[name] = tensor
+    return before
+
+
+def _gathered(recorder: Recorder, state: Any) -> list[tuple[Any, str, torch.Tensor]]:
+    """The parameters of a state as whole tensors of the program, each with the modules and names that have it.
+
+    Raises:
+        PreparationNeeded: the modules were never called, or have whole parameters from a call by eager PyTorch.
+        EagerCallNeeded: gradients are accumulated without communication.
+        UnsupportedError: the wrapper is configured otherwise than programs can be.
+    """
+    if state._is_root is None:
+        raise PreparationNeeded("the first call of a module of fully_shard initializes it", partial(lazy_init, state))
+    if any(group.is_unsharded for group in groups_of(state)):
+        raise PreparationNeeded("a call by eager PyTorch left parameters whole", partial(shard_again, state))
+    path = recorder.mode.observer.path_to(state)
+    if path is None:
+        raise _refusal("a module of fully_shard whose hooks were changed", "apply fully_shard to a new module")
+    plan = plan_of(state)
+    if plan.problem:
+        raise _refusal(plan.problem, plan.advice)
+    if plan.accumulates:
+        raise EagerCallNeeded("gradients of fully_shard are accumulated without communication", expected=True)
+    recorder.mode.observer.add_guard(FullyShardGuard(path, plan))
+    return list(_parameters(recorder, state, plan, path))
+
+
+def _parameters(recorder: Recorder, state: Any, plan: Plan, path: Source) -> Iterator[tuple[Any, str, torch.Tensor]]:
+    for index, (group, gathers) in enumerate(zip(groups_of(state), plan.groups, strict=True)):
+        for place, (sharded, each) in enumerate(zip(group.fsdp_params, gathers, strict=True)):
+            parameters = AttributeSource(_group_path(path, state, index), "fsdp_params")
+            source = AttributeSource(ItemSource(parameters, place), "sharded_param")
+            whole = _whole(_input(recorder, sharded.sharded_param, source), each)
             info = sharded._module_info
-            owners = [(info.module, info.param_name), *zip(info.shared_modules, info.shared_param_names)]
-            for owner, name in owners:
-                yield owner, name, owner._parameters[name]
-                owner._parameters[name] = whole
+            yield info.module, info.param_name, whole
+            for owner, name in zip(info.shared_modules, info.shared_param_names, strict=True):
+                yield owner, name, whole
 
 
-def _gathered(shard: torch.Tensor, plan: Plan) -> torch.Tensor:
+def _group_path(path: Source, state: Any, index: int) -> Source:
+    if hasattr(state, "_fsdp_param_groups"):
+        return ItemSource(AttributeSource(path, "_fsdp_param_groups"), index)
+    return AttributeSource(path, "_fsdp_param_group")
+
+
+def _input(recorder: Recorder, parameter: Any, source: Source) -> torch.Tensor:
+    """The shard of a parameter as an input of the program: one, however often the module is called."""
+    known: torch.Tensor | None = recorder.notes.get(("shard", id(parameter)))
+    if known is None:
+        with recorder.suspension, disable_current_modes(), DisableTorchFunction():
+            known = recorder.notes["shard", id(parameter)] = shard_of(parameter)
+            recorder.inputs.add(known, ShardSource(source))
+    return known
+
+
+def _whole(shard: torch.Tensor, plan: Gather) -> torch.Tensor:
     start, wait = (gather_again, arrived_again) if plan.again else (gather, arrived)
-    whole = wait(start(shard, *plan.arguments))
+    whole = wait(start(shard, *plan.arguments()))
     if plan.dimension:
         return torch.cat(whole.chunk(plan.size), plan.dimension)
     return whole if whole.shape[0] == plan.length else whole.narrow(0, 0, plan.length)
@@ -80,7 +137,20 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     return apply_to_tensors(cast, value)
 
 
+def _refusal(what: str, advice: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what} is not compiled", location=user_location(), advice=(advice, "or leave the module to eager PyTorch")
+    )
+
+
 INTERCEPTIONS: Final = (
-    Interception(_STATE, "_pre_forward", pre_forward, "parameters are gathered by lines", takes_over="FSDPModule"),
-    Interception(_STATE, "_post_forward", post_forward, "modules have their parameters again"),
+    Interception(
+        _STATE,
+        "_pre_forward",
+        pre_forward,
+        "parameters are gathered by lines",
+        observed=False,
+        takes_over="FSDPModule",
+    ),
+    Interception(_STATE, "_post_forward", post_forward, "modules have their parameters again", observed=False),
 )

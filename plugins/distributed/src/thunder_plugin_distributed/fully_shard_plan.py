@@ -1,118 +1,160 @@
-"""What `fully_shard` was configured with, and what a program does by it."""
+"""What `fully_shard` was configured with, as far as a program depends on it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from thunder_core.acquire.first_calls import EagerCallNeeded
-from thunder_core.errors import UnsupportedError
-from thunder_core.tracing.user_frames import user_location
 
-
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, slots=True)
+class Gather:
     """How one parameter is gathered and its gradient reduced.
 
     Attributes:
         again: backward gathers it again, as ``reshard_after_forward`` says.
         dimension: along which it is sharded.
-        length: of the whole parameter, in the first dimension of the shards.
-        size: how many ranks have shards.
-        arguments: of `thunder_plugin_distributed.sharded_parameters.gather` after the shard.
+        spec: mesh, placements and metadata of the DTensor.
+        others: arguments of `thunder_plugin_distributed.sharded_parameters.gather`, which has what they mean.
     """
 
     again: bool
     dimension: int
+    spec: Any
     length: int
     size: int
-    arguments: tuple[Any, ...]
+    group: str
+    dtype: torch.dtype | None
+    reduce_dtype: torch.dtype | None
+    operation: str
+    before: float
+    after: float
+    scatter: str
+    replicas: str
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Those of `gather`, after the shard."""
+        return (
+            *(self.length, self.size, self.group, self.dtype, self.reduce_dtype, self.operation),
+            *(self.before, self.after, self.scatter, self.replicas),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the parameters of one state of `fully_shard` are gathered.
+
+    Attributes:
+        groups: its groups of parameters.
+        policy: its mixed precision policy.
+        problem, advice: what programs cannot do, and what to do instead; empty if there is nothing.
+        accumulates: gradients are not reduced in this call, or calls before left some that are to be reduced. PyTorch
+            keeps these whole.
+    """
+
+    groups: tuple[tuple[Gather, ...], ...] = ()
+    policy: Any = None
+    problem: str = ""
+    advice: str = ""
+    accumulates: bool = False
 
 
 def groups_of(state: Any) -> list[Any]:
-    """The groups of parameters of a module: one, or as many as it has meshes since PyTorch 2.12."""
+    """The groups of parameters of a state: since PyTorch 2.12 as many as it has meshes, one before."""
     if hasattr(state, "_fsdp_param_groups"):
-        return list(state._fsdp_param_groups)
+        groups: list[Any] = state._fsdp_param_groups
+        return groups
     return [] if state._fsdp_param_group is None else [state._fsdp_param_group]
 
 
-def check_state(state: Any) -> None:
-    """Refuse what a module was configured with that programs do not do."""
+def plan_of(state: Any) -> Plan:
+    """The plan for a state as it is now. Each call of a program compares it with that of the recording."""
+    groups = groups_of(state)
+    for group in groups:
+        problem, advice = _problem(group)
+        if problem:
+            return Plan(problem=problem, advice=advice)
     if len(state._modules) > 1:
-        _refuse("fully_shard of several modules at once", "apply it to a module that contains them")
+        return Plan(problem="fully_shard of a list of modules", advice="apply it to a module that contains them")
+    if any(_accumulates(group) for group in groups):
+        return Plan(accumulates=True)
+    return Plan(tuple([_gathers(group) for group in groups]), state._mp_policy)
 
 
-def check_group(group: Any) -> None:
-    """Refuse what a group of parameters was configured with that programs do not do.
-
-    Raises:
-        EagerCallNeeded: gradients are accumulated without communication, which PyTorch does with whole gradients.
-        UnsupportedError: everything else.
-    """
-    if type(group.mesh_info).__name__ not in ("FSDPMeshInfo", "HSDPMeshInfo"):
-        _refuse("replicate of torch.distributed._composable", "use DistributedDataParallel")
+def _problem(group: Any) -> tuple[str, str]:
+    """What of a group's configuration programs cannot do, and what to do instead."""
+    mesh, after_forward = group.mesh_info, group.post_forward_mesh_info
+    if not hasattr(mesh, "shard_process_group"):
+        return "replicate of torch.distributed._composable", "use DistributedDataParallel"
+    if after_forward is not None and after_forward.shard_mesh_size != mesh.shard_mesh_size:
+        return "reshard_after_forward with a number of ranks", "give fully_shard reshard_after_forward=True or False"
     if type(group.offload_policy).__name__ != "OffloadPolicy":
-        _refuse("CPUOffloadPolicy", "call fully_shard without offload_policy")
+        return "fully_shard with CPUOffloadPolicy", "call fully_shard without offload_policy"
     if group._all_reduce_hook is not None:
-        _refuse("set_all_reduce_hook", "give fully_shard a mesh of two dimensions, with which it reduces both ways")
+        return "set_all_reduce_hook", "give fully_shard a mesh of two dimensions, for HSDP"
     if type(group._all_gather_comm).__name__ != "DefaultAllGather":
-        _refuse("a custom all-gather", "leave set_custom_all_gather out")
+        return "an all-gather that is not PyTorch's default", "call fully_shard without set_custom_all_gather"
     if type(group._reduce_scatter_comm).__name__ != "DefaultReduceScatter":
-        _refuse("a custom reduce-scatter", "leave set_custom_reduce_scatter out")
-    if not group.reduce_grads or not group.all_reduce_grads:
-        raise EagerCallNeeded("gradients are accumulated without communication: set_requires_gradient_sync(False)")
+        return "a reduce-scatter that is not PyTorch's default", "call fully_shard without set_custom_reduce_scatter"
+    if getattr(group, "reduce_scatter_unused_params", False):
+        return "reduce_scatter_unused_params", "leave it False: parameters without gradients keep grad=None"
+    for sharded in group.fsdp_params:
+        if sharded.is_dtensor:
+            return "fully_shard of parameters that are DTensors, as of parallelize_module", "use one of both"
+        if hasattr(sharded._sharded_local_tensor, "fsdp_pre_all_gather"):
+            return "a parameter with fsdp_pre_all_gather", "use plain parameters"
+    return "", ""
 
 
-def plan_of(group: Any, sharded: Any) -> Plan:
-    """How a program gathers a parameter of a group, and reduces its gradient.
+def _accumulates(group: Any) -> bool:
+    if not group.reduce_grads or not group.all_reduce_grads or group._partial_reduce_output is not None:
+        return True
+    return any(
+        sharded.unsharded_accumulated_grad is not None
+        or (hasattr(sharded, "_unsharded_param") and sharded._unsharded_param.grad is not None)
+        for sharded in group.fsdp_params
+    )
 
-    Raises:
-        EagerCallNeeded: calls before have left a gradient of the whole parameter, which PyTorch has to reduce.
-        UnsupportedError: the parameter is one that programs do not gather.
-    """
-    _check_parameter(sharded)
+
+def _gathers(group: Any) -> tuple[Gather, ...]:
     mesh = group.mesh_info
-    dimension = sharded.fsdp_placement.dim
     size, ranks = mesh.shard_mesh_size, mesh.shard_process_group.group_name
-    rows = sharded._orig_size[0]
-    length = rows * size if dimension else rows
+    scatter = getattr(mesh, "reduce_scatter_process_group", None)
     replicas, count = "", size
     if hasattr(mesh, "replicate_process_group"):
         replicas, count = mesh.replicate_process_group.group_name, size * mesh.replicate_mesh_size
-    operation, before, after = _division(group, sharded, count)
-    arguments = (length, size, ranks, sharded.param_dtype, sharded.reduce_dtype, operation, before, after, replicas)
-    return Plan(group.post_forward_mesh_info is not None, dimension, length, size, arguments)
-
-
-def _check_parameter(sharded: Any) -> None:
-    if sharded.is_dtensor:
-        _refuse("a parameter that is sharded otherwise before fully_shard", "use one of both")
-    if hasattr(sharded._sharded_local_tensor, "fsdp_pre_all_gather"):
-        _refuse("a parameter with fsdp_pre_all_gather", "use plain parameters")
-    if sharded.unsharded_accumulated_grad is not None or (
-        hasattr(sharded, "_unsharded_param") and sharded._unsharded_param.grad is not None
-    ):
-        raise EagerCallNeeded("calls before accumulated gradients without communication, which are to be reduced now")
+    again = group.post_forward_mesh_info is not None
+    found = []
+    for sharded in group.fsdp_params:
+        rows, dimension = sharded._orig_size[0], sharded.fsdp_placement.dim
+        found.append(
+            Gather(
+                again,
+                dimension,
+                sharded.sharded_param._spec,
+                rows * size if dimension else rows,
+                size,
+                ranks,
+                sharded.param_dtype,
+                sharded.reduce_dtype,
+                *_division(group, sharded, count),
+                ranks if scatter is None else scatter.group_name,
+                replicas,
+            )
+        )
+    return tuple(found)
 
 
 def _division(group: Any, sharded: Any, count: int) -> tuple[str, float, float]:
     """By which operation gradients are reduced, and what they are divided by before and after."""
     reduced = sharded.reduce_dtype or sharded.param_dtype or sharded.orig_dtype
     factor = group.gradient_divide_factor
-    if reduced in (torch.float32, torch.bfloat16) and not group.force_sum_reduction_for_comms:
+    is_wide = reduced in (torch.float32, torch.bfloat16)
+    if is_wide and not group.force_sum_reduction_for_comms:
         return ("avg", 1.0, 1.0) if factor is None else ("sum", float(factor), 1.0)
     factor = float(count if factor is None else factor)
-    if reduced in (torch.float32, torch.bfloat16):
-        return "sum", 1.0, factor
-    before = 1.0  # as FSDP2, about the square root, against overflow
-    while factor % before == 0 and factor / before > before:
-        before *= 2
+    before = 1.0
+    while not is_wide and factor % before == 0 and factor / before > before:
+        before *= 2  # as PyTorch does it: about the square root before, lest sums overflow
     return "sum", before, factor / before
-
-
-def _refuse(what: str, advice: str) -> NoReturn:
-    raise UnsupportedError(
-        f"{what} is not compiled", location=user_location(), advice=(advice, "leave the module to eager PyTorch")
-    )

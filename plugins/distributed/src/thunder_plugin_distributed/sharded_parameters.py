@@ -22,6 +22,7 @@ def gather(
     operation: str = "avg",
     before: float = 1.0,
     after: float = 1.0,
+    scatter: str = "",
     replicas: str = "",
 ) -> torch.Tensor:
     """Start to gather the shards of all ranks along the first dimension; `wait` gives what arrives.
@@ -37,6 +38,7 @@ def gather(
         reduce_dtype: that gradients are reduced in; None for that of the cotangent.
         operation: by which gradients are reduced: ``"avg"`` or ``"sum"``.
         before, after: divide gradients before and after they are reduced.
+        scatter: the name of the process group that gradients are reduced and scattered in. Empty: ``group``.
         replicas: the name of the process group of the ranks with the same shard, among which gradients are reduced
             after that. Empty: there are none.
     """
@@ -55,6 +57,7 @@ def gather_again(
     operation: str = "avg",
     before: float = 1.0,
     after: float = 1.0,
+    scatter: str = "",
     replicas: str = "",
 ) -> torch.Tensor:
     """`gather`, with another gather in backward instead of keeping what arrives."""
@@ -86,6 +89,7 @@ def gather_rule(
     operation: str = "avg",
     before: float = 1.0,
     after: float = 1.0,
+    scatter: str = "",
     replicas: str = "",
 ) -> Any:
     """The derivative of `gather` and `gather_again`, in the order in which FSDP2 computes it."""
@@ -93,7 +97,7 @@ def gather_rule(
 
     def backward(gradient: Any) -> Any:
         whole = gradient if reduce_dtype is None else gradient.to(reduce_dtype)
-        part = wait(reduce_scatter(whole if before == 1 else whole / before, operation, size, group))
+        part = wait(reduce_scatter(whole if before == 1 else whole / before, operation, size, scatter or group))
         if replicas:
             part = wait(all_reduce(part, operation, replicas))
         part = (part if after == 1 else part / after).to(shard.dtype)

@@ -13,7 +13,8 @@ from thunder_plugin_distributed.sharded_parameters import arrived_rule, gather_r
 _FUNCTIONS: Final = f"{thunder_plugin_distributed.__name__}.sharded_parameters"
 _OPERATORS: Final = "torch.ops.thunder_distributed"
 _GATHER: Final = (
-    "(shard, length, size, group, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, replicas='')"
+    "(shard, length, size, group, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, "
+    "scatter='', replicas='')"
 )
 
 
