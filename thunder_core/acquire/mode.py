@@ -142,17 +142,7 @@ class AcquisitionMode(RecordingMode):
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrappers: list[torch.Tensor]
     ) -> Any:
         """A call of the program with these wrapper subclasses among its arguments."""
-<<<<<<< HEAD
-        return wrapper_calls.call(self.recorder, self._observer, func, args, kwargs, wrappers)
-
-    def input_from(
-        self, wrapper: torch.Tensor, part: Callable[[torch.Tensor], torch.Tensor], path: Callable[[Any], Any]
-    ) -> torch.Tensor:
-        """`wrapper_calls.input_from` for the program that is recorded."""
-        return wrapper_calls.input_from(self.recorder, self._observer, wrapper, part, path)
-=======
         return wrapper_calls.call(self.recorder, self.observer, func, args, kwargs, wrappers)
->>>>>>> fsdp
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
