@@ -38,13 +38,15 @@ def forward(
     synchronizes = torch.is_grad_enabled() and module.require_backward_grad_sync
     if synchronizes:
         _ask_for_gradients(recorder, module)
-    if module.require_forward_param_sync and module.broadcast_buffers:
-        _broadcast_buffers(module)
+    buffers = _buffers(module) if module.broadcast_buffers else []
+    if buffers and module.require_forward_param_sync:
+        _broadcast(module, buffers)
     if module.device_ids:
         device = torch.device(module.device_type, module.device_ids[0])
         args, kwargs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (args, kwargs))
     output = module.module(*args, **kwargs)
-    module.require_forward_param_sync = synchronizes
+    if buffers:  # it is of no use to others, and would have to be guarded
+        module.require_forward_param_sync = synchronizes
     return output
 
 
@@ -78,18 +80,21 @@ def _unobserved(recorder: Recorder, function: Callable[..., Any], *args: Any) ->
         recorder.mode.observer.resume()
 
 
-def _broadcast_buffers(module: DistributedDataParallel) -> None:
+def _buffers(module: DistributedDataParallel) -> list[torch.Tensor]:
+    return [buffer for name, buffer in module.module.named_buffers() if name not in module.parameters_to_ignore]
+
+
+def _broadcast(module: DistributedDataParallel, buffers: list[torch.Tensor]) -> None:
     """Give all ranks the buffers of rank 0, those of one dtype together."""
     alike: dict[tuple[Any, ...], list[torch.Tensor]] = {}
-    for name, buffer in module.module.named_buffers():
-        if name not in module.parameters_to_ignore:
-            alike.setdefault((buffer.dtype, buffer.device), []).append(buffer)
+    for buffer in buffers:
+        alike.setdefault((buffer.dtype, buffer.device), []).append(buffer)
     with torch.no_grad():
-        for buffers in alike.values():
-            flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
+        for group in alike.values():
+            flat = torch.cat([buffer.reshape(-1) for buffer in group])
             dist.broadcast(flat, group=module.process_group, group_src=0)
-            parts = flat.split([buffer.numel() for buffer in buffers])
-            for buffer, part in zip(buffers, parts, strict=True):
+            parts = flat.split([buffer.numel() for buffer in group])
+            for buffer, part in zip(group, parts, strict=True):
                 buffer.copy_(part.view(buffer.shape))
 
 

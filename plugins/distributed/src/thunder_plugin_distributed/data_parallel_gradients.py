@@ -54,12 +54,13 @@ def average_gradients(
             reduced.append(call_hook(module, places, flat, index, index == len(buckets) - 1))
         else:
             reduced.append(all_reduce(flat, "sum", group))
-    used = wait(all_reduce(used_here(module, buckets, reached), "sum", group)) if finds_unused else None
+    given = tuple([gradient is not None for gradient in gradients])
+    used = wait(all_reduce(used_here(module, reached, given), "sum", group)) if finds_unused else None
     results: list[Any] = [None] * len(gradients)
     for places, pending in zip(buckets, reduced, strict=True):
         flat = hook_result(pending) if hooked else wait(pending)
-        own = tuple([reached[place] for place in places])
-        for place, result in zip(places, taken(module, places, flat, own, used), strict=True):
+        here = tuple([given[place] for place in places])
+        for place, result in zip(places, taken(module, places, flat, here, used), strict=True):
             results[place] = result
     return tuple(results)
 
@@ -137,31 +138,35 @@ def _scaled(value: Any, factor: float | None, out: torch.Tensor) -> None:
         out.copy_(value)
 
 
-def used_here(module: DistributedDataParallel, buckets: Buckets, reached: tuple[bool, ...]) -> torch.Tensor:
-    """For each parameter 1 if results depend on it on this rank, 0 if not."""
-    device = averaged(module)[buckets[0][0]].parameter.device
-    return torch.tensor([int(reach) for reach in reached], dtype=torch.int32, device=device)
+def used_here(module: DistributedDataParallel, reached: tuple[bool, ...], given: tuple[bool, ...]) -> torch.Tensor:
+    """For each parameter 1 if it has a gradient on this rank, of this backward or before, and results depend on it."""
+    items = averaged(module)
+    used = [
+        int(reach and (has or item.parameter.grad is not None))
+        for item, reach, has in zip(items, reached, given, strict=True)
+    ]
+    return torch.tensor(used, dtype=torch.int32, device=items[0].parameter.device)
 
 
 def taken(
     module: DistributedDataParallel,
     places: tuple[int, ...],
     flat: torch.Tensor,
-    own: tuple[bool, ...],
+    given: tuple[bool, ...],
     used: torch.Tensor | None,
 ) -> Gradients:
     """The averages in a bucket, for autograd to accumulate.
 
-    Parameters that only other ranks use get theirs here; those that no rank uses keep what they have.
+    Parameters without a gradient in this backward get theirs here; those that no rank uses keep what they have.
 
     Args:
-        own: whether results of this rank depend on each of the parameters.
+        given: whether this backward computes a gradient of each of the parameters.
         used: how many ranks use each parameter of the module; None where all of them do.
     """
-    counts = None if used is None or all(own) else used.tolist()
+    counts = None if used is None or all(given) else used.tolist()
     results: list[torch.Tensor | None] = []
     offset = 0
-    for place, here in zip(places, own, strict=True):
+    for place, here in zip(places, given, strict=True):
         item = averaged(module)[place]
         parameter = item.parameter
         part = flat.as_strided(parameter.shape, item.stride, flat.storage_offset() + offset)

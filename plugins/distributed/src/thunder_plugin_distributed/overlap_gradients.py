@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -52,11 +52,14 @@ class OverlapGradients(Transform):
         if not calls:
             return trace
         builder = Builder.of(trace)
+        silent: set[str] = set()
         lines = [line for line in trace.symbols if not _averages(line)]
         for call in calls:
             average = _Average(call, builder)
             lines = [*_placed(lines, average.starts()), *average.ends()]
-        return trace.with_symbols(lines, self.name)
+            silent |= average.silent
+        output = tuple([None if item is None or item.name in silent else item for item in trace.output])
+        return replace(trace.with_symbols(lines, self.name), output=output)
 
 
 def _averages(line: BoundSymbol) -> bool:
@@ -79,14 +82,21 @@ def _placed(lines: list[BoundSymbol], starts: list[tuple[BoundSymbol, ...]]) -> 
 
 
 class _Average:
-    """The lines in the place of one call of `average_gradients`."""
+    """The lines in the place of one call of `average_gradients`.
+
+    Attributes:
+        silent: results of the call that autograd gets no gradient for, as there is none in this backward.
+    """
 
     def __init__(self, call: BoundSymbol, builder: Builder) -> None:
         self._call = call
         self._builder = builder
         _, self._gradients, self._metadata, self._reached, self._module, self._buckets, *options = call.args
+        self._given = tuple([gradient is not None for gradient in self._gradients])
         self._group, size, self._finds_unused, self._hooked = options
         self._factor = None if self._hooked else 1 / size
+        pairs = zip(call.output, self._given, strict=True)
+        self.silent = {result.name for result, given in pairs if result is not None and not given}
         self._pending: list[Any] = []
         self._flat: list[TensorProxy] = []
         self._used: Any = None
@@ -113,9 +123,9 @@ class _Average:
                 yield self._line(HOOK_RESULT, (pending,), reduced)
             else:
                 yield self._operator(collectives.wait, (pending,), reduced)
-            own = tuple([self._reached[place] for place in places])
-            results = tuple([self._call.output[place] for place in places])
-            yield self._line(TAKEN, (self._module, places, reduced, own, used), results)
+            given = tuple([self._given[place] for place in places])
+            results = tuple([self._call.output[place] if self._given[place] else None for place in places])
+            yield self._line(TAKEN, (self._module, places, reduced, given, used), results)
 
     def _start(self, index: int, places: tuple[int, ...]) -> tuple[BoundSymbol, ...]:
         gradients = tuple([self._gradients[place] for place in places])
@@ -133,7 +143,7 @@ class _Average:
         here = self._tensor("used", len(self._reached), torch.int32, self._flat[0].device)
         self._used = self._like(here, "used_reduced")
         return (
-            self._line(USED_HERE, (self._module, self._buckets, self._reached), here),
+            self._line(USED_HERE, (self._module, self._reached, self._given), here),
             self._operator(collectives.all_reduce, (here, "sum", self._group), self._used),
         )
 
