@@ -12,4 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OverlapGradients", "ScheduleCollectives"]
 
-__getattr__ = lazy_imports(__name__, {"OverlapGradients": "overlap_gradients", "ScheduleCollectives": "schedule_collectives"})
+__getattr__ = lazy_imports(
+    __name__, {"OverlapGradients": "overlap_gradients", "ScheduleCollectives": "schedule_collectives"}
+)

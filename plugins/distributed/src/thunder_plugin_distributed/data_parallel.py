@@ -28,6 +28,8 @@ from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_distributed.data_parallel_buckets import buckets_of
 from thunder_plugin_distributed.data_parallel_gradients import average_gradients
 from thunder_plugin_distributed.data_parallel_parameters import named_parameters, prepared
+from thunder_plugin_distributed.pytorch_internals import default_first_bucket_bytes
+
 
 def forward(
     recorder: Recorder, original: Callable[..., Any], module: DistributedDataParallel, /, *args: Any, **kwargs: Any
@@ -57,7 +59,7 @@ def _ask_for_gradients(recorder: Recorder, module: DistributedDataParallel) -> N
     proxies = tuple([recorder.inputs.object_proxy(item.parameter) for item in parameters])
     first, cap = module.bucket_bytes_cap, module.bucket_bytes_cap
     if module.bucket_bytes_cap_default:
-        first = min(cap, dist._DEFAULT_FIRST_BUCKET_BYTES)
+        first = min(cap, default_first_bucket_bytes)
     group = module.process_group
     options = (
         recorder.inputs.object(module),
@@ -105,7 +107,8 @@ def _check(module: DistributedDataParallel) -> None:
         EagerCallNeeded: the call is in a context that PyTorch has to know of.
     """
     if module._join_config.enable:
-        raise EagerCallNeeded("DistributedDataParallel.join: ranks tell each other how many of them still have inputs")
+        reason = "DistributedDataParallel.join: ranks tell each other how many of them still have inputs"
+        raise EagerCallNeeded(reason, expected=True)
     if module.mixed_precision is not None:
         _refuse("DistributedDataParallel with mixed_precision", "use torch.autocast")
     if module._delay_all_reduce_params:

@@ -1,8 +1,8 @@
 """What backward calls to average gradients over ranks, as DistributedDataParallel does.
 
-What is averaged is the gradient that a parameter has accumulated so far, ``parameter.grad``, plus that of this backward:
-after steps without synchronization all of it is reduced. The average takes the place of both: what had been accumulated
-is set to zero right before autograd adds the average to it.
+What is averaged is the gradient that a parameter has accumulated so far, ``parameter.grad``, plus that of this
+backward: after steps without synchronization all of it is reduced. The average takes the place of both: what had been
+accumulated is set to zero right before autograd adds the average to it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def check(module: DistributedDataParallel, buckets: Buckets, missing: tuple[int,
     """
     known = averaged(module)
     if missing and not finds_unused:
-        names = ", ".join(known[place].name for place in missing)
+        names = ", ".join(known[place].name for place in sorted(missing))
         raise UnsupportedError(
             f"DistributedDataParallel: this backward gives no gradient to {names}",
             advice=("DistributedDataParallel(..., find_unused_parameters=True)", "have the loss depend on all outputs"),
@@ -120,7 +120,9 @@ def filled(
         offset += item.parameter.numel()
         for tensor in (before, gradient):
             if tensor is not None and tensor.layout is not torch.strided:
-                raise UnsupportedError(f"the gradient of {item.name} is sparse: DistributedDataParallel reduces dense ones")
+                raise UnsupportedError(
+                    f"the gradient of {item.name} is sparse: DistributedDataParallel reduces dense ones"
+                )
         if before is None and gradient is None:
             part.zero_()
         elif before is None or gradient is None:

@@ -67,7 +67,7 @@ def _averages(line: BoundSymbol) -> bool:
 
 
 def _placed(lines: list[BoundSymbol], starts: list[tuple[BoundSymbol, ...]]) -> Iterator[BoundSymbol]:
-    """The lines with each of the groups of lines ``starts``, in order, behind the last line that computes what it reads."""
+    """The lines with the groups of lines ``starts``, in order, each right behind the last line that it reads from."""
     position = {proxy.name: index for index, line in enumerate(lines) for proxy in line.outputs()}
     earliest = 0
     groups: dict[int, list[BoundSymbol]] = {}
@@ -153,9 +153,7 @@ class _Average:
         return self._tensor("gradients", length, dtype, device)
 
     def _tensor(self, name: str, length: int, dtype: torch.dtype, device: torch.device) -> TensorProxy:
-        return TensorProxy(
-            self._builder.name(name), (length,), (1,), dtype, device, False, self._builder.new_storage()
-        )
+        return TensorProxy(self._builder.name(name), (length,), (1,), dtype, device, False, self._builder.new_storage())
 
     def _like(self, proxy: TensorProxy, name: str) -> TensorProxy:
         return self._tensor(name, int(proxy.shape[0]), proxy.dtype, proxy.device)

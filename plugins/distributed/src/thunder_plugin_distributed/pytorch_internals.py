@@ -11,6 +11,9 @@ _STATE: Final = "torch.distributed.fsdp._fully_shard._fsdp_state"
 _GROUP: Final = "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup"
 _PARAMETER: Final = "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam"
 
+_DDP: Final = "DistributedDataParallel in compiled programs"
+_WRAPPER: Final = "torch.nn.parallel.DistributedDataParallel"
+
 ROWS: Final = (
     Row("torch._ops._c10d_functional", "communication in compiled programs", kind=Kind.SPELLED),
     # The path of the module, and the methods that are replaced.
@@ -35,6 +38,14 @@ ROWS: Final = (
     Row(f"{_PARAMETER}._unsharded_param", _FSDP, kind=Kind.SPELLED),
     Row("torch.nn.Module._parameters", _FSDP, kind=Kind.SPELLED),
     Row("torch.distributed.utils._apply_to_tensors", _FSDP),
+    Row("torch.distributed._DEFAULT_FIRST_BUCKET_BYTES", _DDP, name="default_first_bucket_bytes"),
+    Row(f"{_WRAPPER}._get_ddp_logging_data", _DDP, kind=Kind.SPELLED),
+    Row(f"{_WRAPPER}._join_config", _DDP, kind=Kind.SPELLED),
+    Row(f"{_WRAPPER}._comm_hooks", _DDP, kind=Kind.SPELLED),
+    Row(f"{_WRAPPER}._delay_all_reduce_params", _DDP, kind=Kind.SPELLED),
+    Row(f"{_WRAPPER}._use_python_reducer", _DDP, kind=Kind.SPELLED),
+    Row("torch.Tensor._backward_hooks", _DDP, kind=Kind.SPELLED),
+    Row("torch.Tensor._post_accumulate_grad_hooks", _DDP, kind=Kind.SPELLED),
 )
 
 NAMES: Final = PrivateNames(__name__, ROWS)
