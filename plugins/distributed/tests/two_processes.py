@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import thunder
+from thunder_core.errors import UncacheableWarning
 
 LIMIT = 60
 """Seconds for a case."""
@@ -55,7 +55,7 @@ def _collect(answers: Any, count: int) -> None:
 
 def _process(rank: int, processes: int, store: str, names: list[tuple[str, str]], answers: Any) -> None:
     torch.set_num_threads(1)
-    warnings.simplefilter("error", thunder.UncacheableWarning)
+    warnings.simplefilter("error", UncacheableWarning)
     limit = datetime.timedelta(seconds=20)
     dist.init_process_group(
         "gloo", store=dist.FileStore(store, processes), rank=rank, world_size=processes, timeout=limit

@@ -23,9 +23,9 @@ from thunder_core.guards.source import Source
 from thunder_core.guards.steps import AttributeSource, ItemSource
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.user_frames import user_location
+from thunder_plugin_distributed import pytorch_internals
 from thunder_plugin_distributed.fully_shard_guard import FullyShardGuard, shard_again
 from thunder_plugin_distributed.fully_shard_plan import Gather, Plan, groups_of, plan_of
-from thunder_plugin_distributed.pytorch_internals import apply_to_tensors, lazy_init
 from thunder_plugin_distributed.sharded_parameters import arrived, arrived_again, gather, gather_again
 from thunder_plugin_distributed.shards import ShardSource, shard_of
 
@@ -79,7 +79,9 @@ def _gathered(recorder: Recorder, state: Any) -> list[tuple[Any, str, torch.Tens
         UnsupportedError: the wrapper is configured otherwise than programs can be.
     """
     if state._is_root is None:
-        raise PreparationNeeded("the first call of a module of fully_shard initializes it", partial(lazy_init, state))
+        raise PreparationNeeded(
+            "the first call of a module of fully_shard initializes it", partial(pytorch_internals.lazy_init, state)
+        )
     if any(group.is_unsharded for group in groups_of(state)):
         raise PreparationNeeded("a call by eager PyTorch left parameters whole", partial(shard_again, state))
     path = recorder.mode.observer.path_to(state)
@@ -134,7 +136,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     def cast(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
-    return apply_to_tensors(cast, value)
+    return pytorch_internals.apply_to_tensors(cast, value)
 
 
 def _refusal(what: str, advice: str) -> UnsupportedError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
@@ -25,7 +27,7 @@ class ScheduleCollectives(Transform):
     place: ClassVar[Place] = Place.CLAIMED
 
     def applies(self, context: TransformContext) -> bool:
-        return True
+        return torch.distributed.is_available() and torch.distributed.is_initialized()
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         if not any(Tag.WAIT in line.symbol.tags for line in trace.symbols):
