@@ -12,7 +12,7 @@ _GROUP: Final = "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParam
 _PARAMETER: Final = "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam"
 
 ROWS: Final = (
-    Row("torch._ops._c10d_functional", "communication in compiled programs", kind=Kind.SPELLED),
+    Row("torch.ops._c10d_functional", "communication in compiled programs"),
     # The path of the module, and the methods that are replaced.
     Row(_STATE, _FSDP, kind=Kind.SPELLED),
     Row(f"{_STATE}.FSDPState._pre_forward", _FSDP, kind=Kind.SPELLED),
