@@ -103,7 +103,7 @@ def _parameters(recorder: Recorder, state: Any, plan: Plan, path: Source) -> Ite
         parameters = AttributeSource(_group_path(path, state, index), "fsdp_params")
         sources = [AttributeSource(ItemSource(parameters, place), "sharded_param") for place in range(len(gathers))]
         pairs = zip(group.fsdp_params, sources, strict=True)
-        shards = [_input(recorder, sharded.sharded_param, source) for sharded, source in pairs]
+        shards = [_input(recorder, sharded, source) for sharded, source in pairs]
         for sharded, whole in zip(group.fsdp_params, _wholes(shards, gathers), strict=True):
             info = sharded._module_info
             yield info.module, info.param_name, whole
@@ -117,13 +117,16 @@ def _group_path(path: Source, state: Any, index: int) -> Source:
     return AttributeSource(path, "_fsdp_param_group")
 
 
-def _input(recorder: Recorder, parameter: Any, source: Source) -> torch.Tensor:
+def _input(recorder: Recorder, sharded: Any, source: Source) -> torch.Tensor:
     """The shard of a parameter as an input of the program: one, however often the module is called."""
-    known: torch.Tensor | None = recorder.notes.get(("shard", id(parameter)))
+    key = "shard", id(sharded)
+    known: torch.Tensor | None = recorder.notes.get(key)
     if known is None:
+        owner = recorder.mode.observer.path_to(sharded._module_info.module)
+        name = "" if owner is None else f"{owner.describe()}.{sharded._module_info.param_name}"
         with recorder.suspension, disable_current_modes(), DisableTorchFunction():
-            known = recorder.notes["shard", id(parameter)] = shard_of(parameter)
-            recorder.inputs.add(known, ShardSource(source))
+            known = recorder.notes[key] = shard_of(sharded.sharded_param)
+            recorder.inputs.add(known, ShardSource(source, name))
     return known
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -40,18 +39,33 @@ class ScheduleCollectives(Transform):
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         if not any(Tag.COLLECTIVE in line.symbol.tags for line in trace.symbols):
             return trace
-        return trace.with_symbols(_ahead(trace, [*_late(trace), *_unread(trace)]), self.name)
+        return trace.with_symbols(_ahead(trace, _all_awaited(trace, _late(trace))), self.name)
 
 
-def _unread(trace: Trace) -> Iterator[BoundSymbol]:
-    """Waits for what collectives give and no line of the program reads: PyTorch keeps it until then."""
-    builder = Builder.of(trace)
+def _all_awaited(trace: Trace, lines: list[BoundSymbol]) -> list[BoundSymbol]:
+    """The lines, and waits for what no line reads of what a collective gives, behind the first for any of it.
+
+    PyTorch keeps what was not waited for.
+    """
+    builder, symbol = Builder.of(trace), registry.symbol_of(wait)
+    unread: dict[str, list[BoundSymbol]] = {}
     for line in trace.symbols:
-        for proxy in line.outputs() if Tag.COLLECTIVE in line.symbol.tags else ():
+        if Tag.COLLECTIVE not in line.symbol.tags:
+            continue
+        waits: list[BoundSymbol] = []
+        for proxy in line.outputs():
             if isinstance(proxy, TensorProxy) and not trace.users(proxy.name) and not trace.is_returned(proxy.name):
                 result = replace(proxy, name=builder.name(proxy.name), storage=builder.new_storage())
-                symbol = registry.symbol_of(wait)
-                yield BoundSymbol(symbol, (proxy,), {}, result, Effects(random=True), line.context, line.location)
+                effects = Effects(random=True)
+                waits.append(BoundSymbol(symbol, (proxy,), {}, result, effects, line.context, line.location))
+        unread |= {proxy.name: waits for proxy in line.outputs()}
+    found: list[BoundSymbol] = []
+    for line in lines:
+        found.append(line)
+        waits = unread.get(line.args[0].name, []) if Tag.WAIT in line.symbol.tags else []
+        found += waits
+        waits.clear()
+    return [*found, *{id(wait): wait for waits in unread.values() for wait in waits}.values()]
 
 
 def _late(trace: Trace) -> list[BoundSymbol]:
