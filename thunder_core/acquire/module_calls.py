@@ -59,7 +59,14 @@ def call_module(
     eager = recorder.attempt.eager_modules
     if eager and key_of(module) in eager:
         return eager_modules.call_eagerly(recorder, module, args, kwargs)
-    return original(module, *args, **kwargs)
+    if not prepared:
+        return original(module, *args, **kwargs)
+    before = len(recorder.after_calls)
+    try:
+        return original(module, *args, **kwargs)
+    finally:
+        while len(recorder.after_calls) > before:
+            recorder.after_calls.pop()()
 
 
 @lru_cache(maxsize=1024)  # a hit runs no frame, which would be observed

@@ -23,9 +23,9 @@ from thunder_core.guards.source import Source
 from thunder_core.guards.steps import AttributeSource, ItemSource
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.user_frames import user_location
+from thunder_plugin_distributed import pytorch_internals
 from thunder_plugin_distributed.fully_shard_guard import FullyShardGuard, shard_again
 from thunder_plugin_distributed.fully_shard_plan import Gather, Plan, groups_of, plan_of
-from thunder_plugin_distributed.pytorch_internals import apply_to_tensors, lazy_init
 from thunder_plugin_distributed.sharded_parameters import arrived, arrived_again, gather, gather_again
 from thunder_plugin_distributed.shards import ShardSource, shard_of
 
@@ -37,8 +37,11 @@ def pre_forward(
 ) -> tuple[Any, Any]:
     """The interception of the hook before forward: gather the parameters."""
     held = recorder.notes.setdefault(state, [])
+    recorder.after_calls.append(partial(_restore, recorder, state))
     for owner, name, whole in _gathered(recorder, state):
-        held.append((owner, name, _replace(recorder, owner, name, whole)))
+        recorder.mode.observer.resume()
+        held.append((owner, name, _exchange(owner, name, whole)))
+        recorder.mode.observer.pause()
     policy = state._mp_policy
     if policy.cast_forward_inputs and policy.param_dtype is not None:
         return _cast(args, policy.param_dtype), _cast(kwargs, policy.param_dtype)
@@ -49,22 +52,21 @@ def post_forward(
     recorder: Recorder, original: Callable[..., Any], state: Any, module: Any, args: Any, output: Any
 ) -> Any:
     """The interception of the hook after forward: the modules have their own parameters again."""
-    for owner, name, parameter in recorder.notes.pop(state):
-        _replace(recorder, owner, name, parameter)
+    recorder.mode.observer.resume()
+    _restore(recorder, state)
+    recorder.mode.observer.pause()
     dtype = state._mp_policy.output_dtype
     return output if dtype is None else _cast(output, dtype)
 
 
-def _replace(recorder: Recorder, owner: torch.nn.Module, name: str, tensor: Any) -> Any:
-    """Replace a parameter of a module; what was there. The observer sees both, so that no write is left in the end."""
-    recorder.mode.observer.resume()
-    try:
-        return _exchange(owner, name, tensor)
-    finally:
-        recorder.mode.observer.pause()
+def _restore(recorder: Recorder, state: Any) -> None:
+    """Give modules their parameters again, unless they have them: what a forward that raises leaves behind is whole."""
+    for owner, name, parameter in recorder.notes.pop(state, ()):
+        _exchange(owner, name, parameter)
 
 
 def _exchange(owner: torch.nn.Module, name: str, tensor: Any) -> Any:
+    """Replace a parameter of a module; what was there. The observer sees this, so that no write is left in the end."""
     before = owner._parameters[name]
     owner._parameters[name] = tensor
     return before
@@ -79,15 +81,17 @@ def _gathered(recorder: Recorder, state: Any) -> list[tuple[Any, str, torch.Tens
         UnsupportedError: the wrapper is configured otherwise than programs can be.
     """
     if state._is_root is None:
-        raise PreparationNeeded("the first call of a module of fully_shard initializes it", partial(lazy_init, state))
+        raise PreparationNeeded(
+            "the first call of a module of fully_shard initializes it", partial(pytorch_internals.lazy_init, state)
+        )
     if any(group.is_unsharded for group in groups_of(state)):
         raise PreparationNeeded("a call by eager PyTorch left parameters whole", partial(shard_again, state))
-    path = recorder.mode.observer.path_to(state)
-    if path is None:
-        raise _refusal("a module of fully_shard whose hooks were changed", "apply fully_shard to a new module")
     plan = plan_of(state)
     if plan.problem:
         raise _refusal(plan.problem, plan.advice)
+    path = recorder.mode.observer.path_to(state)
+    if path is None:
+        raise _refusal("a module of fully_shard whose hooks were changed", "apply fully_shard to a new module")
     if plan.accumulates:
         raise EagerCallNeeded("gradients of fully_shard are accumulated without communication", expected=True)
     recorder.mode.observer.add_guard(FullyShardGuard(path, plan))
@@ -96,10 +100,11 @@ def _gathered(recorder: Recorder, state: Any) -> list[tuple[Any, str, torch.Tens
 
 def _parameters(recorder: Recorder, state: Any, plan: Plan, path: Source) -> Iterator[tuple[Any, str, torch.Tensor]]:
     for index, (group, gathers) in enumerate(zip(groups_of(state), plan.groups, strict=True)):
-        for place, (sharded, each) in enumerate(zip(group.fsdp_params, gathers, strict=True)):
-            parameters = AttributeSource(_group_path(path, state, index), "fsdp_params")
-            source = AttributeSource(ItemSource(parameters, place), "sharded_param")
-            whole = _whole(_input(recorder, sharded.sharded_param, source), each)
+        parameters = AttributeSource(_group_path(path, state, index), "fsdp_params")
+        sources = [AttributeSource(ItemSource(parameters, place), "sharded_param") for place in range(len(gathers))]
+        pairs = zip(group.fsdp_params, sources, strict=True)
+        shards = [_input(recorder, sharded, source) for sharded, source in pairs]
+        for sharded, whole in zip(group.fsdp_params, _wholes(shards, gathers), strict=True):
             info = sharded._module_info
             yield info.module, info.param_name, whole
             for owner, name in zip(info.shared_modules, info.shared_param_names, strict=True):
@@ -112,21 +117,35 @@ def _group_path(path: Source, state: Any, index: int) -> Source:
     return AttributeSource(path, "_fsdp_param_group")
 
 
-def _input(recorder: Recorder, parameter: Any, source: Source) -> torch.Tensor:
+def _input(recorder: Recorder, sharded: Any, source: Source) -> torch.Tensor:
     """The shard of a parameter as an input of the program: one, however often the module is called."""
-    known: torch.Tensor | None = recorder.notes.get(("shard", id(parameter)))
+    key = "shard", id(sharded)
+    known: torch.Tensor | None = recorder.notes.get(key)
     if known is None:
+        owner = recorder.mode.observer.path_to(sharded._module_info.module)
+        name = "" if owner is None else f"{owner.describe()}.{sharded._module_info.param_name}"
         with recorder.suspension, disable_current_modes(), DisableTorchFunction():
-            known = recorder.notes["shard", id(parameter)] = shard_of(parameter)
-            recorder.inputs.add(known, ShardSource(source))
+            known = recorder.notes[key] = shard_of(sharded.sharded_param)
+            recorder.inputs.add(known, ShardSource(source, name))
     return known
 
 
-def _whole(shard: torch.Tensor, plan: Gather) -> torch.Tensor:
-    start, wait = (gather_again, arrived_again) if plan.again else (gather, arrived)
-    whole = wait(start(shard, *plan.arguments()))
+def _wholes(shards: list[torch.Tensor], plans: tuple[Gather, ...]) -> list[torch.Tensor]:
+    """The whole parameters of a group: those that are gathered alike come at once."""
+    found: dict[int, torch.Tensor] = {}
+    for key in dict.fromkeys(plan.key for plan in plans):
+        places = [place for place, plan in enumerate(plans) if plan.key == key]
+        start, wait = (gather_again, arrived_again) if plans[places[0]].again else (gather, arrived)
+        lengths = tuple([plans[place].length for place in places])
+        gathered = start([shards[place] for place in places], lengths, *plans[places[0]].arguments)
+        found |= {place: _laid_out(wait(one), plans[place]) for place, one in zip(places, gathered, strict=True)}
+    return [found[place] for place in range(len(plans))]
+
+
+def _laid_out(whole: torch.Tensor, plan: Gather) -> torch.Tensor:
+    """A parameter of which ranks have parts along another dimension than the first, or which fills do not belong to."""
     if plan.dimension:
-        return torch.cat(whole.chunk(plan.size), plan.dimension)
+        return torch.cat(whole.chunk(plan.arguments[0]), plan.dimension)
     return whole if whole.shape[0] == plan.length else whole.narrow(0, 0, plan.length)
 
 
@@ -134,7 +153,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     def cast(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
-    return apply_to_tensors(cast, value)
+    return pytorch_internals.apply_to_tensors(cast, value)
 
 
 def _refusal(what: str, advice: str) -> UnsupportedError:

@@ -16,29 +16,22 @@ class Gather:
         again: backward gathers it again, as ``reshard_after_forward`` says.
         dimension: along which it is sharded.
         spec: mesh, placements and metadata of the DTensor.
-        others: arguments of `thunder_plugin_distributed.sharded_parameters.gather`, which has what they mean.
+        trainable: it requires grad.
+        length: of the whole parameter, in the first dimension of the shards.
+        arguments: of `thunder_plugin_distributed.sharded_parameters.gather` after shards and lengths.
     """
 
     again: bool
     dimension: int
     spec: Any
+    trainable: bool
     length: int
-    size: int
-    group: str
-    dtype: torch.dtype | None
-    reduce_dtype: torch.dtype | None
-    operation: str
-    before: float
-    after: float
-    scatter: str
-    replicas: str
+    arguments: tuple[Any, ...]
 
-    def arguments(self) -> tuple[Any, ...]:
-        """Those of `gather`, after the shard."""
-        return (
-            *(self.length, self.size, self.group, self.dtype, self.reduce_dtype, self.operation),
-            *(self.before, self.after, self.scatter, self.replicas),
-        )
+    @property
+    def key(self) -> Any:
+        """Parameters with equal ones are gathered together."""
+        return self.trainable, self.arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,29 +113,19 @@ def _accumulates(group: Any) -> bool:
 def _gathers(group: Any) -> tuple[Gather, ...]:
     mesh = group.mesh_info
     size, ranks = mesh.shard_mesh_size, mesh.shard_process_group.group_name
-    scatter = getattr(mesh, "reduce_scatter_process_group", None)
+    other = getattr(mesh, "reduce_scatter_process_group", None)
+    scatter = "" if other is None else other.group_name
     replicas, count = "", size
     if hasattr(mesh, "replicate_process_group"):
         replicas, count = mesh.replicate_process_group.group_name, size * mesh.replicate_mesh_size
     again = group.post_forward_mesh_info is not None
     found = []
     for sharded in group.fsdp_params:
-        rows, dimension = sharded._orig_size[0], sharded.fsdp_placement.dim
-        found.append(
-            Gather(
-                again,
-                dimension,
-                sharded.sharded_param._spec,
-                rows * size if dimension else rows,
-                size,
-                ranks,
-                sharded.param_dtype,
-                sharded.reduce_dtype,
-                *_division(group, sharded, count),
-                ranks if scatter is None else scatter.group_name,
-                replicas,
-            )
-        )
+        rows, dimension, parameter = sharded._orig_size[0], sharded.fsdp_placement.dim, sharded.sharded_param
+        length = rows * size if dimension else rows
+        divided = _division(group, sharded, count)
+        arguments = (size, ranks, sharded.param_dtype, sharded.reduce_dtype, *divided, scatter, replicas)
+        found.append(Gather(again, dimension, parameter._spec, parameter.requires_grad, length, arguments))
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ _DDP: Final = "DistributedDataParallel in compiled programs"
 _WRAPPER: Final = "torch.nn.parallel.DistributedDataParallel"
 
 ROWS: Final = (
-    Row("torch._ops._c10d_functional", "communication in compiled programs", kind=Kind.SPELLED),
+    Row("torch.ops._c10d_functional", "communication in compiled programs"),
     # The path of the module, and the methods that are replaced.
     Row(_STATE, _FSDP, kind=Kind.SPELLED),
     Row(f"{_STATE}.FSDPState._pre_forward", _FSDP, kind=Kind.SPELLED),

@@ -1,4 +1,4 @@
-"""Sharded parameters: a line starts to gather one, and its derivative reduces and scatters the gradient."""
+"""Sharded parameters: a line starts to gather some, and its derivative reduces and scatters their gradients."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from thunder_plugin_distributed.collectives import all_gather, all_reduce, reduc
 
 @recorded
 def gather(
-    shard: torch.Tensor,
-    length: int,
+    shards: list[torch.Tensor],
+    lengths: tuple[int, ...],
     size: int,
     group: str,
     dtype: torch.dtype | None = None,
@@ -24,32 +24,31 @@ def gather(
     after: float = 1.0,
     scatter: str = "",
     replicas: str = "",
-) -> torch.Tensor:
-    """Start to gather the shards of all ranks along the first dimension; `wait` gives what arrives.
+) -> list[torch.Tensor]:
+    """Start to gather parameters along their first dimension, all at once; `arrived` gives what each becomes.
 
-    Ranks whose shard is shorter than the first one's fill it up with zeros, so that the result has at least ``length``
-    rows. What is gathered is kept for backward.
+    Ranks whose shard is shorter than the first one's fill it up with zeros, so that a result has at least as many rows
+    as the whole parameter. What is gathered is kept for backward.
 
     Args:
-        shard: this rank's part.
-        length: rows of the whole parameter.
+        shards: this rank's parts, of one dtype.
+        lengths: rows of the whole parameters.
         size, group: of the ranks that have shards, and the name of their process group.
-        dtype: that is gathered; None for that of the shard.
-        reduce_dtype: that gradients are reduced in; None for that of the cotangent.
+        dtype: that is gathered; None for that of the shards.
+        reduce_dtype: that gradients are reduced in; None for that of the cotangents.
         operation: by which gradients are reduced: ``"avg"`` or ``"sum"``.
         before, after: divide gradients before and after they are reduced.
         scatter: the name of the process group that gradients are reduced and scattered in. Empty: ``group``.
         replicas: the name of the process group of the ranks with the same shard, among which gradients are reduced
             after that. Empty: there are none.
     """
-    gathered: torch.Tensor = all_gather(_padded(shard if dtype is None else shard.to(dtype), length, size), size, group)
-    return gathered
+    return _gathered(shards, lengths, size, group, dtype)
 
 
 @recorded
 def gather_again(
-    shard: torch.Tensor,
-    length: int,
+    shards: list[torch.Tensor],
+    lengths: tuple[int, ...],
     size: int,
     group: str,
     dtype: torch.dtype | None = None,
@@ -59,10 +58,9 @@ def gather_again(
     after: float = 1.0,
     scatter: str = "",
     replicas: str = "",
-) -> torch.Tensor:
+) -> list[torch.Tensor]:
     """`gather`, with another gather in backward instead of keeping what arrives."""
-    gathered: torch.Tensor = all_gather(_padded(shard if dtype is None else shard.to(dtype), length, size), size, group)
-    return gathered
+    return _gathered(shards, lengths, size, group, dtype)
 
 
 @recorded
@@ -80,8 +78,8 @@ def arrived_again(gathered: torch.Tensor) -> torch.Tensor:
 
 
 def gather_rule(
-    shard: Any,
-    length: int,
+    shards: Any,
+    lengths: Any,
     size: int,
     group: str,
     dtype: Any = None,
@@ -93,22 +91,36 @@ def gather_rule(
     replicas: str = "",
 ) -> Any:
     """The derivative of `gather` and `gather_again`, in the order in which FSDP2 computes it."""
-    local = shard if dtype is None else shard.to(dtype)
 
-    def backward(gradient: Any) -> Any:
-        whole = gradient if reduce_dtype is None else gradient.to(reduce_dtype)
-        part = wait(reduce_scatter(whole if before == 1 else whole / before, operation, size, scatter or group))
+    def backward(*gradients: Any) -> Any:
+        places = [place for place, gradient in enumerate(gradients) if gradient is not None]
+        wholes = [gradients[place] if reduce_dtype is None else gradients[place].to(reduce_dtype) for place in places]
+        wholes = wholes if before == 1 else [whole / before for whole in wholes]
+        parts = [wait(part) for part in reduce_scatter(wholes, operation, size, scatter or group)]
         if replicas:
-            part = wait(all_reduce(part, operation, replicas))
-        part = (part if after == 1 else part / after).to(shard.dtype)
-        return part if part.shape[0] == shard.shape[0] else part.narrow(0, 0, shard.shape[0])
+            parts = [wait(part) for part in all_reduce(parts, operation, replicas)]
+        found: list[Any] = [None] * len(shards)
+        for place, part in zip(places, parts, strict=True):
+            rows = shards[place].shape[0]
+            whole = (part if after == 1 else part / after).to(shards[place].dtype)
+            found[place] = whole if whole.shape[0] == rows else whole.narrow(0, 0, rows)
+        return (found,)
 
-    return all_gather(_padded(local, length, size), size, group), backward
+    return _gathered(shards, lengths, size, group, dtype), backward
 
 
 def arrived_rule(gathered: Any) -> Any:
     """The derivative of `arrived` and `arrived_again`."""
     return wait(gathered), lambda gradient: gradient
+
+
+def _gathered(
+    shards: list[torch.Tensor], lengths: tuple[int, ...], size: int, group: str, dtype: torch.dtype | None
+) -> list[torch.Tensor]:
+    converted = shards if dtype is None else [shard.to(dtype) for shard in shards]
+    padded = [_padded(shard, length, size) for shard, length in zip(converted, lengths, strict=True)]
+    gathered: list[torch.Tensor] = all_gather(padded, size, group)
+    return gathered
 
 
 def _padded(shard: torch.Tensor, length: int, size: int) -> torch.Tensor:

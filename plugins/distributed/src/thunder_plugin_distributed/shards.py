@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,10 +20,16 @@ def shard_of(parameter: Any) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class ShardSource(StepSource):
-    """`shard_of` the DTensor ``base``."""
+    """`shard_of` the DTensor ``base``.
+
+    Attributes:
+        parameter: what the user calls it: ``module.layer.weight``.
+    """
+
+    parameter: str = field(default="", compare=False)
 
     def describe(self) -> str:
-        return f"{self.base.describe()}.shard"
+        return f"{self.parameter or self.base.describe()}.shard"
 
     def read(self, args: Args, kwargs: Kwargs) -> Any:
         return shard_of(self.base.read(args, kwargs))

@@ -13,7 +13,7 @@ from thunder_plugin_distributed.sharded_parameters import arrived_rule, gather_r
 _FUNCTIONS: Final = f"{thunder_plugin_distributed.__name__}.sharded_parameters"
 _OPERATORS: Final = "torch.ops.thunder_distributed"
 _GATHER: Final = (
-    "(shard, length, size, group, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, "
+    "(shards, lengths, size, group, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, "
     "scatter='', replicas='')"
 )
 
@@ -27,9 +27,9 @@ ROWS: Final[list[Row]] = [
     row(f"{_FUNCTIONS}.gather_again{_GATHER}", method=False, tags=(Tag.COLLECTIVE, Tag.REPEATED)),
     row(f"{_FUNCTIONS}.arrived(gathered)", method=False, tags=(Tag.WAIT,)),
     row(f"{_FUNCTIONS}.arrived_again(gathered)", method=False, tags=(Tag.WAIT, Tag.REPEATED)),
-    _operator("all_gather", "shard, size, group", Tag.COLLECTIVE),
-    _operator("reduce_scatter", "whole, operation, size, group", Tag.COLLECTIVE),
-    _operator("all_reduce", "value, operation, group", Tag.COLLECTIVE),
+    _operator("all_gather", "shards, size, group", Tag.COLLECTIVE),
+    _operator("reduce_scatter", "wholes, operation, size, group", Tag.COLLECTIVE),
+    _operator("all_reduce", "values, operation, group", Tag.COLLECTIVE),
     _operator("wait", "value", Tag.WAIT),
 ]
 
