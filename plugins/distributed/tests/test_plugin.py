@@ -20,10 +20,10 @@ def test_what_the_package_exports() -> None:
         _ = thunder_plugin_distributed.Schedule
 
 
-def test_the_transform_has_the_name_of_its_specification() -> None:
-    (spec,) = plugin.thunder_transforms()
-    transform = thunder_plugin_distributed.ScheduleCollectives()
-    assert (spec.name, spec.default) == (transform.name, False)
+def test_the_transforms_have_the_names_of_their_specifications() -> None:
+    specs = plugin.thunder_transforms()
+    transforms = (thunder_plugin_distributed.ScheduleCollectives(), thunder_plugin_distributed.OverlapGradients())
+    assert [(spec.name, spec.default) for spec in specs] == [(transform.name, False) for transform in transforms]
 
 
 def test_nothing_runs_without_a_process_group() -> None:

@@ -10,7 +10,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 import thunder_plugin_distributed
 from thunder_plugin_distributed.fully_shard_plan import groups_of, plan_of
@@ -37,6 +39,8 @@ def functional_collectives(operators: Any) -> None:
     name = dist.group.WORLD.group_name
     (gathered,) = operators.all_gather_into_tensor_coalesced([torch.ones(2)], 1, name)
     assert torch.equal(operators.wait_tensor(gathered), torch.ones(2))
+    value = torch.ones(2)
+    assert operators.wait_tensor(operators.all_reduce_(value, "sum", name)) is value
 
 
 def hooks() -> None:
@@ -84,6 +88,39 @@ def apply_to_tensors(function: Any) -> None:
     assert doubled == {"a": [torch.tensor([2.0])], "b": 3}
 
 
+def wrapper() -> DistributedDataParallel:
+    return DistributedDataParallel(nn.Linear(3, 2))
+
+
+def data_parallel() -> None:
+    module = wrapper()
+    assert not module._join_config.enable
+    assert module._comm_hooks == []
+    assert module._delay_all_reduce_params == []
+    assert not module._use_python_reducer
+
+
+def communication_hooks() -> None:
+    """That of Python is in a list; of one that is built in only the logging data tell."""
+    python, built_in = wrapper(), wrapper()
+    python.register_comm_hook(None, allreduce_hook)
+    assert python._comm_hooks == [(allreduce_hook, None)]
+    assert not wrapper()._get_ddp_logging_data().get("comm_hook")
+    built_in._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+    assert built_in._comm_hooks == []
+    assert built_in._get_ddp_logging_data().get("comm_hook")
+
+
+def hooks_of_tensors() -> None:
+    parameter = nn.Parameter(torch.ones(1))
+    assert not parameter._backward_hooks
+    assert not parameter._post_accumulate_grad_hooks
+    parameter.register_hook(lambda gradient: None)
+    parameter.register_post_accumulate_grad_hook(lambda parameter: None)
+    assert parameter._backward_hooks
+    assert parameter._post_accumulate_grad_hooks
+
+
 CHECKS: dict[str, Callable[..., object]] = {
     "c10d_functional": functional_collectives,
     "fsdp_state": hooks,
@@ -106,6 +143,14 @@ CHECKS: dict[str, Callable[..., object]] = {
     "unsharded_param": accumulated,
     "parameters": lambda: nn.Linear(1, 1)._parameters["weight"],
     "apply_to_tensors": apply_to_tensors,
+    "default_first_bucket_bytes": lambda size: size == 2**20,
+    "get_ddp_logging_data": communication_hooks,
+    "comm_hooks": communication_hooks,
+    "join_config": data_parallel,
+    "delay_all_reduce_params": data_parallel,
+    "use_python_reducer": data_parallel,
+    "backward_hooks": hooks_of_tensors,
+    "post_accumulate_grad_hooks": hooks_of_tensors,
 }
 
 test_names = private_names_suite(NAMES, CHECKS, folders=[Path(thunder_plugin_distributed.__file__).parent])

@@ -15,7 +15,6 @@ from typing import Any, Final, NoReturn
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_map_only
 
 from thunder_core.acquire.first_calls import EagerCallNeeded
 from thunder_core.acquire.interception import Interception
@@ -28,7 +27,7 @@ from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_distributed.data_parallel_buckets import buckets_of
 from thunder_plugin_distributed.data_parallel_gradients import average_gradients
 from thunder_plugin_distributed.data_parallel_parameters import named_parameters, prepared
-from thunder_plugin_distributed.pytorch_internals import default_first_bucket_bytes
+from thunder_plugin_distributed.pytorch_internals import apply_to_tensors, default_first_bucket_bytes
 
 
 def forward(
@@ -45,7 +44,7 @@ def forward(
         _broadcast(module, buffers)
     if module.device_ids:
         device = torch.device(module.device_type, module.device_ids[0])
-        args, kwargs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (args, kwargs))
+        args, kwargs = apply_to_tensors(lambda tensor: tensor.to(device), (args, kwargs))
     output = module.module(*args, **kwargs)
     if buffers:  # it is of no use to others, and would have to be guarded
         module.require_forward_param_sync = synchronizes

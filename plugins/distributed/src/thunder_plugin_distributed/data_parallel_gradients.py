@@ -16,9 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.pytorch_internals import will_engine_execute_node
-from thunder_plugin_distributed.collectives import all_reduce, wait
+from thunder_plugin_distributed.collectives import wait
 from thunder_plugin_distributed.data_parallel_buckets import Buckets
 from thunder_plugin_distributed.data_parallel_parameters import averaged
+from thunder_plugin_distributed.pytorch_internals import c10d_functional
 
 Gradients = tuple[torch.Tensor | None, ...]
 
@@ -53,9 +54,9 @@ def average_gradients(
         if hooked:
             reduced.append(call_hook(module, places, flat, index, index == len(buckets) - 1))
         else:
-            reduced.append(all_reduce(flat, "sum", group))
+            reduced.append(summed(flat, group))
     given = tuple([gradient is not None for gradient in gradients])
-    used = wait(all_reduce(used_here(module, reached, given), "sum", group)) if finds_unused else None
+    used = wait(summed(used_here(module, reached, given), group)) if finds_unused else None
     results: list[Any] = [None] * len(gradients)
     for places, pending in zip(buckets, reduced, strict=True):
         flat = hook_result(pending) if hooked else wait(pending)
@@ -138,6 +139,12 @@ def _scaled(value: Any, factor: float | None, out: torch.Tensor) -> None:
         torch.mul(value, factor, out=out)
     elif value is not out:
         out.copy_(value)
+
+
+def summed(values: torch.Tensor, group: str) -> torch.Tensor:
+    """Start to add what all ranks have, in the memory of ``values``, which nothing else may read."""
+    pending: torch.Tensor = c10d_functional.all_reduce_(values, "sum", group)
+    return pending
 
 
 def used_here(module: DistributedDataParallel, reached: tuple[bool, ...], given: tuple[bool, ...]) -> torch.Tensor:
@@ -247,5 +254,6 @@ CHECK: Final = _symbol(check)
 FILLED: Final = _symbol(filled)
 USED_HERE: Final = _symbol(used_here)
 TAKEN: Final = _symbol(taken)
+SUMMED: Final = _symbol(summed, Tag.COLLECTIVE)
 CALL_HOOK: Final = _symbol(call_hook, Tag.COLLECTIVE)
 HOOK_RESULT: Final = _symbol(hook_result, Tag.WAIT)

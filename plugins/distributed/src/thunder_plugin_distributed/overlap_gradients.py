@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import torch
 
@@ -18,19 +18,21 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
-from thunder_plugin_distributed import collectives
+from thunder_plugin_distributed.collectives import wait
 from thunder_plugin_distributed.data_parallel_gradients import (
     CALL_HOOK,
     CHECK,
     FILLED,
     HOOK_RESULT,
+    SUMMED,
     TAKEN,
     USED_HERE,
     absent,
     average_gradients,
 )
 
-_EFFECT = Effects(external=True)
+_EFFECT: Final = Effects(external=True)
+_WAIT: Final = registry.symbol_of(wait)
 
 
 @dataclass(frozen=True)
@@ -116,13 +118,13 @@ class _Average:
         used = None
         if self._finds_unused:
             used = self._like(self._used, "used_by_ranks")
-            yield self._operator(collectives.wait, (self._used,), used)
+            yield self._line(_WAIT, (self._used,), used)
         for places, pending, flat in zip(self._buckets, self._pending, self._flat, strict=True):
             reduced = self._like(flat, "averages")
             if self._hooked:
                 yield self._line(HOOK_RESULT, (pending,), reduced)
             else:
-                yield self._operator(collectives.wait, (pending,), reduced)
+                yield self._line(_WAIT, (pending,), reduced)
             given = tuple([self._given[place] for place in places])
             results = tuple([self._call.output[place] if self._given[place] else None for place in places])
             yield self._line(TAKEN, (self._module, places, reduced, given, used), results)
@@ -137,14 +139,14 @@ class _Average:
             arguments = (self._module, places, flat, index, index == len(self._buckets) - 1)
             return fill, self._line(CALL_HOOK, arguments, self._pending[-1])
         self._pending.append(self._like(flat, "reduced"))
-        return fill, self._operator(collectives.all_reduce, (flat, "sum", self._group), self._pending[-1])
+        return fill, self._line(SUMMED, (flat, self._group), self._pending[-1])
 
     def _start_used(self) -> tuple[BoundSymbol, ...]:
         here = self._tensor("used", len(self._reached), torch.int32, self._flat[0].device)
         self._used = self._like(here, "used_reduced")
         return (
             self._line(USED_HERE, (self._module, self._reached, self._given), here),
-            self._operator(collectives.all_reduce, (here, "sum", self._group), self._used),
+            self._line(SUMMED, (here, self._group), self._used),
         )
 
     def _bucket(self, places: tuple[int, ...]) -> TensorProxy:
@@ -157,10 +159,6 @@ class _Average:
 
     def _like(self, proxy: TensorProxy, name: str) -> TensorProxy:
         return self._tensor(name, int(proxy.shape[0]), proxy.dtype, proxy.device)
-
-    def _operator(self, operator: Any, args: tuple[Any, ...], output: TensorProxy) -> BoundSymbol:
-        symbol, args, kwargs = registry.resolve(operator, args, {})
-        return BoundSymbol(symbol, args, kwargs, output, _EFFECT, PLAIN, self._call.location)
 
     def _line(self, symbol: Symbol, args: tuple[Any, ...], output: Any) -> BoundSymbol:
         return BoundSymbol(symbol, args, {}, output, _EFFECT, PLAIN, self._call.location)
