@@ -94,6 +94,10 @@ def differentiated(
 
 
 def _repeated(joint: Trace) -> frozenset[str]:
-    """Names of the values of lines that backward calls again."""
-    lines = [line for line in joint.symbols if Tag.REPEATED in line.symbol.tags]
-    return frozenset([proxy.name for line in lines for proxy in line.outputs()])
+    """Names of the values of lines that backward calls again, and of their views and casts."""
+    names: set[str] = set()
+    for line in joint.symbols:
+        same = line.effects.pure and (Tag.CAST in line.symbol.tags or line.is_view())
+        if Tag.REPEATED in line.symbol.tags or (same and {proxy.name for proxy in line.inputs()} <= names):
+            names.update(proxy.name for proxy in line.outputs() if line.inputs())
+    return frozenset(names)

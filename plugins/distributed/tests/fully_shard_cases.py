@@ -215,6 +215,15 @@ def hybrid() -> None:
             train(lambda mesh=mesh, again=again: sharded(Net(), mesh=mesh, reshard_after_forward=again))
 
 
+def different_batches() -> None:
+    """Ranks with batches of different shapes, which vary from step to step."""
+
+    def step(model: Any, count: int) -> torch.Tensor:
+        return model(inputs(count, 3 + count + 2 * dist.get_rank(), 4)).square().mean()
+
+    train(lambda: sharded(Net(), reshard_after_forward=True), step=step, compilations=2)
+
+
 def divide_factor() -> None:
     def build() -> Any:
         model = sharded(Net())
@@ -251,6 +260,15 @@ class Checkpointed(Net):
 def activation_checkpointing() -> None:
     for again in (True, False):
         train(lambda again=again: sharded(Checkpointed(), reshard_after_forward=again))
+
+
+def autocast() -> None:
+    def step(model: Any, count: int) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return model(inputs(count)).float().square().mean()
+
+    for again in (True, False):
+        train(lambda again=again: sharded(Net(), reshard_after_forward=again), step=step)
 
 
 def other_dimension() -> None:
@@ -356,5 +374,5 @@ def eager_calls_between() -> None:
 CASES = [
     *(zero_3, zero_2, as_the_wrapper_decides, only_the_root, sgd_and_clipping, fused_adamw, uneven, frozen, unused),
     *(shared, mixed_precision, hybrid, divide_factor, meta_initialization, activation_checkpointing, other_dimension),
-    *(inference, volume, accumulation, configuration_changes, eager_calls_between),
+    *(autocast, different_batches, inference, volume, accumulation, configuration_changes, eager_calls_between),
 ]

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from fully_shard_cases import Net, sharded
+from torch.distributed.fsdp import fully_shard
 
 import thunder
 from thunder_core.ir.symbol import Tag
@@ -75,6 +76,42 @@ def test_all_that_is_gathered_is_waited_for() -> None:
         started = [proxy.name for line in collectives for proxy in line.outputs()]
         waited = [line.args[0].name for line in trace.symbols if Tag.WAIT in line.symbol.tags]
         assert sorted(started) == sorted(waited)
+
+
+class Shifted(torch.nn.Module):
+    """Backward could compute a large sum again, from the shift, and would rather save a small one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = torch.nn.Parameter(torch.zeros(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x + self.shift).sin()
+
+
+@pytest.mark.parametrize("recompute", ["none", "cheap", "aggressive"])
+def test_collectives_do_not_depend_on_the_size_of_a_batch(recompute: str) -> None:
+    found = []
+    for rows in (1, 1 << 19):
+        model = fully_shard(Shifted(), reshard_after_forward=True)
+        compiled = thunder.jit(model, executors=[], recompute=recompute)
+        compiled(torch.ones(rows, 16, dtype=torch.bfloat16)).sum().backward()
+        traces = thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]
+        lines = [line for trace in traces for line in trace.symbols if Tag.COLLECTIVE in line.symbol.tags]
+        found.append([line.symbol.name for line in lines])
+    assert found[0] == found[1]
+    assert len(found[0]) == 2
+
+
+def test_a_cast_of_a_gathered_parameter_is_not_kept() -> None:
+    model = sharded(Net(16), reshard_after_forward=True)
+    compiled = thunder.jit(model, executors=[])
+    with torch.autocast("cpu", torch.bfloat16):
+        result = compiled(torch.ones(5, 4))
+    result.sum().backward()
+    backward = thunder.last_backward_traces(compiled)[-1]
+    assert {proxy.shape for proxy in backward.inputs if proxy.dtype is torch.bfloat16}.isdisjoint({(32, 16), (16, 32)})
+    assert kinds(backward).count("gather") == 2
 
 
 def test_without_the_transform_lines_stay_where_they_were_recorded() -> None:
