@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Final
 
 import torch
 
-from thunder_core.autodiff.derivative import PLAIN
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.effects import Effects
@@ -161,4 +160,4 @@ class _Average:
         return self._tensor(name, int(proxy.shape[0]), proxy.dtype, proxy.device)
 
     def _line(self, symbol: Symbol, args: tuple[Any, ...], output: Any) -> BoundSymbol:
-        return BoundSymbol(symbol, args, {}, output, _EFFECT, PLAIN, self._call.location)
+        return BoundSymbol(symbol, args, {}, output, _EFFECT, self._call.context, self._call.location)
