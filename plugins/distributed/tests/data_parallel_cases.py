@@ -253,13 +253,14 @@ def buffers() -> None:
 def evaluation_between() -> None:
     one, other = pair(with_buffers)
     compiled = thunder.jit(other)
+    results = []
     for model in (one, compiled):
         train(model, images=True)
         model.eval()
         with torch.no_grad():
-            results = model(own(data(7, images=True)))
+            results.append(model(own(data(7, images=True))))
         model.train()
-        same([results], [results])
+    same(results[:1], results[1:])
     same(train(one, images=True), train(compiled, images=True))
 
 
@@ -276,7 +277,10 @@ def two_dtypes() -> None:
 
 
 def bucket_views() -> None:
-    check(Layers, options={"gradient_as_bucket_view": True})
+    compiled = check(Layers, options={"gradient_as_bucket_view": True, "bucket_cap_mb": None})
+    compiled.zero_grad()
+    loss_of(compiled(own(data(0)))).backward()
+    assert len({p.grad.untyped_storage().data_ptr() for p in compiled.parameters()}) == 1
 
 
 def communication_hooks() -> None:
@@ -311,6 +315,33 @@ def eager_calls_between() -> None:
     compiled = thunder.jit(other)
     expected = [value for _ in range(3) for value in train(one)]
     same(expected, [value for model in (compiled, other, compiled) for value in train(model)])
+
+
+def other_batches_on_each_rank() -> None:
+    """Ranks compile for themselves, here also at different steps."""
+    one, other = pair(Layers)
+    compiled = thunder.jit(other)
+    batches = [data(step)[: 2 + step * dist.get_rank()] for step in range(4)]
+    for batch in batches:
+        for model in (one, compiled):
+            model.zero_grad()
+            loss_of(model(batch)).backward()
+        same(states(one), states(other))
+
+
+class Branches(Layers):
+    """Another layer is used where the input is small."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.layers[0](x))
+        return self.layers[1](x) if x.mean() > 0 else self.layers[2](x)
+
+
+def other_branches_on_each_rank() -> None:
+    one, other = pair(Branches, find_unused_parameters=True)
+    compiled = thunder.jit(other)
+    same(train(one, steps=6), train(compiled, steps=6))
+    assert len(thunder.explain(compiled).entries) == 2
 
 
 def inside_of_a_program() -> None:
@@ -474,6 +505,8 @@ CASES = (
     communication_hooks,
     twice_in_one_loss,
     eager_calls_between,
+    other_batches_on_each_rank,
+    other_branches_on_each_rank,
     inside_of_a_program,
     uneven_inputs,
     without_overlap,

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from thunder_core.acquire.first_calls import EagerCallNeeded
 from thunder_core.acquire.interception import Interception
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import DataDependentError, UnsupportedError
 from thunder_core.ir.effects import Effects
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.gradient_hooks import INPUT_GRADIENTS
@@ -35,10 +35,10 @@ def forward(
 ) -> Any:
     """The interception of ``DistributedDataParallel.forward``."""
     _check(module)
+    if recorder.trace.outer_lines:
+        _refuse("DistributedDataParallel in a checkpoint region", "checkpoint modules inside of it")
     _unobserved(recorder, _check_parts, module)
     synchronizes = torch.is_grad_enabled() and module.require_backward_grad_sync
-    if synchronizes:
-        _ask_for_gradients(recorder, module)
     buffers = _buffers(module) if module.broadcast_buffers else []
     if buffers and module.require_forward_param_sync:
         _broadcast(module, buffers)
@@ -46,14 +46,26 @@ def forward(
         device = torch.device(module.device_type, module.device_ids[0])
         args, kwargs = apply_to_tensors(lambda tensor: tensor.to(device), (args, kwargs))
     output = module.module(*args, **kwargs)
+    if synchronizes:  # after it: no value could be read behind a line with effects
+        _ask_for_gradients(recorder, module)
     if buffers:  # it is of no use to others, and would have to be guarded
         module.require_forward_param_sync = synchronizes
     return output
 
 
 def _ask_for_gradients(recorder: Recorder, module: DistributedDataParallel) -> None:
-    if recorder.trace.outer_lines:
-        _refuse("DistributedDataParallel in a checkpoint region", "checkpoint modules inside of it")
+    """Have backward average the gradients of all parameters.
+
+    Raises:
+        DataDependentError: a submodule is called as eager calls it, so that PyTorch's autograd would compute gradients;
+            recorded once more, the program takes the values that the submodule reads.
+    """
+    if recorder.attempt.eager_modules:
+        raise DataDependentError(
+            "the program of a module in DistributedDataParallel depends on values",
+            location=user_location(),
+            advice=("put it around the compiled module: DistributedDataParallel(thunder.jit(module))",),
+        )
     parameters = _unobserved(recorder, prepared, module)
     proxies = tuple([recorder.inputs.object_proxy(item.parameter) for item in parameters])
     first, cap = module.bucket_bytes_cap, module.bucket_bytes_cap
