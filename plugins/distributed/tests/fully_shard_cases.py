@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
@@ -310,6 +311,37 @@ def volume() -> None:
             assert found == {"gathered": count * (1 + again), "scattered": count}, (found, count)
 
 
+def state_dicts() -> None:
+    """Names and values are eager's; what is loaded, also by assignment, is what the next call computes with."""
+    torch.manual_seed(0)
+    expected = sharded(Net())
+    torch.manual_seed(1)
+    original = sharded(Net())
+    actual = thunder.jit(original, executors=[])
+    actual(inputs(0)).sum().backward()
+    for assign in (False, True):
+        with torch.no_grad():
+            for parameter in expected.parameters():
+                parameter.mul_(1.5)
+        values = {name: value.clone() for name, value in get_model_state_dict(expected).items()}
+        if assign:
+            actual.load_state_dict(values, assign=True)
+        else:
+            set_model_state_dict(actual, values)
+        found = get_model_state_dict(actual)
+        assert list(found) == list(values)
+        for name, value in values.items():
+            assert_same(value, found[name], name)
+        for model in (expected, actual):
+            model.zero_grad()
+        losses = [model(inputs(1)).square().mean() for model in (expected, actual)]
+        assert_same(losses[0], losses[1], "loss")
+        for loss in losses:
+            loss.backward()
+        for (name, one), other in zip(expected.named_parameters(), actual.parameters(), strict=True):
+            assert_same(one.grad, other.grad, name)
+
+
 @contextmanager
 def no_sync(model: Any) -> Iterator[None]:
     model.set_requires_gradient_sync(False)
@@ -374,5 +406,14 @@ def eager_calls_between() -> None:
 CASES = [
     *(zero_3, zero_2, as_the_wrapper_decides, only_the_root, sgd_and_clipping, fused_adamw, uneven, frozen, unused),
     *(shared, mixed_precision, hybrid, divide_factor, meta_initialization, activation_checkpointing, other_dimension),
-    *(autocast, different_batches, inference, volume, accumulation, configuration_changes, eager_calls_between),
+    *(
+        autocast,
+        different_batches,
+        state_dicts,
+        inference,
+        volume,
+        accumulation,
+        configuration_changes,
+        eager_calls_between,
+    ),
 ]

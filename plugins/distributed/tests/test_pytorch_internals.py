@@ -137,6 +137,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "reduce_scatter_comm": configuration,
     "all_gather_comm": configuration,
     "spec": configuration,
+    "has_sharded_grad_dtype_override": lambda: sharded()._has_sharded_grad_dtype_override is False,
     "module_info": lambda: sharded()._module_info.param_name + str(sharded()._module_info.shared_modules),
     "sharded_local_tensor": lambda: sharded()._sharded_local_tensor.shape,
     "orig_size": lambda: sharded()._orig_size[0],

@@ -86,7 +86,8 @@ def _gathered(recorder: Recorder, state: Any) -> list[tuple[Any, str, torch.Tens
         )
     if any(group.is_unsharded for group in groups_of(state)):
         raise PreparationNeeded("a call by eager PyTorch left parameters whole", partial(shard_again, state))
-    plan = plan_of(state)
+    with DisableTorchFunction():  # what is asked of DTensors is no call of the program
+        plan = plan_of(state)
     if plan.problem:
         raise _refusal(plan.problem, plan.advice)
     path = recorder.mode.observer.path_to(state)

@@ -97,6 +97,8 @@ def _problem(group: Any) -> tuple[str, str]:
             return "fully_shard of parameters that are DTensors, as of parallelize_module", "use one of both"
         if hasattr(sharded._sharded_local_tensor, "fsdp_pre_all_gather"):
             return "a parameter with fsdp_pre_all_gather", "use plain parameters"
+        if getattr(sharded, "_has_sharded_grad_dtype_override", False):
+            return "a parameter with a grad_dtype", "leave Tensor.grad_dtype as it is, and use MixedPrecisionPolicy"
     return "", ""
 
 
@@ -123,15 +125,16 @@ def _gathers(group: Any) -> tuple[Gather, ...]:
     for sharded in group.fsdp_params:
         rows, dimension, parameter = sharded._orig_size[0], sharded.fsdp_placement.dim, sharded.sharded_param
         length = rows * size if dimension else rows
-        divided = _division(group, sharded, count)
-        arguments = (size, ranks, sharded.param_dtype, sharded.reduce_dtype, *divided, scatter, replicas)
+        # Since PyTorch 2.15 gradients are reduced in the parameter's dtype where the policy does not say it.
+        reduced = getattr(sharded, "unsharded_grad_dtype", sharded.reduce_dtype)
+        divided = _division(group, reduced or sharded.param_dtype or sharded.orig_dtype, count)
+        arguments = (size, ranks, sharded.param_dtype, reduced, *divided, scatter, replicas)
         found.append(Gather(again, dimension, parameter._spec, parameter.requires_grad, length, arguments))
     return tuple(found)
 
 
-def _division(group: Any, sharded: Any, count: int) -> tuple[str, float, float]:
-    """By which operation gradients are reduced, and what they are divided by before and after."""
-    reduced = sharded.reduce_dtype or sharded.param_dtype or sharded.orig_dtype
+def _division(group: Any, reduced: torch.dtype, count: int) -> tuple[str, float, float]:
+    """By which operation gradients of a dtype are reduced, and what they are divided by before and after."""
     factor = group.gradient_divide_factor
     is_wide = reduced in (torch.float32, torch.bfloat16)
     if is_wide and not group.force_sum_reduction_for_comms:
