@@ -96,5 +96,6 @@ def _refuse(name: str) -> NoReturn:
         advice=(
             "compile the modules inside of it before it is sharded, or leave it to eager PyTorch",
             "with DistributedDataParallel put it around: DistributedDataParallel(thunder.jit(module))",
+            "plugins may take over such modules: `thunder plugins` lists what is installed",
         ),
     )

@@ -311,6 +311,30 @@ def volume() -> None:
             assert found == {"gathered": count * (1 + again), "scattered": count}, (found, count)
 
 
+def backward_inside() -> None:
+    """A compiled step that calls backward itself, which PyTorch's autograd runs through."""
+    torch.manual_seed(0)
+    expected = sharded(Net())
+    torch.manual_seed(0)
+    actual = sharded(Net())
+
+    def step(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+        def run(x: torch.Tensor) -> torch.Tensor:
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss.detach()
+
+        return run
+
+    compiled = thunder.jit(step(actual), executors=[])
+    for count in range(2):
+        for model in (expected, actual):
+            model.zero_grad()
+        assert_same(step(expected)(inputs(count)), compiled(inputs(count)), "loss")
+        for (name, one), other in zip(expected.named_parameters(), actual.parameters(), strict=True):
+            assert_same(one.grad, other.grad, name)
+
+
 def state_dicts() -> None:
     """Names and values are eager's; what is loaded, also by assignment, is what the next call computes with."""
     torch.manual_seed(0)
@@ -406,14 +430,6 @@ def eager_calls_between() -> None:
 CASES = [
     *(zero_3, zero_2, as_the_wrapper_decides, only_the_root, sgd_and_clipping, fused_adamw, uneven, frozen, unused),
     *(shared, mixed_precision, hybrid, divide_factor, meta_initialization, activation_checkpointing, other_dimension),
-    *(
-        autocast,
-        different_batches,
-        state_dicts,
-        inference,
-        volume,
-        accumulation,
-        configuration_changes,
-        eager_calls_between,
-    ),
+    *(autocast, different_batches, backward_inside, state_dicts, inference, volume, accumulation),
+    *(configuration_changes, eager_calls_between),
 ]

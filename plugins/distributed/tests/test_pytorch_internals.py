@@ -83,6 +83,13 @@ def accumulated() -> None:
     assert plan_of(fully_shard.state(module)).accumulates
 
 
+def from_local(function: Any) -> None:
+    parameter = sharded().sharded_param
+    made = function(torch.ones(2, 3), parameter._spec)
+    assert type(made) is type(parameter.data)
+    assert made.placements == parameter.placements
+
+
 def apply_to_tensors(function: Any) -> None:
     doubled = function(lambda tensor: tensor * 2, {"a": [torch.ones(1)], "b": 3})
     assert doubled == {"a": [torch.tensor([2.0])], "b": 3}
@@ -137,6 +144,9 @@ CHECKS: dict[str, Callable[..., object]] = {
     "reduce_scatter_comm": configuration,
     "all_gather_comm": configuration,
     "spec": configuration,
+    "local_tensor": lambda: sharded().sharded_param._local_tensor.shape,
+    "from_local_no_grad": from_local,
+    "modules_to_run_forward": lambda: state()._modules_to_run_forward == set(),
     "has_sharded_grad_dtype_override": lambda: sharded()._has_sharded_grad_dtype_override is False,
     "module_info": lambda: sharded()._module_info.param_name + str(sharded()._module_info.shared_modules),
     "sharded_local_tensor": lambda: sharded()._sharded_local_tensor.shape,

@@ -89,6 +89,7 @@ def _gathered(recorder: Recorder, state: Any) -> list[tuple[Any, str, torch.Tens
     with DisableTorchFunction():  # what is asked of DTensors is no call of the program
         plan = plan_of(state)
     if plan.problem:
+        state._modules_to_run_forward.clear()  # what PyTorch noted of this call
         raise _refusal(plan.problem, plan.advice)
     path = recorder.mode.observer.path_to(state)
     if path is None:

@@ -5,16 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+from thunder_core.errors import UnsupportedError
 from thunder_core.guards.guard import Guard, show
 from thunder_core.guards.source import Names
 from thunder_plugin_distributed.fully_shard_plan import Plan, groups_of, plan_of
 
 
 def shard_again(state: Any) -> None:
-    """Free parameters of a state that are whole; its modules have the sharded ones."""
+    """Free parameters of a state that are whole; its modules have the sharded ones.
+
+    Raises:
+        UnsupportedError: a forward of eager PyTorch was not ended, say by an exception.
+    """
     for group in groups_of(state):
         if group.is_unsharded:
             group.reshard()
+        if group.is_unsharded:
+            raise UnsupportedError(
+                "a module of fully_shard has whole parameters from a forward by eager PyTorch that did not end",
+                advice=("call reset_iter_state() of the outermost module, or make it anew",),
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

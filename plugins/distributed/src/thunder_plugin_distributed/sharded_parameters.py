@@ -42,7 +42,8 @@ def gather(
         replicas: the name of the process group of the ranks with the same shard, among which gradients are reduced
             after that. Empty: there are none.
     """
-    return _gathered(shards, lengths, size, group, dtype)
+    arguments = (lengths, size, group, dtype, reduce_dtype, operation, before, after, scatter, replicas)
+    return _differentiably(shards, arguments)
 
 
 @recorded
@@ -60,20 +61,21 @@ def gather_again(
     replicas: str = "",
 ) -> list[torch.Tensor]:
     """`gather`, with another gather in backward instead of keeping what arrives."""
-    return _gathered(shards, lengths, size, group, dtype)
+    arguments = (lengths, size, group, dtype, reduce_dtype, operation, before, after, scatter, replicas)
+    return _differentiably(shards, arguments)
 
 
 @recorded
 def arrived(gathered: torch.Tensor) -> torch.Tensor:
     """What `gather` started to gather, once it is there."""
-    whole: torch.Tensor = wait(gathered)
+    whole: torch.Tensor = _Arrived.apply(gathered)
     return whole
 
 
 @recorded
 def arrived_again(gathered: torch.Tensor) -> torch.Tensor:
     """The same for `gather_again`."""
-    whole: torch.Tensor = wait(gathered)
+    whole: torch.Tensor = _Arrived.apply(gathered)
     return whole
 
 
@@ -112,6 +114,41 @@ def gather_rule(
 def arrived_rule(gathered: Any) -> Any:
     """The derivative of `arrived` and `arrived_again`."""
     return wait(gathered), lambda gradient: gradient
+
+
+class _Gather(torch.autograd.Function):
+    """`gather` for programs that PyTorch's autograd differentiates while they run."""
+
+    @staticmethod
+    def forward(ctx: Any, arguments: tuple[Any, ...], *shards: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        gathered, ctx.differentiate = gather_rule(list(shards), *arguments)
+        return tuple(gathered)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (found,) = ctx.differentiate(*gradients)
+        return (None, *found)
+
+
+class _Arrived(torch.autograd.Function):
+    """`arrived` for the same."""
+
+    @staticmethod
+    def forward(ctx: Any, gathered: torch.Tensor) -> torch.Tensor:
+        whole: torch.Tensor = wait(gathered)
+        return whole.view_as(whole) if whole is gathered else whole
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+def _differentiably(shards: list[torch.Tensor], arguments: tuple[Any, ...]) -> list[torch.Tensor]:
+    if torch.is_grad_enabled() and any(shard.requires_grad for shard in shards):
+        return list(_Gather.apply(arguments, *shards))
+    lengths, size, group, dtype, *_ = arguments
+    return _gathered(shards, lengths, size, group, dtype)
 
 
 def _gathered(

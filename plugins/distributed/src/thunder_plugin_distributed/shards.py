@@ -9,12 +9,28 @@ import torch
 
 from thunder_core.guards.source import Args, Kwargs, Names
 from thunder_core.guards.steps import StepSource
+from thunder_plugin_distributed import pytorch_internals
+
+
+class _Shard(torch.autograd.Function):
+    """As `DTensor.to_local`, and a parameter without a gradient stays without one in all versions of PyTorch."""
+
+    @staticmethod
+    def forward(ctx: Any, parameter: Any) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.spec = parameter._spec
+        shard: torch.Tensor = parameter._local_tensor
+        return shard.view_as(shard)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return None if gradient is None else pytorch_internals.from_local_no_grad(gradient.detach(), ctx.spec)
 
 
 def shard_of(parameter: Any) -> torch.Tensor:
     """The local tensor of a DTensor; the gradient of the DTensor is one, as in eager."""
     with torch.enable_grad():
-        shard: torch.Tensor = parameter.to_local()
+        shard: torch.Tensor = _Shard.apply(parameter)
     return shard
 
 
