@@ -43,7 +43,7 @@ class Nameless(Transform):
 
 LAYOUTS = ("attention_layout", "copy_pinned_views", "separate_bias", "convolution_layout")
 DEFAULT = ("common_subexpression", "widen_products", "direct_views", *LAYOUTS)
-LAST = ("constant_folding", "schedule_collectives")
+LAST = ("constant_folding", "overlap_gradients", "schedule_collectives")
 """What runs without being listed, in order; ``constant_folding`` follows."""
 
 
