@@ -203,9 +203,9 @@ def test_the_transforms_of_the_core_and_of_the_preset_run_unless_they_are_disabl
     disabled = settings_of(transforms=[{"core.constant_folding": {"enabled": False}}])
     assert transform_names(disabled) == [*DEFAULT, *LAST[1:]]
     changed = settings_of(transforms=[{"constant_folding": {"limit": 3}}])
-    assert changed.transforms[-2] == ConstantFolding(limit=3)
+    assert changed.transforms[-3] == ConstantFolding(limit=3)
     replaced = settings_of(transforms=[ConstantFolding(limit=4), Marker(1)])
-    assert replaced.transforms[-3] == ConstantFolding(limit=4)
+    assert replaced.transforms[-4] == ConstantFolding(limit=4)
     assert transform_names(replaced) == [*DEFAULT, *LAST, "marker"]
 
 
