@@ -3,9 +3,9 @@
     torchrun --nproc-per-node 2 examples/train_ddp.py [--steps 20] [--layers 4] [--device cpu] [--accumulate 1]
 
 It runs on CPUs with gloo and on GPUs with NCCL. The model is LitGPT's Llama with random weights; it learns to continue
-the license of this repository byte by byte. The models start from equal weights, see equal batches, and take turns: eager
-PyTorch; a compiled module inside of the wrapper, whose gradients are averaged after backward; the wrapper compiled, whose
-gradients are averaged while backward runs.
+the license of this repository byte by byte. Three models start from equal weights, see equal batches, and take turns:
+eager PyTorch; a compiled module in the wrapper, whose gradients are averaged after backward ("inside"); the compiled
+wrapper, whose gradients are averaged while backward runs ("thunder").
 """
 
 from __future__ import annotations
