@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -48,10 +49,12 @@ def _ask(recorder: Recorder, original: Any, model: Model, /) -> None:
 
 
 @pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interceptions, "_added", [])
-    add_interceptions([Interception(Model, "prepare", _ask, "gradients are scaled")])
+def asked() -> Iterator[None]:
+    row = Interception(Model, "prepare", _ask, "gradients are scaled")
+    add_interceptions([row])
     CALLS.clear()
+    yield
+    interceptions._added.remove(row)  # those of plugins that were loaded meanwhile stay
 
 
 def gradients(model: Any, loss: torch.Tensor) -> list[torch.Tensor | None]:
