@@ -106,7 +106,8 @@ def test_every_rule_has_a_case(sources: Sources) -> None:
     for case in CASES.values():
         thunder.jit(program_of(case))(*case.arguments())
     used = {find_rule(symbol) for symbol, _ in sources}
-    assert [name for name, rule in all_rules().items() if rule not in used] == []
+    of_core = {name: rule for name, rule in all_rules().items() if rule.__module__.startswith("thunder_core.")}
+    assert [name for name, rule in of_core.items() if rule not in used] == []
 
 
 # ---- how traces read -------------------------------------------------------------------------------------------------

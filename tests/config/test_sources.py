@@ -278,10 +278,13 @@ def test_the_environment_is_named_if_what_it_asks_for_is_wrong(name: str, monkey
 # --- the cheap way
 
 
-def test_nothing_is_imported_but_the_plugin_that_the_default_names() -> None:
+def test_nothing_is_imported_but_the_plugins_that_the_default_names() -> None:
     assert thunder.jit(torch_identity)(3) == 3
     settings_of("reference", executors=["reference"], cache="same input")
-    assert [record.name for record in host().records if record.state is PluginState.LOADED] == ["layouts"]
+    assert [record.name for record in host().records if record.state is PluginState.LOADED] == [
+        "distributed",
+        "layouts",
+    ]
 
 
 def test_nothing_is_discovered_for_what_the_core_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,27 @@ def test_train_llama(optimizer, tmp_path):
     assert losses[-1] < losses[0] - 0.1
 
 
+def test_train_llama_fsdp():
+    command = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "examples/train_llama_fsdp.py")
+    done = _run(*command, "--steps", "4", "--layers", "1")
+    assert done.returncode == 0, done.stderr
+    eager, compiled = re.findall(r"loss (\S+) -> (\S+),", done.stdout)
+    assert [float(loss) for loss in compiled] == pytest.approx([float(loss) for loss in eager], abs=2e-4)
+    assert float(compiled[1]) < float(compiled[0])
+
+
+def test_train_ddp():
+    """Eager, and the wrapper around a compiled module and compiled itself."""
+    command = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "examples/train_ddp.py")
+    done = _run(*command, "--steps", "3", "--layers", "1", "--accumulate", "2")
+    assert done.returncode == 0, done.stderr
+    eager, *compiled = re.findall(r"loss (\S+) -> (\S+),", done.stdout)
+    assert len(compiled) == 2
+    for losses in compiled:
+        assert [float(loss) for loss in losses] == pytest.approx([float(loss) for loss in eager], abs=2e-4)
+    assert float(eager[1]) < float(eager[0])
+
+
 def test_the_readme_shows_what_the_program_gives(tmp_path):
     """Its text is fixed, so its losses are, and the plot that the README's command writes is ignored by git."""
     figures = tmp_path / "figures.json"

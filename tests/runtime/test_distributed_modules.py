@@ -66,12 +66,10 @@ def test_compiled_modules_are_refused_before_anything_changes(
     assert torch.equal(model(value), before)
 
 
-def test_prepared_modules_are_refused_inside(
-    prepare: Callable[[Any], Any], model: nn.Sequential, jit: Callable[..., Any]
-) -> None:
+def test_replicated_modules_are_refused_inside(model: nn.Sequential, jit: Callable[..., Any]) -> None:
     later, value = jit(model), x()
     expected = later(value)
-    prepare(model)
+    replicate(model)
     for program in (later, jit(model), jit(nn.Sequential(model)), jit(lambda x: model(x))):
         with pytest.raises(thunder.UnsupportedError, match="cannot run inside a compiled program"):
             program(value)

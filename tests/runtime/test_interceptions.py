@@ -54,7 +54,8 @@ def _three(recorder: Recorder, original: Any, /, *args: Any, **kwargs: Any) -> f
 
 @pytest.fixture(autouse=True)
 def only_these(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that tests add are for these tests."""
+    """Rows that tests add are for these tests; plugins of the preset have added theirs before."""
+    thunder.jit(scale)
     monkeypatch.setattr(interceptions, "_added", [])
 
 
@@ -175,6 +176,39 @@ def test_one_interception_of_a_function() -> None:
         add_interceptions([Interception(Scale, "by_nothing", _three, "a test")])
     with pytest.raises(ValueError, match=r"Inherits.by_object is to be intercepted, and is inherited: name the class"):
         add_interceptions([Interception(Inherits, "by_object", _three, "a test")])
+
+
+def test_a_row_may_take_the_place_of_a_refusal() -> None:
+    row = Interception(torch.random, "seed", lambda recorder, original: 7, "a test")
+    add_interceptions([row])
+    assert thunder.jit(lambda x: x * torch.random.seed())(torch.ones(1)).item() == 7.0
+    with pytest.raises(ValueError, match=r"seed is intercepted already: a test"):
+        add_interceptions([Interception(torch.random, "seed", _three, "another")])
+
+
+def test_only_a_class_that_is_refused_can_be_taken_over() -> None:
+    with pytest.raises(ValueError, match="Linear is to be taken over, and is none of the refused classes: FSDPModule"):
+        add_interceptions([Interception(Scale, "by_class", _three, "a test", takes_over="Linear")])
+
+
+class Holder:
+    factor = 3.0
+
+    def read(self) -> float:
+        raise AssertionError("it is intercepted")
+
+
+@pytest.mark.parametrize("observed", [True, False])
+def test_what_a_handler_reads_is_guarded_unless_it_is_not_observed(observed: bool) -> None:
+    def handler(recorder: Recorder, original: Any, holder: Holder) -> float:
+        return holder.factor
+
+    holder = Holder()
+    add_interceptions([Interception(Holder, "read", handler, "a test", observed=observed)])
+    function = thunder.jit(lambda x: x * holder.read())
+    assert function(torch.ones(1)).item() == 3.0
+    holder.factor = 4.0
+    assert function(torch.ones(1)).item() == (4.0 if observed else 3.0)
 
 
 def test_settings_are_for_the_recording() -> None:

@@ -13,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.subjects import SUBJECT, eager
 from tests.training.steps import assert_same, mlp_with_dropout, step
-from thunder_core.errors import UnsupportedError
 
 
 @pytest.fixture
@@ -81,11 +80,15 @@ def test_no_sync_of_a_compiled_module() -> None:
 
 @pytest.mark.skipif(SUBJECT is eager, reason="about compiled modules")
 @pytest.mark.usefixtures("process_group")
-def test_data_parallelism_inside_a_compiled_module_is_refused() -> None:
-    """Its reducer has to be prepared before each backward; a compiled program would do so once."""
-    parallel = DistributedDataParallel(mlp_with_dropout())
-    compiled = SUBJECT(parallel)
-    for _ in range(2):
-        with pytest.raises(UnsupportedError, match=r"(?s)average.*around the compiled module"):
-            compiled(torch.randn(5, 4))
-    parallel(torch.randn(5, 4)).sum().backward()
+def test_data_parallelism_inside_a_compiled_module() -> None:
+    """``plugins/distributed`` has the tests in two processes."""
+    model, twin = (DistributedDataParallel(mlp_with_dropout().eval()) for _ in range(2))
+    twin.load_state_dict(model.state_dict())
+    compiled, x = SUBJECT(twin), torch.randn(5, 4)
+    for trained in (model, compiled):
+        step(trained, x)
+        with trained.no_sync():
+            step(trained, x)
+        step(trained, x)
+    for expected, actual in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(actual.grad, expected.grad)

@@ -172,6 +172,8 @@ def acquire(
             attempt = replace(attempt, guesses=Guesses(numbers=False))
         except first_calls.Uninitialized as needed:
             first_calls.initialize(needed)
+        except first_calls.PreparationNeeded as needed:
+            needed.prepare()
         except Exception as error:
             following = _following(attempt, error, function, guesses)
             if following is None and attempt.varying is not None:
@@ -270,7 +272,7 @@ def _recorded(
             check_arrays(recorder)
             random_states = tuple(observer.consumed_python_rng())
             _check_generators(observer.generators)
-        except (ConstantNeeded, GraphNeeded, NumbersNeeded, first_calls.Uninitialized):
+        except (ConstantNeeded, GraphNeeded, NumbersNeeded, first_calls.Uninitialized, first_calls.PreparationNeeded):
             advanced += observer.rewind()
             raise
         except ClassNeeded as error:

@@ -6,6 +6,7 @@ Graph modules of `torch.compile` generate their ``forward`` when it is called.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,8 +40,28 @@ class Uninitialized(EndsRecording):
         self.in_order = in_order
 
 
+class PreparationNeeded(EndsRecording):
+    """What runs once before the first call of a module was not run yet; the program is recorded again after it.
+
+    Attributes:
+        prepare: runs it. What it changes stays.
+    """
+
+    def __init__(self, reason: str, prepare: Callable[[], None]) -> None:
+        super().__init__(reason)
+        self.prepare = prepare
+
+
 class EagerCallNeeded(BaseException):
-    """This call of the program has to be eager PyTorch's; the message says why. The program is not to handle it."""
+    """This call of the program has to be eager PyTorch's; the message says why. The program is not to handle it.
+
+    Attributes:
+        expected: the program has such calls among others, on purpose: they are no reason to warn, or to give up.
+    """
+
+    def __init__(self, reason: str, *, expected: bool = False) -> None:
+        super().__init__(reason)
+        self.expected = expected
 
 
 @dataclass(frozen=True)

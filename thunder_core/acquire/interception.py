@@ -45,6 +45,10 @@ class Interception:
             `program_recorder` for one that is intercepted under transformations of `torch.func` as well,
             `active_recorder` for one that is also intercepted when the recorder itself makes it.
         always: the handler is called in any case, with None where ``when`` gives no recorder.
+        observed: what a handler outside of the core reads is guarded as what the user's code reads. False: nothing is,
+            nor what objects of the owner's class hold; the handler adds guards itself (`Observer.add_guard`).
+        takes_over: the name of a class of modules that the core refuses (`thunder_core.acquire.module_calls`) because
+            of what this row replaces: ``"FSDPModule"``. Calls of such modules are recorded from then on.
     """
 
     owner: Owner
@@ -53,6 +57,13 @@ class Interception:
     purpose: str
     when: Callable[[], Recorder | None] = tensor_recorder
     always: bool = False
+    observed: bool = True
+    takes_over: str = ""
+
+    @property
+    def refuses(self) -> bool:
+        """Whether it raises `UnsupportedError`; a plugin's row may take the place of such a row of the core."""
+        return self.handler in _REFUSALS
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +81,9 @@ class Setting:
     value: Any
     purpose: str
 
+
+_REFUSALS: Final[set[Callable[..., Any]]] = set()
+"""The handlers that `refusal` returned."""
 
 _originals: Final[dict[Interception, Callable[..., Any]]] = {}
 """What each row that is installed replaces."""
@@ -113,7 +127,14 @@ def replacement_of(row: Interception) -> Callable[..., Any]:
         original = _originals.get(row) or _original_of(row)
         if recorder is None and not row.always:
             return original(*args, **kwargs)
-        return row.handler(recorder, original, *args, **kwargs)
+        if row.observed or recorder is None:
+            return row.handler(recorder, original, *args, **kwargs)
+        observer = recorder.mode.observer
+        observer.pause()
+        try:
+            return row.handler(recorder, original, *args, **kwargs)
+        finally:
+            observer.resume()
 
     return replacement
 
@@ -124,6 +145,7 @@ def refusal(problem: str, *advice: str) -> Callable[..., Any]:
     def refuse(recorder: Recorder, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         raise UnsupportedError(problem, location=user_location(), advice=advice)
 
+    _REFUSALS.add(refuse)
     return refuse
 
 

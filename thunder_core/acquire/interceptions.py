@@ -55,6 +55,7 @@ from thunder_core.acquire.interception import (
 )
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_size import root_or_logarithm
+from thunder_core.guards.heap import GUARDED_APART
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import (
@@ -361,7 +362,8 @@ def intercepting() -> Iterator[None]:
     global _depth
     with _lock:
         if _depth == 0:
-            _undo.enter_context(installed((*TABLE, *_stance(), *_added)))
+            rows = [row for row in TABLE if not any(_is_same_function(row, other) for other in _added)]
+            _undo.enter_context(installed((*rows, *_stance(), *_added)))
         _depth += 1
     try:
         yield
@@ -375,6 +377,8 @@ def intercepting() -> Iterator[None]:
 def add_interceptions(rows: Iterable[Interception]) -> None:
     """Add rows, for the recordings that begin from now on. Those that were added before, the same objects, stay.
 
+    A row for a function that the core only refuses takes the place of the core's.
+
     Raises:
         ValueError: an attribute is intercepted already, is inherited, or there is none.
     """
@@ -383,6 +387,10 @@ def add_interceptions(rows: Iterable[Interception]) -> None:
             _check(row)
             _note_functions_of_c([row])
             _added.append(row)
+            if not row.observed and isinstance(row.owner, str):
+                GUARDED_APART.add(row.owner)
+            if row.takes_over:
+                module_calls.take_over(row.takes_over)
 
 
 def _check(row: Interception) -> None:
@@ -396,8 +404,15 @@ def _check(row: Interception) -> None:
         if row.name not in vars(owner):  # as its own it would be another class to guards
             raise ValueError(f"{where} is to be intercepted, and is inherited: name the class that has it")
     for other in (*TABLE, *_added):
-        if other.name == row.name and (other.owner == row.owner or (owner is not None and owner_of(other) is owner)):
+        if _is_same_function(row, other) and not (other in TABLE and isinstance(other, Interception) and other.refuses):
             raise ValueError(f"{where} is intercepted already: {other.purpose}")
+
+
+def _is_same_function(row: Interception | Setting, other: Interception | Setting) -> bool:
+    if row.name != other.name:
+        return False
+    owner = owner_of(row)
+    return row.owner == other.owner or (owner is not None and owner_of(other) is owner)
 
 
 def intercepted(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,7 +27,19 @@ _NAMES: Final = {
     "FullyShardedDataParallel": "FullyShardedDataParallel",
     "DDP": "a module that replicate was applied to",
 }
+_taken_over: Final[set[str]] = set()
 _HOOKS_UNSEEN: Final = is_missing(module_backward_hook)  # through which backward hooks of modules are recorded
+
+
+def take_over(name: str) -> None:
+    """Record the calls of modules of a class that is refused otherwise: a plugin has interceptions for its hooks.
+
+    Raises:
+        ValueError: it is no class of `torch.distributed` that is refused.
+    """
+    if name not in _NAMES:
+        raise ValueError(f"{name} is to be taken over, and is none of the refused classes: {', '.join(_NAMES)}")
+    _taken_over.add(name)
 
 
 @calls_program
@@ -41,13 +53,20 @@ def call_module(
         return original(module, *args, **kwargs)
     kind: Any = type(module)
     prepared = _distributed_kind(kind)
-    if prepared:
+    if prepared and prepared not in _taken_over:
         _refuse(prepared)
     first_calls.before_call(recorder, module, args, kwargs)
     eager = recorder.attempt.eager_modules
     if eager and key_of(module) in eager:
         return eager_modules.call_eagerly(recorder, module, args, kwargs)
-    return original(module, *args, **kwargs)
+    if not prepared:
+        return original(module, *args, **kwargs)
+    before = len(recorder.after_calls)
+    try:
+        return original(module, *args, **kwargs)
+    finally:
+        while len(recorder.after_calls) > before:
+            recorder.after_calls.pop()()
 
 
 @lru_cache(maxsize=1024)  # a hit runs no frame, which would be observed
@@ -77,5 +96,6 @@ def _refuse(name: str) -> NoReturn:
         advice=(
             "compile the modules inside of it before it is sharded, or leave it to eager PyTorch",
             "with DistributedDataParallel put it around: DistributedDataParallel(thunder.jit(module))",
+            "plugins may take over such modules: `thunder plugins` lists what is installed",
         ),
     )

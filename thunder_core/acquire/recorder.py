@@ -84,6 +84,8 @@ class Recorder:
         saw_strides: whether the program asked for strides.
         mode: the torch-function mode that hands it calls.
         applied: the autograd.Function that PyTorch applies to wrappers now.
+        after_calls: called when the call of a module ends that a plugin has taken over, also by an exception.
+        notes: what interceptions of plugins remember while this program is recorded, by keys of theirs.
         wrappers: tensors that hold tensors, by id, of those that existed before the program.
     """
 
@@ -111,6 +113,8 @@ class Recorder:
         self.saw_strides = False
         self.mode: Any = None
         self.applied: Any = None
+        self.after_calls: list[Callable[[], None]] = []
+        self.notes: dict[Any, Any] = {}
         self.wrappers: dict[int, torch.Tensor] = {}
         self._resolvers = resolvers
         self._outcomes: dict[Any, Outcome] = {}
@@ -121,6 +125,8 @@ class Recorder:
         self.tensors.fake_mode.on_escape = None
         self.inputs.close()
         self.prefix.close()
+        self.after_calls.clear()
+        self.notes.clear()
         self.wrappers.clear()
         self.mode = None
 

@@ -49,6 +49,17 @@ def tensor_hooks(
     return _as_expected((gradient,), values)
 
 
+def input_hook(
+    hook: Callable[..., Gradients],
+    gradients: Gradients,
+    values: tuple[Metadata, ...],
+    reached: tuple[bool, ...],
+    *options: Any,
+) -> Gradients:
+    """What a function makes of the gradients of inputs of the program: `on_input_gradients`."""
+    return _as_expected(hook(gradients, reached, *options), values)
+
+
 def _as_expected(gradients: Gradients, values: tuple[Metadata | None, ...]) -> Gradients:
     """Gradients, which hooks may have replaced, with the strides that the next lines expect."""
     pairs = zip(gradients, values, strict=True)
@@ -62,6 +73,13 @@ _BACKWARD: Final = {
     MODULE_OUTPUTS: Symbol(f"{__name__}.output_hooks", output_hooks, tags=_EACH),
     HOOKED: Symbol(f"{__name__}.tensor_hooks", tensor_hooks, tags=_EACH),
 }
+
+INPUT_HOOK: Final = Symbol(f"{__name__}.input_hook", input_hook, tags=_HOOK)
+
+
+def metadata_of(value: TensorProxy) -> tuple[Any, ...]:
+    """What lines after hooks expect of a gradient of ``value``."""
+    return value.shape, value.dtype, value.device, dense_stride(value)
 
 
 def calls_hooks_later(bound: BoundSymbol) -> bool:
@@ -95,9 +113,7 @@ def derive_by_hook(query: Query) -> Derivative:
     if each:
         gradients = {name: proxy for name, proxy in gradients.items() if along[name] in cotangents}
     given = tuple([cotangents.get(made.name) if made is not None else None for made in bound.output])
-    metadata = tuple(
-        [None if value is None else (value.shape, value.dtype, value.device, dense_stride(value)) for value in values]
-    )
+    metadata = tuple([None if value is None else metadata_of(value) for value in values])
     found = tuple([gradients.get(value.name) if value is not None else None for value in values])
     backward = BoundSymbol(
         symbol, (who, given, metadata), {}, found, Effects(external=True), PLAIN, location=bound.location

@@ -10,6 +10,7 @@ from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.memory import storage_bytes
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import iterate_proxies
 
 
@@ -67,7 +68,8 @@ class Dependence:
         sizes = storage_bytes((*joint.trace.inputs, *chain.from_iterable(outputs)))
 
         def is_fixed(index: int) -> bool:
-            return not lines[index].effects.pure or any(
+            line = lines[index]
+            return not (line.effects.pure or Tag.REPEATED in line.symbol.tags) or any(
                 not isinstance(proxy, TensorProxy) or proxy.storage in overwritten for proxy in outputs[index]
             )
 

@@ -10,11 +10,13 @@ from thunder_core.autodiff.activity import Activity
 from thunder_core.autodiff.by_eager import require_what_is_used
 from thunder_core.autodiff.checkpoint import inline_checkpoints
 from thunder_core.autodiff.graph_copies import with_graph_copies
+from thunder_core.autodiff.input_gradients import handed_over, split_requests
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.joint_writer import JointWriter
 from thunder_core.autodiff.tensor_hooks import place_tensor_hooks
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.base import Pass, PassContext
 
@@ -52,7 +54,7 @@ def differentiated(
 ) -> Joint | None:
     """What `Differentiate` makes of the trace; ``executors`` are asked first for the derivatives of what they claim."""
     inlined = inline_checkpoints(trace)
-    trace = place_tensor_hooks(inlined.trace)
+    trace, requests = split_requests(place_tensor_hooks(inlined.trace))
     activity = Activity.of(trace)
     if not activity.outputs:
         return None
@@ -65,6 +67,7 @@ def differentiated(
         [p for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad and p.name in activity.active]
     )
     gradients = tuple([writer.cotangents.known.get(proxy.name) for proxy in sources])
+    gradients = handed_over(writer.emitter, requests, sources, gradients)
     joint = Trace(
         "joint",
         (*trace.inputs, *cotangents),
@@ -82,9 +85,19 @@ def differentiated(
         activity.outputs,
         sources,
         tuple(constant),
-        frozenset(writer.recomputed),
+        frozenset(writer.recomputed).union(_repeated(joint)),
         overwritten,
         returned,
         dict(writer.origins),
         tuple(writer.offered),
     )
+
+
+def _repeated(joint: Trace) -> frozenset[str]:
+    """Names of the values of lines that backward calls again, and of their views and casts."""
+    names: set[str] = set()
+    for line in joint.symbols:
+        same = line.effects.pure and (Tag.CAST in line.symbol.tags or line.is_view())
+        if Tag.REPEATED in line.symbol.tags or (same and {proxy.name for proxy in line.inputs()} <= names):
+            names.update(proxy.name for proxy in line.outputs() if line.inputs())
+    return frozenset(names)

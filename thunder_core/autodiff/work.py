@@ -68,6 +68,8 @@ def fresh_outputs(line: BoundSymbol) -> list[TensorProxy]:
 
 def work_of(line: BoundSymbol) -> Work:
     """How much the line does."""
+    if Tag.REPEATED in line.symbol.tags:
+        return Work.CONTRACTION
     if not line.effects.pure or not all(isinstance(proxy, TensorProxy) for proxy in line.outputs()):
         return Work.ONCE
     work = _work_of_symbol(line.symbol)

@@ -40,6 +40,12 @@ def of_core(kind: type[Spec]) -> list[Offered[Spec]]:
     return [Offered(_CORE, spec) for spec in specs]
 
 
+def use(offered: Offered[Any]) -> None:
+    """Add the tables of the plugin of a specification. Raises PluginError where they cannot be added."""
+    if offered.plugin is not _CORE:
+        host().use(offered)
+
+
 def import_object(offered: Offered[Any]) -> Any:
     """What is behind a specification. Raises PluginError where it cannot be imported."""
     return imported(offered.spec.load) if offered.plugin is _CORE else host().import_object(offered)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from thunder_core.config.lookup import import_object
+from thunder_core.config.lookup import import_object, use
 from thunder_core.config.operation_patterns import pattern_problems
 from thunder_core.config.problems import Problem, Trail, in_order
 from thunder_core.config.resolved import Part, Resolved
@@ -35,6 +35,9 @@ def settings_from(resolved: Resolved) -> Settings:
     """
     left_out: list[tuple[str, str]] = []
     executors = [made for part in resolved.executors if (made := _executor(part, left_out)) is not None]
+    for part in resolved.transforms:
+        if not part.enabled and part.offered is not None:
+            use(part.offered)  # the plugin is named all the same
     enabled = [part for part in resolved.transforms if part.enabled]
     transforms = [made for part in enabled if (made := _object(part, left_out)) is not None]
     assert resolved.front_end is not None, "a front end that is not there is a problem"

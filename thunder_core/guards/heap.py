@@ -8,7 +8,7 @@ import enum
 import os
 import sys
 from types import FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, Final
 
 from torch import Generator, Tensor
 from torch.nn import Module
@@ -47,6 +47,9 @@ _KEYED_TYPES = frozenset({dict, collections.OrderedDict, collections.defaultdict
 UNREAD_PACKAGES = sys.stdlib_module_names | {"mpmath", "numpy", "sympy", "thunder", "thunder_core"}
 """Packages whose variables are taken for constants."""
 MODULE_SOURCES: tuple[type[DictionarySource], ...] = (ParameterSource, BufferSource, SubmoduleSource)
+
+GUARDED_APART: Final[set[str]] = set()
+"""Classes of PyTorch, as ``"module:class"``, of which a plugin guards what programs depend on."""
 
 
 class Heap(Records):
@@ -159,7 +162,9 @@ class Heap(Records):
                 self.meet(inner, path)
         elif kind is NodeKind.OBJECT:
             self.guards.append(Check(source, TYPE, type(value)))
-            if type(value).__module__.partition(".")[0] == "torch":  # its code is not observed
+            if f"{type(value).__module__}:{type(value).__qualname__}" in GUARDED_APART:
+                self.guards.append(identity_check(source, value))
+            elif type(value).__module__.partition(".")[0] == "torch":  # its code is not observed
                 self.objects.read_everything(node)
         else:
             self.objects.guard_opaque(node)

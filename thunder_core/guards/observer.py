@@ -129,6 +129,15 @@ class Observer:
         """The path to an object that existed before the run; None for one that the program made."""
         return self._heap.tensors.find(value)
 
+    def path_to(self, value: Any) -> Source | None:
+        """The path to an object other than a tensor that the program has read; None for one that it has not."""
+        node = self._heap.nodes.get(id(value))
+        return None if node is None else node.source
+
+    def add_guard(self, guard: Guard) -> None:
+        """Have each call checked by a guard, besides those of what the program reads."""
+        self._heap.guards.append(guard)
+
     def original_of(self, value: Any) -> Any:
         """What a function stands for that took the place of another one during the run; any other object itself."""
         return self._builtins.watched.original(self._heap.stand_ins.original(value))

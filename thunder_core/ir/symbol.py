@@ -49,6 +49,9 @@ class Tag(enum.Enum):
     HIGHER_ORDER = enum.auto()  # takes traces as arguments
     # Backward runs the trace, its first argument, again; then it writes the option ``again`` in place of its arguments.
     RECOMPUTED = enum.auto()
+    REPEATED = enum.auto()  # backward calls it again rather than keep its results, whatever its effects
+    COLLECTIVE = enum.auto()  # starts to communicate with other processes, which all do so in the same order
+    WAIT = enum.auto()  # ends the communication that its first argument is from: its result is what has arrived
     RANDOM = enum.auto()  # may consume random numbers; what one call does is in its effects
     # Autograd must record the program while it runs: the call asks or changes the autograd graph, or uses parameters
     # that are not its arguments.

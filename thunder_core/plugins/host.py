@@ -93,6 +93,14 @@ class Host:
         """
         return loading.import_object(self._table, item)
 
+    def use(self, item: Offered[Any]) -> None:
+        """Add the symbols and the interceptions of the plugin of a specification, without importing what is behind it.
+
+        Raises:
+            PluginError: they cannot be added.
+        """
+        loading.use(self._table, self.load(item.plugin.name))
+
     def find(self, kind: type[Spec], name: str) -> Offered[Spec]:
         """The executor, transform, front end or preset called ``name`` or ``plugin.name``.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -15,7 +17,15 @@ from thunder_core.plugins.importing import FAILURES, failure, imported
 from thunder_core.plugins.loaded import WORDS, Loaded, Offered
 from thunder_core.plugins.registration import InvalidPlugin, register
 from thunder_core.plugins.selection import CORE_PLUGIN
-from thunder_core.plugins.specs import Check, ExecutorSpec, FrontEndSpec, InterceptionsSpec, SymbolsSpec, TransformSpec
+from thunder_core.plugins.specs import (
+    TABLES,
+    Check,
+    ExecutorSpec,
+    FrontEndSpec,
+    InterceptionsSpec,
+    SymbolsSpec,
+    TransformSpec,
+)
 from thunder_core.plugins.table import PluginTable
 
 Loadable = ExecutorSpec | TransformSpec | FrontEndSpec | SymbolsSpec | InterceptionsSpec | Check
@@ -64,17 +74,33 @@ def import_object(table: PluginTable, item: Offered[Any] | Loadable) -> Any:
     loaded = next((loaded for loaded in table.loaded() if any(spec is own for own in loaded.specs)), None)
     if loaded is None:
         raise ValueError(f"{spec} is offered by no plugin that is loaded")
-    found = next(found for found in table.found if found.record.name == loaded.plugin.name)
-    what = "its symbols cannot be added"
+    if not isinstance(spec, Check):  # checks are run where something is broken
+        use(table, loaded)
     try:
-        if not isinstance(spec, Check):  # checks are run where something is broken
-            add_symbols(loaded)
-            what = "its interceptions cannot be added"
-            add_interceptions(loaded)
-        what = f"its {WORDS[type(spec)]} {spec.load} cannot be imported"
         return imported(spec.load)
     except FAILURES as error:
-        raise _failed(table, found, what, spec.load, error) from error
+        what = f"its {WORDS[type(spec)]} {spec.load} cannot be imported"
+        raise _failed(table, _found(table, loaded), what, spec.load, error) from error
+
+
+def use(table: PluginTable, loaded: Loaded) -> None:
+    """Add the symbols and the interceptions of a plugin that a configuration names.
+
+    Raises:
+        PluginError: one of these failed; the table has it.
+    """
+    what = "its symbols cannot be added"
+    try:
+        add_symbols(loaded)
+        what = "its interceptions cannot be added"
+        add_interceptions(loaded)
+    except FAILURES as error:
+        tables = ", ".join(spec.load for spec in loaded.specs if isinstance(spec, TABLES))
+        raise _failed(table, _found(table, loaded), what, tables, error) from error
+
+
+def _found(table: PluginTable, loaded: Loaded) -> Found:
+    return next(found for found in table.found if found.record.name == loaded.plugin.name)
 
 
 def _failed(table: PluginTable, found: Found, what: str, target: str, error: BaseException) -> PluginError:
@@ -120,8 +146,11 @@ def add_interceptions(loaded: Loaded) -> None:
     for spec in loaded.of(InterceptionsSpec):
         from thunder_core.acquire import interceptions
         from thunder_core.acquire.interception import Interception
+        from thunder_core.tracing.user_frames import add_internal_package
 
         interceptions.add_interceptions(_all(spec.load, Interception))
+        package = sys.modules[spec.load.partition(":")[0].partition(".")[0]]
+        add_internal_package(os.path.dirname(str(package.__file__)))
 
 
 def _rules(load: str) -> Mapping[str, Callable[..., Any]]:

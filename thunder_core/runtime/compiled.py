@@ -106,7 +106,7 @@ class Compiled:
                 reason = self._at_limit
             except EagerCallNeeded as needed:
                 new, reason = None, str(needed)
-                self._note_eager_call(reason)
+                self._note_eager_call(needed)
         if new is None:
             return self._eager(reason, args, kwargs)
         return self._run(*new, args, kwargs)
@@ -146,7 +146,7 @@ class Compiled:
                 found = self._entry_with(known, args, kwargs) or self._new_outcome(entry, known, args, kwargs)
             except EagerCallNeeded as needed:
                 found, reason = None, str(needed)
-                self._note_eager_call(reason)
+                self._note_eager_call(needed)
             if found is None:
                 return self._eager(reason, args, kwargs)
             entry, inputs = found
@@ -216,9 +216,11 @@ class Compiled:
     def _accept(self, entry: Entry, inputs: tuple[Any, ...]) -> None:
         """Raises an error where the entry must not run; called before it is kept."""
 
-    def _note_eager_call(self, reason: str) -> None:
+    def _note_eager_call(self, needed: EagerCallNeeded) -> None:
         """Warn where not only the first call runs eagerly, which initializes things."""
-        self._not_recorded = reason
+        if needed.expected:
+            return
+        reason = self._not_recorded = str(needed)
         if self.fallbacks[reason] == 1:
             warn_user(f"{self.name} runs as eager PyTorch, call after call: {reason}", UncacheableWarning)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from thunder_core.acquire.acquire import Acquired
 from thunder_core.autodiff.as_recorded import why_as_recorded, why_left_to_autograd
+from thunder_core.autodiff.input_gradients import check_no_requests
 from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.config.settings import Settings
 from thunder_core.errors import FunctionalizationError, UnsupportedError
@@ -69,6 +70,8 @@ class _Transformation:
 
     def _as_recorded(self, compilation: Compilation, reason: str) -> Program:
         """PyTorch runs each line, its autograd records them: it knows how to differentiate its own functions only."""
+        if self.acquired.raised is None:
+            check_no_requests(compilation.trace, reason)
         made = self._run(AS_RECORDED, replace(compilation, executors=()))
         assignments = {Phase.INFERENCE: made.result(AssignmentResult).assignments}
         return replace(self._program(made, made.trace, assignments), as_recorded=reason)

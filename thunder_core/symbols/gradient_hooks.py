@@ -2,7 +2,8 @@
 
 Full backward hooks of a module are three lines: one makes a `ModuleCall`, one passes the inputs of the module's call
 through it, and one the outputs. Under PyTorch's autograd these do what calls of modules with hooks do in eager. A hook
-on a tensor is the line ``tensor.register_hook(hook)``.
+on a tensor is the line ``tensor.register_hook(hook)``. Plugins have functions called with the gradients of inputs,
+parameters say, by the line `on_input_gradients`.
 """
 
 from __future__ import annotations
@@ -117,9 +118,19 @@ def hooked(hooks: tuple[Callable[..., Any], ...], values: tuple[torch.Tensor]) -
     return (value,)
 
 
+def on_input_gradients(hook: Callable[..., Any], tensors: tuple[torch.Tensor, ...], *options: Any) -> None:
+    """Have ``hook(gradients, reached, *options)`` replace the gradients of inputs of the program, all together.
+
+    It is called once in each backward, with None for gradients that are zero; ``reached`` says which of the inputs
+    results of the program depend on. It returns as many gradients, None for inputs that are not reached. As a call this
+    does nothing: where it runs nobody computes gradients.
+    """
+
+
 _HOOK: Final = frozenset({Tag.HOOK})
 _PATH: Final = "thunder_core.symbols.gradient_hooks"
 MODULE_CALL: Final = Symbol(f"{_PATH}.ModuleCall", ModuleCall, tags=_HOOK)
 MODULE_INPUTS: Final = Symbol(f"{_PATH}.module_inputs", module_inputs, tags=_HOOK)
 MODULE_OUTPUTS: Final = Symbol(f"{_PATH}.module_outputs", module_outputs, tags=_HOOK)
 HOOKED: Final = Symbol(f"{_PATH}.hooked", hooked, tags=_HOOK)
+INPUT_GRADIENTS: Final = Symbol(f"{_PATH}.on_input_gradients", on_input_gradients)

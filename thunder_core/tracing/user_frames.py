@@ -25,6 +25,7 @@ _COMMANDS = os.path.join(_FRONT, "command_line") + os.sep
 _CONTEXTLIB = contextlib.__file__
 # By file: code objects of different files are equal if all but the file is.
 _is_internal: dict[str, bool] = {}
+_packages: set[str] = set()
 _locations: dict[tuple[str, CodeType, int], SourceLocation] = {}
 _LIMIT = 100_000  # locations remembered; programs that generate code endlessly must not leak
 _generated: dict[str, Mapping[int, SourceLocation]] = {}
@@ -50,13 +51,19 @@ def is_internal(code: CodeType) -> bool:
     return is_internal_file(code.co_filename)
 
 
+def add_internal_package(folder: str) -> None:
+    """Count the files of a plugin's package as Thunder's: lines that they record are at the user's line."""
+    _packages.add(os.path.abspath(folder) + os.sep)
+    _is_internal.clear()
+
+
 def is_internal_file(filename: str) -> bool:
-    """Whether a file, named as code objects and tracebacks do, belongs to PyTorch or to Thunder."""
+    """Whether a file, named as code objects and tracebacks do, belongs to PyTorch, to Thunder or to a plugin."""
     known = _is_internal.get(filename)
     if known is None:
         if len(_is_internal) > _LIMIT:
             _is_internal.clear()
-        internal = filename.startswith((*_INTERNAL, "<frozen", "<thunder"))
+        internal = filename.startswith((*_INTERNAL, *_packages, "<frozen", "<thunder"))
         known = _is_internal[filename] = internal and not filename.startswith(_COMMANDS)
     return known
 

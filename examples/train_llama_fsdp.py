@@ -1,0 +1,94 @@
+"""Train a small Llama on several processes, sharded by ``fully_shard`` and compiled by Thunder, and compare with eager.
+
+    torchrun --nproc-per-node 2 examples/train_llama_fsdp.py [--steps 20] [--layers 4] [--device cpu] [--keep]
+
+It runs on CPUs with gloo and on GPUs with NCCL. The model is LitGPT's Llama with random weights; it learns to continue
+the license of this repository byte by byte. Both models start from equal weights, see equal batches, and take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import litgpt
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn import functional
+
+import thunder
+
+ROOT = Path(__file__).resolve().parents[1]
+BATCH, LENGTH = 8, 64
+
+
+def main() -> None:
+    """Train both models; rank 0 reports."""
+    options = _options()
+    device = torch.device(options.device, int(os.environ["LOCAL_RANK"]) if options.device == "cuda" else None)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    torch.set_num_threads(1)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    models = {"eager": _model(options, device), "thunder": thunder.jit(_model(options, device))}
+    losses, seconds = {name: [] for name in models}, {name: [] for name in models}
+    optimizers = {name: torch.optim.AdamW(model.parameters(), lr=5e-4) for name, model in models.items()}
+    text = torch.tensor(list((ROOT / "LICENSE").read_bytes()), device=device)
+    for count in range(options.steps):
+        inputs, targets = _batch(text, count)
+        for name, model in models.items():
+            start = time.perf_counter()
+            losses[name].append(_step(model, optimizers[name], inputs, targets))
+            seconds[name].append(time.perf_counter() - start)
+    if dist.get_rank() == 0:
+        print(f"A Llama of {options.layers} layers on {dist.get_world_size()} processes, {options.steps} steps")
+        for name in models:
+            later = statistics.median(seconds[name][1:]) * 1e3
+            print(f"{name:<8} loss {losses[name][0]:.4f} -> {losses[name][-1]:.4f}, {later:.1f} ms a step")
+    dist.destroy_process_group()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=20, help="number of training steps (default: 20)")
+    parser.add_argument("--layers", type=int, default=4, help="layers of the model (default: 4)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--keep", action="store_true", help="keep gathered parameters for backward (ZeRO-2)")
+    return parser.parse_args()
+
+
+def _model(options: argparse.Namespace, device: torch.device) -> Any:
+    """The same model on all ranks, each layer a group of its own."""
+    sizes = {"n_head": 4, "n_embd": 128, "intermediate_size": 352, "padded_vocab_size": 256, "block_size": LENGTH}
+    torch.manual_seed(0)
+    model = litgpt.GPT(litgpt.Config.from_name("Llama-2-7b-hf", n_layer=options.layers, vocab_size=256, **sizes))
+    model = model.apply(model._init_weights).to(device)
+    for block in model.transformer.h:
+        fully_shard(block, reshard_after_forward=not options.keep)
+    return fully_shard(model)
+
+
+def _batch(text: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """This rank's bytes of a step, and the byte after each."""
+    generator = torch.Generator().manual_seed(count * dist.get_world_size() + dist.get_rank())
+    starts = torch.randint(len(text) - LENGTH, (BATCH, 1), generator=generator).to(text.device)
+    places = starts + torch.arange(LENGTH, device=text.device)
+    return text[places], text[places + 1]
+
+
+def _step(model: Any, optimizer: torch.optim.Optimizer, inputs: torch.Tensor, targets: torch.Tensor) -> float:
+    loss = functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
+if __name__ == "__main__":
+    main()

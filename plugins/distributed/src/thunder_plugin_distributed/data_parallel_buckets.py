@@ -1,0 +1,47 @@
+"""Which gradients are reduced together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from thunder_core.ir.proxy import TensorProxy
+
+Buckets = tuple[tuple[int, ...], ...]
+"""Positions of parameters, bucket by bucket, in the order in which buckets are reduced."""
+
+
+@dataclass
+class _Open:
+    """A bucket that is being filled."""
+
+    cap: int
+    places: list[int] = field(default_factory=list)
+    size: int = 0
+
+
+def buckets_of(parameters: Sequence[TensorProxy], first: int, cap: int) -> Buckets:
+    """Buckets for those of the parameters that require a gradient, from the last one to the first.
+
+    In this order backward is likely to compute the gradients. It depends on the parameters alone: ranks whose programs
+    differ reduce the same buckets in the same order.
+
+    Args:
+        first, cap: bytes at which the first bucket, and each other one, of a dtype and device is full.
+    """
+    full: list[list[int]] = []
+    opened: dict[Any, _Open] = {}
+    for place in reversed(range(len(parameters))):
+        parameter = parameters[place]
+        if not parameter.requires_grad:
+            continue
+        key = (parameter.dtype, parameter.device)
+        bucket = opened.setdefault(key, _Open(first))
+        bucket.places.append(place)
+        bucket.size += int(parameter.numel) * parameter.dtype.itemsize
+        if bucket.size >= bucket.cap:
+            full.append(bucket.places)
+            opened[key] = _Open(cap)
+    full += [bucket.places for bucket in opened.values() if bucket.places]
+    return tuple(sorted(map(tuple, full), key=lambda places: -places[-1]))  # by the gradient that is there last

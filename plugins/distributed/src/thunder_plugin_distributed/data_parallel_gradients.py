@@ -1,0 +1,259 @@
+"""What backward calls to average gradients over ranks, as DistributedDataParallel does.
+
+What is averaged is the gradient that a parameter has accumulated so far, ``parameter.grad``, plus that of this
+backward: after steps without synchronization all of it is reduced. The average takes the place of both: what had been
+accumulated is set to zero right before autograd adds the average to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.pytorch_internals import will_engine_execute_node
+from thunder_plugin_distributed.collectives import wait
+from thunder_plugin_distributed.data_parallel_buckets import Buckets
+from thunder_plugin_distributed.data_parallel_parameters import averaged
+from thunder_plugin_distributed.pytorch_internals import c10d_functional
+
+Gradients = tuple[torch.Tensor | None, ...]
+
+
+def average_gradients(
+    gradients: Gradients,
+    reached: tuple[bool, ...],
+    module: DistributedDataParallel,
+    buckets: Buckets,
+    group: str,
+    size: int,
+    finds_unused: bool,
+    hooked: bool,
+) -> Gradients:
+    """The averages of gradients over all ranks; each bucket is reduced by itself, all of them after backward.
+
+    The transform ``overlap_gradients`` puts lines in the place of this call that reduce each bucket as soon as its
+    gradients are there.
+
+    Args:
+        gradients: of the parameters of the module in `named_parameters`; None for those that are zero.
+        reached: which parameters results of this rank depend on.
+        group, size: the name of the process group, and its number of ranks.
+        finds_unused: some parameters may have no gradients on some ranks.
+        hooked: a communication hook reduces the buckets.
+    """
+    check(module, buckets, absent(gradients, buckets), finds_unused)
+    factor = None if hooked else 1 / size
+    reduced: list[Any] = []
+    for index, places in enumerate(buckets):
+        flat = filled(module, places, tuple([gradients[place] for place in places]), factor)
+        if hooked:
+            reduced.append(call_hook(module, places, flat, index, index == len(buckets) - 1))
+        else:
+            reduced.append(summed(flat, group))
+    given = tuple([gradient is not None for gradient in gradients])
+    used = wait(summed(used_here(module, reached, given), group)) if finds_unused else None
+    results: list[Any] = [None] * len(gradients)
+    for places, pending in zip(buckets, reduced, strict=True):
+        flat = hook_result(pending) if hooked else wait(pending)
+        here = tuple([given[place] for place in places])
+        for place, result in zip(places, taken(module, places, flat, here, used), strict=True):
+            results[place] = result
+    return tuple(results)
+
+
+def absent(gradients: Gradients, buckets: Buckets) -> tuple[int, ...]:
+    """Positions of parameters that require a gradient and get none."""
+    return tuple([place for places in buckets for place in places if gradients[place] is None])
+
+
+def check(module: DistributedDataParallel, buckets: Buckets, missing: tuple[int, ...], finds_unused: bool) -> None:
+    """Refuse, before anything is sent, a backward that would not average all gradients.
+
+    Raises:
+        UnsupportedError: parameters get no gradient; they have hooks of their own, which in eager see what this rank
+            computed; or gradients are not accumulated.
+    """
+    known = averaged(module)
+    if missing and not finds_unused:
+        names = ", ".join(known[place].name for place in sorted(missing))
+        raise UnsupportedError(
+            f"DistributedDataParallel: this backward gives no gradient to {names}",
+            advice=("DistributedDataParallel(..., find_unused_parameters=True)", "have the loss depend on all outputs"),
+        )
+    for item in [known[place] for places in buckets for place in places]:
+        if item.parameter._backward_hooks or item.parameter._post_accumulate_grad_hooks:
+            raise UnsupportedError(
+                f"the parameter {item.name} of DistributedDataParallel has a hook, which in eager PyTorch is called "
+                "before gradients are averaged",
+                advice=("put it around the compiled module: DistributedDataParallel(thunder.jit(module))",),
+            )
+        if not _accumulates(item.node):
+            raise UnsupportedError(
+                "DistributedDataParallel averages what backward() accumulates in `grad` of all parameters: "
+                "torch.autograd.grad and backward(inputs=...) do not",
+                advice=("call loss.backward()", "call the module in `with model.no_sync():` for this rank's gradients"),
+            )
+
+
+def _accumulates(node: Any) -> bool:
+    """Whether the backward that runs now accumulates a gradient; one that it gives no gradient to counts."""
+    try:
+        return bool(will_engine_execute_node(node))
+    except RuntimeError:  # what `torch.autograd.grad` was asked for
+        return False
+
+
+def filled(
+    module: DistributedDataParallel, places: tuple[int, ...], gradients: Gradients, factor: float | None
+) -> torch.Tensor:
+    """A bucket: what parameters have accumulated so far plus these gradients, times ``factor``, one after the other."""
+    items = [averaged(module)[place] for place in places]
+    like = items[0].parameter
+    flat = torch.empty(sum(item.parameter.numel() for item in items), dtype=like.dtype, device=like.device)
+    offset = 0
+    for item, gradient in zip(items, gradients, strict=True):
+        part, before = flat.as_strided(item.parameter.shape, item.stride, offset), item.parameter.grad
+        offset += item.parameter.numel()
+        for tensor in (before, gradient):
+            if tensor is not None and tensor.layout is not torch.strided:
+                raise UnsupportedError(
+                    f"the gradient of {item.name} is sparse: DistributedDataParallel reduces dense ones"
+                )
+        if before is None and gradient is None:
+            part.zero_()
+        elif before is None or gradient is None:
+            _scaled(before if gradient is None else gradient, factor, part)
+        else:
+            torch.add(before, gradient, out=part)
+            _scaled(part, factor, part)
+    return flat
+
+
+def _scaled(value: Any, factor: float | None, out: torch.Tensor) -> None:
+    if factor is not None:
+        torch.mul(value, factor, out=out)
+    elif value is not out:
+        out.copy_(value)
+
+
+def summed(values: torch.Tensor, group: str) -> torch.Tensor:
+    """Start to add what all ranks have, in the memory of ``values``, which nothing else may read."""
+    pending: torch.Tensor = c10d_functional.all_reduce_(values, "sum", group)
+    return pending
+
+
+def used_here(module: DistributedDataParallel, reached: tuple[bool, ...], given: tuple[bool, ...]) -> torch.Tensor:
+    """For each parameter 1 if it has a gradient on this rank, of this backward or before, and results depend on it."""
+    items = averaged(module)
+    used = [
+        int(reach and (has or item.parameter.grad is not None))
+        for item, reach, has in zip(items, reached, given, strict=True)
+    ]
+    return torch.tensor(used, dtype=torch.int32, device=items[0].parameter.device)
+
+
+def taken(
+    module: DistributedDataParallel,
+    places: tuple[int, ...],
+    flat: torch.Tensor,
+    given: tuple[bool, ...],
+    used: torch.Tensor | None,
+) -> Gradients:
+    """The averages in a bucket, for autograd to accumulate.
+
+    Parameters without a gradient in this backward get theirs here; those that no rank uses keep what they have.
+
+    Args:
+        given: whether this backward computes a gradient of each of the parameters.
+        used: how many ranks use each parameter of the module; None where all of them do.
+    """
+    counts = None if used is None or all(given) else used.tolist()
+    results: list[torch.Tensor | None] = []
+    offset = 0
+    for place, here in zip(places, given, strict=True):
+        item = averaged(module)[place]
+        parameter = item.parameter
+        part = flat.as_strided(parameter.shape, item.stride, flat.storage_offset() + offset)
+        offset += parameter.numel()
+        part = part if module.gradient_as_bucket_view else part.clone()
+        if here:
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+            results.append(part)
+            continue
+        results.append(None)
+        if counts is None or counts[place]:
+            if parameter.grad is None:
+                parameter.grad = part
+            else:
+                parameter.grad.copy_(part)
+    return tuple(results)
+
+
+class Bucket:
+    """What communication hooks get: the methods of `torch.distributed.GradBucket`."""
+
+    def __init__(self, index: int, is_last: bool, buffer: torch.Tensor, items: Sequence[Any]) -> None:
+        self._index, self._is_last, self._buffer, self._items = index, is_last, buffer, items
+
+    def index(self) -> int:
+        """The number of the bucket, in the order in which they are reduced."""
+        return self._index
+
+    def is_last(self) -> bool:
+        """Whether it is the last one of this backward."""
+        return self._is_last
+
+    def buffer(self) -> torch.Tensor:
+        """The gradients as one tensor of one dimension."""
+        return self._buffer
+
+    def set_buffer(self, buffer: torch.Tensor) -> None:
+        """Have another tensor in place of that."""
+        self._buffer = buffer
+
+    def parameters(self) -> list[torch.Tensor]:
+        """The parameters whose gradients are in it, in order."""
+        return [item.parameter for item in self._items]
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Views of the buffer, one for each parameter."""
+        views, offset = [], 0
+        for item in self._items:
+            views.append(self._buffer.as_strided(item.parameter.shape, item.stride, offset))
+            offset += item.parameter.numel()
+        return views
+
+
+def call_hook(
+    module: DistributedDataParallel, places: tuple[int, ...], flat: torch.Tensor, index: int, is_last: bool
+) -> Any:
+    """Call the communication hook of the module with a bucket; what it returns, a future."""
+    items = [averaged(module)[place] for place in places]
+    ((hook, state),) = module._comm_hooks
+    return hook(state, Bucket(index, is_last, flat, items))
+
+
+def hook_result(future: Any) -> torch.Tensor:
+    """Wait for what a communication hook gives."""
+    value = future.wait()
+    reduced: torch.Tensor = value[0] if isinstance(value, list | tuple) else value
+    return reduced
+
+
+def _symbol(function: Callable[..., Any], *tags: Tag) -> Symbol:
+    return Symbol(f"{__name__}.{function.__name__}", function, tags=frozenset(tags))
+
+
+CHECK: Final = _symbol(check)
+FILLED: Final = _symbol(filled)
+USED_HERE: Final = _symbol(used_here)
+TAKEN: Final = _symbol(taken)
+SUMMED: Final = _symbol(summed, Tag.COLLECTIVE)
+CALL_HOOK: Final = _symbol(call_hook, Tag.COLLECTIVE)
+HOOK_RESULT: Final = _symbol(hook_result, Tag.WAIT)

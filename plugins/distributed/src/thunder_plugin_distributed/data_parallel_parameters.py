@@ -1,0 +1,60 @@
+"""The parameters that a module of DistributedDataParallel averages the gradients of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+from torch.nn.parallel import DistributedDataParallel
+
+
+@dataclass(frozen=True, slots=True)
+class Averaged:
+    """One of them.
+
+    Attributes:
+        name: for messages.
+        parameter: itself.
+        stride: of its gradient in a bucket: that of a dense tensor with the same order of dimensions.
+        node: of the autograd graph, which accumulates its gradient; None while it does not require one.
+    """
+
+    name: str
+    parameter: torch.Tensor
+    stride: tuple[int, ...]
+    node: Any
+
+
+_known: Final[WeakKeyDictionary[DistributedDataParallel, tuple[Averaged, ...]]] = WeakKeyDictionary()
+
+
+def named_parameters(module: DistributedDataParallel) -> list[tuple[str, torch.Tensor]]:
+    """All parameters but those that the module was told to ignore, each once, in PyTorch's order."""
+    found: dict[int, tuple[str, torch.Tensor]] = {}
+    for owner, part in module.module.named_modules():
+        for name, parameter in part.named_parameters(recurse=False):
+            if f"{owner}.{name}" not in module.parameters_to_ignore:
+                found.setdefault(id(parameter), (f"{owner}.{name}".lstrip("."), parameter))
+    return list(found.values())
+
+
+def averaged(module: DistributedDataParallel) -> tuple[Averaged, ...]:
+    """`named_parameters`, with what backward needs; computed once."""
+    known = _known.get(module)
+    if known is None:
+        known = _known[module] = tuple([_averaged(name, parameter) for name, parameter in named_parameters(module)])
+    return known
+
+
+def prepared(module: DistributedDataParallel) -> tuple[Averaged, ...]:
+    """`averaged`, computed anew: the module may have other parameters now."""
+    _known.pop(module, None)
+    return averaged(module)
+
+
+def _averaged(name: str, parameter: torch.Tensor) -> Averaged:
+    node = get_gradient_edge(parameter).node if parameter.requires_grad else None
+    return Averaged(name, parameter, torch.empty_like(parameter, device="meta").stride(), node)

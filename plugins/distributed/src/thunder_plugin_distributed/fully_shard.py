@@ -1,0 +1,177 @@
+"""Modules that `torch.distributed.fsdp.fully_shard` was applied to, in a compiled program.
+
+PyTorch's hooks before and after their forward gather parameters, free them, and register hooks on the autograd graph.
+While a program is recorded the functions here take their place. Each parameter of the module is gathered by lines of
+the program, whose derivative reduces and scatters the gradient (`thunder_plugin_distributed.sharded_parameters`); the
+module has what was gathered in place of its parameter until its forward ends. One guard for each module compares what
+the wrapper is configured with (`thunder_plugin_distributed.fully_shard_plan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import torch
+
+from thunder_core.acquire.first_calls import EagerCallNeeded, PreparationNeeded
+from thunder_core.acquire.interception import Interception
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.errors import UnsupportedError
+from thunder_core.guards.source import Source
+from thunder_core.guards.steps import AttributeSource, ItemSource
+from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
+from thunder_core.tracing.user_frames import user_location
+from thunder_plugin_distributed import pytorch_internals
+from thunder_plugin_distributed.fully_shard_guard import FullyShardGuard, shard_again
+from thunder_plugin_distributed.fully_shard_plan import Gather, Plan, groups_of, plan_of
+from thunder_plugin_distributed.sharded_parameters import arrived, arrived_again, gather, gather_again
+from thunder_plugin_distributed.shards import ShardSource, shard_of
+
+_STATE: Final = "torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState"
+
+
+def pre_forward(
+    recorder: Recorder, original: Callable[..., Any], state: Any, module: Any, args: Any, kwargs: Any
+) -> tuple[Any, Any]:
+    """The interception of the hook before forward: gather the parameters."""
+    held = recorder.notes.setdefault(state, [])
+    recorder.after_calls.append(partial(_restore, recorder, state))
+    for owner, name, whole in _gathered(recorder, state):
+        recorder.mode.observer.resume()
+        held.append((owner, name, _exchange(owner, name, whole)))
+        recorder.mode.observer.pause()
+    policy = state._mp_policy
+    if policy.cast_forward_inputs and policy.param_dtype is not None:
+        return _cast(args, policy.param_dtype), _cast(kwargs, policy.param_dtype)
+    return args, kwargs
+
+
+def post_forward(
+    recorder: Recorder, original: Callable[..., Any], state: Any, module: Any, args: Any, output: Any
+) -> Any:
+    """The interception of the hook after forward: the modules have their own parameters again."""
+    recorder.mode.observer.resume()
+    _restore(recorder, state)
+    recorder.mode.observer.pause()
+    dtype = state._mp_policy.output_dtype
+    return output if dtype is None else _cast(output, dtype)
+
+
+def _restore(recorder: Recorder, state: Any) -> None:
+    """Give modules their parameters again, unless they have them: what a forward that raises leaves behind is whole."""
+    for owner, name, parameter in recorder.notes.pop(state, ()):
+        _exchange(owner, name, parameter)
+
+
+def _exchange(owner: torch.nn.Module, name: str, tensor: Any) -> Any:
+    """Replace a parameter of a module; what was there. The observer sees this, so that no write is left in the end."""
+    before = owner._parameters[name]
+    owner._parameters[name] = tensor
+    return before
+
+
+def _gathered(recorder: Recorder, state: Any) -> list[tuple[Any, str, torch.Tensor]]:
+    """The parameters of a state as whole tensors of the program, each with the modules and names that have it.
+
+    Raises:
+        PreparationNeeded: the modules were never called, or have whole parameters from a call by eager PyTorch.
+        EagerCallNeeded: gradients are accumulated without communication.
+        UnsupportedError: the wrapper is configured otherwise than programs can be.
+    """
+    if state._is_root is None:
+        raise PreparationNeeded(
+            "the first call of a module of fully_shard initializes it", partial(pytorch_internals.lazy_init, state)
+        )
+    if any(group.is_unsharded for group in groups_of(state)):
+        raise PreparationNeeded("a call by eager PyTorch left parameters whole", partial(shard_again, state))
+    with DisableTorchFunction():  # what is asked of DTensors is no call of the program
+        plan = plan_of(state)
+    if plan.problem:
+        state._modules_to_run_forward.clear()  # what PyTorch noted of this call
+        raise _refusal(plan.problem, plan.advice)
+    path = recorder.mode.observer.path_to(state)
+    if path is None:
+        raise _refusal("a module of fully_shard whose hooks were changed", "apply fully_shard to a new module")
+    if plan.accumulates:
+        raise EagerCallNeeded("gradients of fully_shard are accumulated without communication", expected=True)
+    recorder.mode.observer.add_guard(FullyShardGuard(path, plan))
+    return list(_parameters(recorder, state, plan, path))
+
+
+def _parameters(recorder: Recorder, state: Any, plan: Plan, path: Source) -> Iterator[tuple[Any, str, torch.Tensor]]:
+    for index, (group, gathers) in enumerate(zip(groups_of(state), plan.groups, strict=True)):
+        parameters = AttributeSource(_group_path(path, state, index), "fsdp_params")
+        sources = [AttributeSource(ItemSource(parameters, place), "sharded_param") for place in range(len(gathers))]
+        pairs = zip(group.fsdp_params, sources, strict=True)
+        shards = [_input(recorder, sharded, source) for sharded, source in pairs]
+        for sharded, whole in zip(group.fsdp_params, _wholes(shards, gathers), strict=True):
+            info = sharded._module_info
+            yield info.module, info.param_name, whole
+            for owner, name in zip(info.shared_modules, info.shared_param_names, strict=True):
+                yield owner, name, whole
+
+
+def _group_path(path: Source, state: Any, index: int) -> Source:
+    if hasattr(state, "_fsdp_param_groups"):
+        return ItemSource(AttributeSource(path, "_fsdp_param_groups"), index)
+    return AttributeSource(path, "_fsdp_param_group")
+
+
+def _input(recorder: Recorder, sharded: Any, source: Source) -> torch.Tensor:
+    """The shard of a parameter as an input of the program: one, however often the module is called."""
+    key = "shard", id(sharded)
+    known: torch.Tensor | None = recorder.notes.get(key)
+    if known is None:
+        owner = recorder.mode.observer.path_to(sharded._module_info.module)
+        name = "" if owner is None else f"{owner.describe()}.{sharded._module_info.param_name}"
+        with recorder.suspension, disable_current_modes(), DisableTorchFunction():
+            known = recorder.notes[key] = shard_of(sharded.sharded_param)
+            recorder.inputs.add(known, ShardSource(source, name))
+    return known
+
+
+def _wholes(shards: list[torch.Tensor], plans: tuple[Gather, ...]) -> list[torch.Tensor]:
+    """The whole parameters of a group: those that are gathered alike come at once."""
+    found: dict[int, torch.Tensor] = {}
+    for key in dict.fromkeys(plan.key for plan in plans):
+        places = [place for place, plan in enumerate(plans) if plan.key == key]
+        start, wait = (gather_again, arrived_again) if plans[places[0]].again else (gather, arrived)
+        lengths = tuple([plans[place].length for place in places])
+        gathered = start([shards[place] for place in places], lengths, *plans[places[0]].arguments)
+        found |= {place: _laid_out(wait(one), plans[place]) for place, one in zip(places, gathered, strict=True)}
+    return [found[place] for place in range(len(plans))]
+
+
+def _laid_out(whole: torch.Tensor, plan: Gather) -> torch.Tensor:
+    """A parameter of which ranks have parts along another dimension than the first, or which fills do not belong to."""
+    if plan.dimension:
+        return torch.cat(whole.chunk(plan.arguments[0]), plan.dimension)
+    return whole if whole.shape[0] == plan.length else whole.narrow(0, 0, plan.length)
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    def cast(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    return pytorch_internals.apply_to_tensors(cast, value)
+
+
+def _refusal(what: str, advice: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what} is not compiled", location=user_location(), advice=(advice, "or leave the module to eager PyTorch")
+    )
+
+
+INTERCEPTIONS: Final = (
+    Interception(
+        _STATE,
+        "_pre_forward",
+        pre_forward,
+        "parameters are gathered by lines",
+        observed=False,
+        takes_over="FSDPModule",
+    ),
+    Interception(_STATE, "_post_forward", post_forward, "modules have their parameters again", observed=False),
+)

@@ -1,0 +1,60 @@
+"""The guard of a module that `fully_shard` was applied to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from thunder_core.errors import UnsupportedError
+from thunder_core.guards.guard import Guard, show
+from thunder_core.guards.source import Names
+from thunder_plugin_distributed.fully_shard_plan import Plan, groups_of, plan_of
+
+
+def shard_again(state: Any) -> None:
+    """Free parameters of a state that are whole; its modules have the sharded ones.
+
+    Raises:
+        UnsupportedError: a forward of eager PyTorch was not ended, say by an exception.
+    """
+    for group in groups_of(state):
+        if group.is_unsharded:
+            group.reshard()
+        if group.is_unsharded:
+            raise UnsupportedError(
+                "a module of fully_shard has whole parameters from a forward by eager PyTorch that did not end",
+                advice=("call reset_iter_state() of the outermost module, or make it anew",),
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FullyShardGuard(Guard):
+    """The program gathers parameters as a state of `fully_shard` is configured.
+
+    Where a call by eager PyTorch left parameters whole, checking it shards them again: the program reads shards, and
+    the whole parameters would be out of date after the optimizer's step.
+
+    Attributes:
+        expected: the plan by which the program was recorded.
+    """
+
+    expected: Plan = field(repr=False)
+    kind: ClassVar[str] = "configuration of fully_shard"
+
+    def remedy(self) -> str:
+        return "configure the module once, before training"
+
+    def holds(self, value: Any) -> bool:
+        """Whether a state is configured so."""
+        shard_again(value)
+        return plan_of(value) == self.expected
+
+    def differences(self, value: Any) -> list[str]:
+        found = plan_of(value)
+        names = [each.name for each in fields(Plan) if getattr(found, each.name) != getattr(self.expected, each.name)]
+        return [
+            f"{name}: expected {show(getattr(self.expected, name))}, got {show(getattr(found, name))}" for name in names
+        ]
+
+    def failure(self, value: str, names: Names) -> str:
+        return f"not {names.constant(self.holds, 'is_configured')}({value})"

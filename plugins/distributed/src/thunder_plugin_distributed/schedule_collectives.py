@@ -1,0 +1,141 @@
+"""Communication while a program computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.transform import Place, Transform, TransformContext
+from thunder_core.symbols.registry import registry
+from thunder_plugin_distributed.collectives import wait
+
+_MOVABLE = frozenset({Tag.ELEMENTWISE, Tag.CAST, Tag.SHAPE, Tag.COPY})
+
+
+@dataclass(frozen=True)
+class ScheduleCollectives(Transform):
+    """A program starts to gather parameters one gather ahead, and waits for what arrives where it is read.
+
+    Waits go down to the first line that reads what arrived. The elementwise lines after a wait, as the cast of a
+    reduced gradient, go with it if nothing else depends on them: a program waits for gradients when it has computed all
+    others. A gather, which reads inputs of the program alone, goes up to where the one before it is waited for; other
+    collectives stay where they are. What nobody reads is waited for at the end.
+    """
+
+    name: ClassVar[str] = "schedule_collectives"
+    place: ClassVar[Place] = Place.CLAIMED
+
+    def applies(self, context: TransformContext) -> bool:
+        return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        if not any(Tag.COLLECTIVE in line.symbol.tags for line in trace.symbols):
+            return trace
+        return trace.with_symbols(_ahead(trace, _all_awaited(trace, _late(trace))), self.name)
+
+
+def _all_awaited(trace: Trace, lines: list[BoundSymbol]) -> list[BoundSymbol]:
+    """The lines, and waits for what no line reads of what a collective gives, behind the first for any of it.
+
+    PyTorch keeps what was not waited for.
+    """
+    builder, symbol = Builder.of(trace), registry.symbol_of(wait)
+    unread: dict[str, list[BoundSymbol]] = {}
+    for line in trace.symbols:
+        if Tag.COLLECTIVE not in line.symbol.tags:
+            continue
+        waits: list[BoundSymbol] = []
+        for proxy in line.outputs():
+            if isinstance(proxy, TensorProxy) and not trace.users(proxy.name) and not trace.is_returned(proxy.name):
+                result = replace(proxy, name=builder.name(proxy.name), storage=builder.new_storage())
+                effects = Effects(random=True)
+                waits.append(BoundSymbol(symbol, (proxy,), {}, result, effects, line.context, line.location))
+        unread |= {proxy.name: waits for proxy in line.outputs()}
+    found: list[BoundSymbol] = []
+    for line in lines:
+        found.append(line)
+        waits = unread.get(line.args[0].name, []) if Tag.WAIT in line.symbol.tags else []
+        found += waits
+        waits.clear()
+    return [*found, *{id(wait): wait for waits in unread.values() for wait in waits}.values()]
+
+
+def _late(trace: Trace) -> list[BoundSymbol]:
+    """The lines with waits, and what goes with them, as late as they can be."""
+    waiting: list[BoundSymbol] = []
+    lines: list[BoundSymbol] = []
+    pending: set[str] = set()
+    tails = _tails(trace)
+    for index, line in enumerate(trace.symbols):
+        if Tag.WAIT in line.symbol.tags or index in tails:
+            waiting.append(line)
+            pending.update(proxy.name for proxy in line.outputs())
+            continue
+        needed = {proxy.name for proxy in line.inputs()} & pending
+        if needed:
+            lines += _released(waiting, needed, pending)
+        lines.append(line)
+    return [*lines, *waiting]
+
+
+def _released(waiting: list[BoundSymbol], needed: set[str], pending: set[str]) -> list[BoundSymbol]:
+    """The waiting lines that compute the values ``needed``, in order; they do not wait any more."""
+    taken: list[BoundSymbol] = []
+    for line in reversed(list(waiting)):
+        if any(proxy.name in needed for proxy in line.outputs()):
+            needed |= {proxy.name for proxy in line.inputs()} & pending
+            taken.append(line)
+            waiting.remove(line)
+            pending.difference_update(proxy.name for proxy in line.outputs())
+    return taken[::-1]
+
+
+def _tails(trace: Trace) -> set[int]:
+    """The lines after waits that may wait as well: all that depends on them is elementwise."""
+    from_waits: set[str] = set()
+    candidates: list[int] = []
+    for index, line in enumerate(trace.symbols):
+        if Tag.WAIT in line.symbol.tags:
+            from_waits.update(proxy.name for proxy in line.outputs())
+        elif not from_waits.isdisjoint(proxy.name for proxy in line.inputs()):
+            from_waits.update(proxy.name for proxy in line.outputs())
+            candidates.append(index)
+    found: set[int] = set()
+    blocked: set[str] = set()
+    for index in reversed(candidates):
+        line = trace.symbols[index]
+        simple = line.effects.pure and not _MOVABLE.isdisjoint(line.symbol.tags)
+        if simple and blocked.isdisjoint(proxy.name for proxy in line.outputs()):
+            found.add(index)
+        else:
+            blocked.update(proxy.name for proxy in line.inputs())
+    return found
+
+
+def _ahead(trace: Trace, lines: list[BoundSymbol]) -> list[BoundSymbol]:
+    """The lines with each gather before the first wait for the gather before it."""
+    given = {proxy.name for proxy in trace.inputs}
+    placed: list[BoundSymbol] = []
+    earliest = 0  # where the next gather may start
+    started: set[str] = set()  # what the last gather gives, until it is waited for
+    for line in lines:
+        tags = line.symbol.tags
+        if Tag.COLLECTIVE in tags and all(proxy.name in given for proxy in line.inputs()):
+            placed.insert(earliest, line)
+            started = {proxy.name for proxy in line.outputs()}
+            earliest = len(placed)
+            continue
+        if Tag.WAIT in tags and not started.isdisjoint(proxy.name for proxy in line.inputs()):
+            started = set()
+        placed.append(line)
+        if started:
+            earliest = len(placed)
+    return placed

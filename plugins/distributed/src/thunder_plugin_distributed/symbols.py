@@ -1,0 +1,41 @@
+"""The operations that the plugin defines: rows, and derivatives."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import thunder_plugin_distributed
+from thunder_core.ir.symbol import Tag
+from thunder_core.symbols.row import Row, row
+from thunder_plugin_distributed import collectives as _  # noqa: F401 - defines the operators
+from thunder_plugin_distributed.sharded_parameters import arrived_rule, gather_rule
+
+_FUNCTIONS: Final = f"{thunder_plugin_distributed.__name__}.sharded_parameters"
+_OPERATORS: Final = "torch.ops.thunder_distributed"
+_GATHER: Final = (
+    "(shards, lengths, size, group, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, "
+    "scatter='', replicas='')"
+)
+
+
+def _operator(name: str, parameters: str, *tags: Tag) -> Row:
+    return row(f"{_OPERATORS}.{name}({parameters})", f"{_OPERATORS}.{name}.default", method=False, tags=tags)
+
+
+ROWS: Final[list[Row]] = [
+    row(f"{_FUNCTIONS}.gather{_GATHER}", method=False, tags=(Tag.COLLECTIVE,)),
+    row(f"{_FUNCTIONS}.gather_again{_GATHER}", method=False, tags=(Tag.COLLECTIVE, Tag.REPEATED)),
+    row(f"{_FUNCTIONS}.arrived(gathered)", method=False, tags=(Tag.WAIT,)),
+    row(f"{_FUNCTIONS}.arrived_again(gathered)", method=False, tags=(Tag.WAIT, Tag.REPEATED)),
+    _operator("all_gather", "shards, size, group", Tag.COLLECTIVE),
+    _operator("reduce_scatter", "wholes, operation, size, group", Tag.COLLECTIVE),
+    _operator("all_reduce", "values, operation, group", Tag.COLLECTIVE),
+    _operator("wait", "value", Tag.WAIT),
+]
+
+RULES: Final = {
+    f"{_FUNCTIONS}.gather": gather_rule,
+    f"{_FUNCTIONS}.gather_again": gather_rule,
+    f"{_FUNCTIONS}.arrived": arrived_rule,
+    f"{_FUNCTIONS}.arrived_again": arrived_rule,
+}

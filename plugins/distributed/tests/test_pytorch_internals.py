@@ -1,0 +1,167 @@
+"""Each private name of PyTorch that the plugin uses exists, and behaves as the plugin takes for granted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import thunder_plugin_distributed
+from thunder_plugin_distributed.fully_shard_plan import groups_of, plan_of
+from thunder_plugin_distributed.pytorch_internals import NAMES
+from thunder_testing import private_names_suite
+
+
+@pytest.fixture(autouse=True)
+def process_group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def state() -> Any:
+    return fully_shard.state(fully_shard(nn.Linear(3, 2)))
+
+
+def sharded() -> Any:
+    return groups_of(state())[0].fsdp_params[0]
+
+
+def functional_collectives(operators: Any) -> None:
+    name = dist.group.WORLD.group_name
+    (gathered,) = operators.all_gather_into_tensor_coalesced([torch.ones(2)], 1, name)
+    assert torch.equal(operators.wait_tensor(gathered), torch.ones(2))
+    value = torch.ones(2)
+    assert operators.wait_tensor(operators.all_reduce_(value, "sum", name)) is value
+
+
+def hooks() -> None:
+    module = fully_shard(nn.Linear(3, 2))
+    found = fully_shard.state(module)
+    assert type(found).__module__.endswith("_fsdp_state")
+    assert [hook.__self__ for hook in module._forward_pre_hooks.values()] == [found]
+    assert [hook.__name__ for hook in module._forward_hooks.values()] == ["_post_forward"]
+
+
+def lazy_init(function: Any) -> None:
+    found = state()
+    assert found._is_root is None
+    function(found)
+    assert found._is_root is True
+
+
+def groups() -> None:
+    (group,) = groups_of(state())
+    assert len(group.fsdp_params) == 2
+
+
+def configuration() -> None:
+    found = state()
+    found._lazy_init()
+    plan = plan_of(found)
+    assert plan.problem == ""
+    assert not plan.accumulates
+    assert plan.policy is found._mp_policy
+
+
+def accumulated() -> None:
+    """The whole parameter has the gradient where none are reduced."""
+    module = fully_shard(nn.Linear(3, 2))
+    module.set_requires_gradient_sync(False)
+    module(torch.ones(2, 3)).sum().backward()
+    (group,) = groups_of(fully_shard.state(module))
+    assert group.fsdp_params[0]._unsharded_param.grad is not None
+    module.set_requires_gradient_sync(True)
+    assert plan_of(fully_shard.state(module)).accumulates
+
+
+def from_local(function: Any) -> None:
+    parameter = sharded().sharded_param
+    made = function(torch.ones(2, 3), parameter._spec)
+    assert type(made) is type(parameter.data)
+    assert made.placements == parameter.placements
+
+
+def apply_to_tensors(function: Any) -> None:
+    doubled = function(lambda tensor: tensor * 2, {"a": [torch.ones(1)], "b": 3})
+    assert doubled == {"a": [torch.tensor([2.0])], "b": 3}
+
+
+def wrapper() -> DistributedDataParallel:
+    return DistributedDataParallel(nn.Linear(3, 2))
+
+
+def data_parallel() -> None:
+    module = wrapper()
+    assert not module._join_config.enable
+    assert module._comm_hooks == []
+    assert module._delay_all_reduce_params == []
+    assert not module._use_python_reducer
+
+
+def communication_hooks() -> None:
+    """That of Python is in a list; of one that is built in only the logging data tell."""
+    python, built_in = wrapper(), wrapper()
+    python.register_comm_hook(None, allreduce_hook)
+    assert python._comm_hooks == [(allreduce_hook, None)]
+    assert not wrapper()._get_ddp_logging_data().get("comm_hook")
+    built_in._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+    assert built_in._comm_hooks == []
+    assert built_in._get_ddp_logging_data().get("comm_hook")
+
+
+def hooks_of_tensors() -> None:
+    parameter = nn.Parameter(torch.ones(1))
+    assert not parameter._backward_hooks
+    assert not parameter._post_accumulate_grad_hooks
+    parameter.register_hook(lambda gradient: None)
+    parameter.register_post_accumulate_grad_hook(lambda parameter: None)
+    assert parameter._backward_hooks
+    assert parameter._post_accumulate_grad_hooks
+
+
+CHECKS: dict[str, Callable[..., object]] = {
+    "c10d_functional": functional_collectives,
+    "fsdp_state": hooks,
+    "pre_forward": hooks,
+    "post_forward": hooks,
+    "lazy_init": lazy_init,
+    "is_root": lambda: state()._is_root is None,
+    "fsdp_param_group": groups,
+    "fsdp_param_groups": groups,
+    "mp_policy": configuration,
+    "modules": configuration,
+    "partial_reduce_output": configuration,
+    "all_reduce_hook": configuration,
+    "reduce_scatter_comm": configuration,
+    "all_gather_comm": configuration,
+    "spec": configuration,
+    "local_tensor": lambda: sharded().sharded_param._local_tensor.shape,
+    "from_local_no_grad": from_local,
+    "modules_to_run_forward": lambda: state()._modules_to_run_forward == set(),
+    "has_sharded_grad_dtype_override": lambda: sharded()._has_sharded_grad_dtype_override is False,
+    "module_info": lambda: sharded()._module_info.param_name + str(sharded()._module_info.shared_modules),
+    "sharded_local_tensor": lambda: sharded()._sharded_local_tensor.shape,
+    "orig_size": lambda: sharded()._orig_size[0],
+    "unsharded_param": accumulated,
+    "parameters": lambda: nn.Linear(1, 1)._parameters["weight"],
+    "apply_to_tensors": apply_to_tensors,
+    "default_first_bucket_bytes": lambda size: size == 2**20,
+    "get_ddp_logging_data": communication_hooks,
+    "comm_hooks": communication_hooks,
+    "join_config": data_parallel,
+    "delay_all_reduce_params": data_parallel,
+    "use_python_reducer": data_parallel,
+    "backward_hooks": hooks_of_tensors,
+    "post_accumulate_grad_hooks": hooks_of_tensors,
+}
+
+test_names = private_names_suite(NAMES, CHECKS, folders=[Path(thunder_plugin_distributed.__file__).parent])

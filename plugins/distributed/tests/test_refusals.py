@@ -1,0 +1,88 @@
+"""What is refused, before any rank communicates; in one process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+import thunder
+
+
+@pytest.fixture(autouse=True)
+def process_group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4))
+
+
+def several_modules() -> Any:
+    model = network()
+    fully_shard([model[0], model[2]])
+    return fully_shard(model)
+
+
+def offloaded() -> Any:
+    return fully_shard(network(), offload_policy=CPUOffloadPolicy(pin_memory=False))
+
+
+def with_hook() -> Any:
+    model = fully_shard(network())
+    model.set_all_reduce_hook(lambda gradient: None)
+    return model
+
+
+def custom_collective() -> Any:
+    from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather
+
+    class Gather(DefaultAllGather):
+        pass
+
+    model = fully_shard(network())
+    model.set_custom_all_gather(Gather())
+    return model
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (several_modules, "fully_shard of a list of modules"),
+        (offloaded, "CPUOffloadPolicy"),
+        (with_hook, "set_all_reduce_hook"),
+        (custom_collective, "an all-gather that is not PyTorch's default"),
+    ],
+)
+def test_a_configuration_that_is_not_compiled(build: Callable[[], Any], match: str) -> None:
+    model = build()
+    program = thunder.jit(lambda x: model(x), executors=[])
+    with pytest.raises(thunder.UnsupportedError, match=match) as error:
+        program(torch.ones(2, 4))
+    assert "eager PyTorch" in str(error.value)
+    assert re.search(r"test_refusals.py:\d+ in ", str(error.value))
+    assert model(torch.ones(2, 4)).shape == (2, 4)  # as it was
+
+
+def test_an_exception_in_forward_leaves_the_module_as_it_was() -> None:
+    class Raises(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.shape[0] == 3:
+                raise ValueError("three rows")
+            return super().forward(x)
+
+    model = fully_shard(Raises(4, 4))
+    compiled = thunder.jit(model, executors=[])
+    with pytest.raises(ValueError, match="three rows"):
+        compiled(torch.ones(3, 4))
+    assert all(type(parameter).__name__ in ("DTensor", "Parameter") for parameter in model.parameters())
+    compiled(torch.ones(2, 4)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
