@@ -23,6 +23,7 @@ from thunder_core.acquire.recorder import GraphNeeded, Recorder
 from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.acquire.speculation import check_arrays
 from thunder_core.acquire.traced_number import NumbersNeeded
+from thunder_core.acquire.wrapper_derivatives import record_derivatives
 from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.observer import Observer
@@ -388,6 +389,7 @@ def _run(
             changed = recorder.switches.left_changed()
         writes = observer.writes()
         recipe = Rebuilder(recorder.inputs, observer, outputs).recipe(result, writes, changed)
+        record_derivatives(recorder, observer, outputs)
         return (recipe, None) if raised is None else (raising(recipe, raised), raised)
     except AcquisitionError as error:
         if raised is None or error is raised:

@@ -137,16 +137,6 @@ _MODULES: Final[Rows] = (
         ),
         "its reducer would be prepared once",
     ),
-    Interception(
-        "torch.distributed.tensor:DTensor",
-        "from_local",
-        refusal(
-            "DTensor.from_local inside a compiled program: a DTensor of a tensor of the program is not recorded",
-            "call modules that parallelize_module was applied to outside of the compiled program",
-            "compile the modules inside of them, or leave them to eager PyTorch",
-        ),
-        "hooks of parallelize_module make tensors of a class that is not recorded",
-    ),
     *[
         Interception(module, name, partial(optimizer_updates.update, function), "updates that depend on values")
         for module, name, function in optimizer_updates.UPDATES

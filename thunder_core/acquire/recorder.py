@@ -33,7 +33,7 @@ from thunder_core.pytorch_internals import is_zerotensor, len_torch_function_sta
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD, READS_AUTOGRAD
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_mode import ObservingFakeMode
-from thunder_core.tracing.outcome import Outcome, Result, infer
+from thunder_core.tracing.outcome import GivesWrapperError, Outcome, Result, infer
 from thunder_core.tracing.user_frames import calls_program, user_location
 
 _FRACTIONS: Final = (float,)
@@ -83,6 +83,7 @@ class Recorder:
         mode: the torch-function mode that hands it calls.
         applied: the autograd.Function that PyTorch applies to wrappers now.
         wrappers: tensors that hold tensors, by id, of those that existed before the program.
+        differentiable_calls: calls with wrappers whose derivatives are to be recorded.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Recorder:
         self.mode: Any = None
         self.applied: Any = None
         self.wrappers: dict[int, torch.Tensor] = {}
+        self.differentiable_calls: list[Any] = []
         self._resolvers = resolvers
         self._outcomes: dict[Any, Outcome] = {}
 
@@ -120,6 +122,7 @@ class Recorder:
         self.inputs.close()
         self.prefix.close()
         self.wrappers.clear()
+        self.differentiable_calls.clear()
         self.mode = None
 
     @property
@@ -224,7 +227,7 @@ class Recorder:
                     if symbol.target in MASK_CHECKS:
                         MASK_CHECKS[symbol.target](*fake_args, **fake_kwargs)
                     return outcome
-                except data_dependence.EXCEPTIONS:
+                except (*data_dependence.EXCEPTIONS, GivesWrapperError):
                     raise
                 except Exception as error:  # noqa: BLE001 - whatever the call raises reaches the user
                     if Tag.LOCAL in symbol.tags:  # a function of the user's, of which lines tell nothing

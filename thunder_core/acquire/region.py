@@ -17,6 +17,7 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.symbols.autocast import CLEAR_CACHE
+from thunder_core.symbols.schema import communicates
 
 
 class Region:
@@ -78,6 +79,10 @@ class Region:
             any(line.effects.random for line in self.lines),
             any(line.effects.external and line.symbol is not CLEAR_CACHE for line in self.lines),
         )
+
+    def only_communicates(self) -> bool:
+        """Whether what lines do besides is to call operators that communicate and give their result."""
+        return all(not line.effects.external or communicates(line.symbol.target) for line in self.lines)
 
     def restore_names(self) -> None:
         """Tensors from outside that were written inside go by their old names again: the memory is the same."""

@@ -50,6 +50,8 @@ def call(
 ) -> Any:
     """A call of the program with the wrappers ``found`` among its arguments; runs what their classes make of it.
 
+    ``found`` is empty for an autograd.Function that makes a wrapper.
+
     Raises:
         UnsupportedError: a wrapper cannot be guarded or rebuilt, or the call does what lines cannot do.
     """
@@ -57,7 +59,7 @@ def call(
         raise SizeVariesError("the program uses tensor subclasses", location=user_location())
     for tensor in found:
         _meet(recorder, observer, tensor)
-    kind, name = type(found[0]), getattr(func, "__name__", str(func))
+    kind, name = type(found[0]) if found else Tensor, getattr(func, "__name__", str(func))
     if peek_interpreter_stack() is not None:
         raise refuse_wrapper(kind, f"{name} is called with a tensor under a transformation of torch.func")
     is_setter = type(func) is MethodWrapperType and func.__name__ != "__get__"
