@@ -41,6 +41,7 @@ from thunder_core.acquire import (
     printing,
     subclass_views,
     values,
+    wrapper_calls,
 )
 from thunder_core.acquire.active import active_recorder, program_recorder
 from thunder_core.acquire.interception import (
@@ -136,6 +137,23 @@ _MODULES: Final[Rows] = (
             "put it around the compiled module: DistributedDataParallel(thunder.jit(module))",
         ),
         "its reducer would be prepared once",
+    ),
+    Interception(
+        "torch.distributed.tensor._sharding_prop:ShardingPropagator",
+        "_propagate_tensor_meta_non_cached",
+        wrapper_calls.ask_metadata,
+        "DTensor asks for shapes on fake tensors of its own",
+    ),
+    Interception(
+        "torch.distributed.tensor._random:OffsetBasedRNGTracker",
+        "_distribute_region",
+        refusal(
+            "a random function of a DTensor sets the offset of the device's random generator for each shard, which is "
+            "not recorded",
+            "call it outside of the compiled program",
+            "or on the local tensor: dropout(x.to_local()), with a seed for each process",
+        ),
+        "the state of the generator would be set once",
     ),
     *[
         Interception(module, name, partial(optimizer_updates.update, function), "updates that depend on values")

@@ -14,7 +14,7 @@ from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_number import NumbersNeeded
+from thunder_core.acquire.traced_number import NumbersNeeded, TracedNumber
 from thunder_core.acquire.traced_size import traced, traced_size, untraced
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
 from thunder_core.acquire.variable import Variable
@@ -78,6 +78,8 @@ _COMMUNICATION = ("torch.distributed", "torch._ops._c10d_functional")
 _READS_OBJECT = _MEMORY | {GRAD, BASE, Tensor.__deepcopy__}
 # Their result is a bool that a program may return; only using it needs its value.
 _DEFERRED = frozenset({torch.equal, Tensor.equal, torch.allclose, Tensor.allclose})
+# Of numbers, sizes among them: `torch.sym_max` and the like.
+_OF_NUMBERS = frozenset(getattr(torch, name) for name in dir(torch) if name.startswith("sym_"))
 _value_reads = value_readers() - _MEMORY
 _TEXT = frozenset({Tensor.__repr__, Tensor.__format__})
 # They make tensors of Python data, below the level where batching rules and the fake mode would see it.
@@ -144,6 +146,8 @@ class AcquisitionMode(RecordingMode):
         transformed = peek_interpreter_stack() is not None or _any_wrapped((*args, *first, *kwargs.values()))
         if transformed or func in _SPECIAL or type(func) is MethodWrapperType or registry.is_metadata(func):
             return self._special(func, args, kwargs, transformed=transformed)
+        if func in _OF_NUMBERS and TracedNumber not in map(type, args):
+            return func(*args, **kwargs)
         if str(getattr(func, "__module__", "")).startswith(_COMMUNICATION):
             return self._special(func, args, kwargs, transformed=transformed)
         return self.recorder.call(func, args, kwargs)

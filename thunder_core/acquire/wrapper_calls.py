@@ -8,6 +8,7 @@ recorded without gradients; `thunder_core.acquire.wrapper_gradients` has the der
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import MethodWrapperType
 from typing import Any, Final
 
@@ -23,7 +24,12 @@ from thunder_core.errors import SizeVariesError
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.wrapper_guard import NotComparableError
 from thunder_core.ir.tree import iterate_leaves
-from thunder_core.pytorch_internals import FakeTensor, is_functional_tensor, peek_interpreter_stack
+from thunder_core.pytorch_internals import (
+    DisableTorchFunction,
+    FakeTensor,
+    is_functional_tensor,
+    peek_interpreter_stack,
+)
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import user_location
@@ -70,6 +76,8 @@ def call(
     if registry.is_metadata(func):
         observer.asked(func, [tensor for tensor in found if id(tensor) in recorder.wrappers])
     elif torch.is_grad_enabled() and any(requires_grad(recorder, leaf) for leaf in _tensors((args, kwargs))):
+        if recorder.attempt.graph:
+            raise refuse_wrapper(kind, f"{name} is called in a program that itself computes gradients")
         return call_with_gradients(recorder, observer, func, args, kwargs)
     return func(*args, **kwargs)
 
@@ -100,6 +108,12 @@ def _is_dispatched_in_c(kind: type) -> bool:
     """Whether PyTorch has code in C++ for what the class makes of operators, which goes on where a mode declines."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and kind is module.DTensor
+
+
+def ask_metadata(recorder: Recorder, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """The interception of functions of wrapper classes that compute with fake tensors to know metadata."""
+    with recorder.suspension, recorder.tensors.fake_mode.observing(), DisableTorchFunction():
+        return original(*args, **kwargs)
 
 
 def _meet(recorder: Recorder, observer: Observer, tensor: torch.Tensor) -> None:

@@ -8,6 +8,7 @@ gets the sum of its gradients as inner tensors, or, where their contexts differ,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,7 +97,8 @@ class _Derivatives:
         is_users = kind_of_class(call.kind) is CodeKind.USER
         before = self._observer.writes() if is_users else ()
         with backward.recording():
-            found = torch.autograd.grad(call.outputs, call.wanted, tangents, allow_unused=True)
+            with _without_hooks(call.wanted):
+                found = torch.autograd.grad(call.outputs, call.wanted, tangents, allow_unused=True)
             gradients = [
                 None if gradient is None else _conformed(call, tensor, gradient)
                 for tensor, gradient in zip(call.wanted, found, strict=True)
@@ -208,6 +210,20 @@ class _Derivatives:
         proxy = replace(proxy, name=name, requires_grad=False, storage=storage, offset=0, stride=stride)
         cotangents.append(proxy)
         return recorder.tensors.traced(Variable(proxy))
+
+
+@contextmanager
+def _without_hooks(tensors: list[torch.Tensor]) -> Iterator[None]:
+    """Hooks on tensors run when gradients are computed, and not while that is recorded."""
+    held = [hooks for tensor in tensors if (hooks := tensor._backward_hooks)]
+    copies = [dict(hooks) for hooks in held]
+    for hooks in held:
+        hooks.clear()
+    try:
+        yield
+    finally:
+        for hooks, copy in zip(held, copies, strict=True):
+            hooks.update(copy)
 
 
 def _is_wrapper(tensor: torch.Tensor) -> bool:

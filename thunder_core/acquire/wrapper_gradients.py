@@ -45,6 +45,8 @@ from thunder_core.pytorch_internals import (
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import user_location
 
+_LEAF = "a leaf Variable that requires grad"
+"""Autograd says so of writes; it takes results of calls for leaves while a program is recorded."""
 SourceOf = Callable[[Any], Source | None]
 
 
@@ -85,7 +87,7 @@ def call_with_gradients(
     outside_mode: Any = DisableTorchFunction if isinstance(func, Applied) else DisableTorchFunctionSubclass
     name = getattr(func, "__name__", str(func))
     if recorder.trace.outer_lines:
-        kind = next((type(each) for each in iterate_leaves((args, kwargs)) if has_torch_dispatch(type(each))), Applied)
+        kind = next((type(each) for each in iterate_leaves((args, kwargs)) if has_torch_dispatch(type(each))), torch.Tensor)
         raise refuse_wrapper(kind, f"{name} is called in a checkpoint region, or in a branch of torch.cond")
     forward = Region(recorder.trace, recorder.tensors)
     with outside_mode():
@@ -94,8 +96,18 @@ def call_with_gradients(
         with recorder.suspension:  # what makes an input calls functions of Thunder's own
             given, names = _given(recorder, observer, wanted, name)
     with forward.recording():
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except RuntimeError as error:
+            if _LEAF in str(error) and any(not tensor.is_leaf or not _existed(recorder, tensor) for tensor in wanted):
+                kind = next(type(tensor) for tensor in tensors if has_torch_dispatch(type(tensor)))
+                raise refuse_wrapper(kind, f"{name} writes while autograd records") from error
+            raise
     with outside_mode():
+        if forward.effects().mutates:
+            forward.leave_writes()
+            with recorder.suspension:
+                given, names = _given(recorder, observer, wanted, name)
         results = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
         outputs = [leaf for leaf in results if leaf.requires_grad]
         if not outputs and not forward.effects().mutates:
@@ -107,6 +119,11 @@ def call_with_gradients(
         _write(recorder, call)
         leaves = {id(output): _leaf(recorder, output) for output in outputs}
         return map_leaves(lambda leaf: leaves.get(id(leaf), leaf), result)
+
+
+def _existed(recorder: Recorder, tensor: torch.Tensor) -> bool:
+    """Whether a tensor existed before the program."""
+    return id(tensor) in recorder.wrappers or not (is_traced(tensor) or has_torch_dispatch(type(tensor)))
 
 
 def _given(

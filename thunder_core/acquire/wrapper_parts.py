@@ -36,9 +36,13 @@ class WrapperParts:
 
 
 def refuse_wrapper(kind: type, problem: str, *advice: str, location: SourceLocation | None = None) -> UnsupportedError:
-    """The error about a tensor of the class ``kind``, at the user's line."""
+    """The error about a tensor of the class ``kind``, or about a call that makes one of plain ones, at the user's line."""
+    if has_torch_dispatch(kind):
+        reason = f"it is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__"
+    else:
+        reason = "it makes a tensor of a class that has a __torch_dispatch__"
     return UnsupportedError(
-        f"{problem}: it is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__",
+        f"{problem}: {reason}",
         location=location or user_location(),
         advice=(
             *advice,
