@@ -139,6 +139,18 @@ _MODULES: Final[Rows] = (
         "its reducer would be prepared once",
     ),
     Interception(
+        "torch.distributed.tensor._api:",
+        "check_tensor_meta",
+        refusal(
+            "DTensor.from_local(..., run_check=True) inside a compiled program would compare shapes between processes "
+            "once, at compile time",
+            "leave out run_check",
+            "or make the DTensor outside of the compiled program",
+        ),
+        "it would communicate once",
+        when=active_recorder,
+    ),
+    Interception(
         "torch.distributed.tensor._sharding_prop:ShardingPropagator",
         "_propagate_tensor_meta_non_cached",
         wrapper_calls.ask_metadata,
