@@ -87,7 +87,8 @@ def call_with_gradients(
     outside_mode: Any = DisableTorchFunction if isinstance(func, Applied) else DisableTorchFunctionSubclass
     name = getattr(func, "__name__", str(func))
     if recorder.trace.outer_lines:
-        kind = next((type(each) for each in iterate_leaves((args, kwargs)) if has_torch_dispatch(type(each))), torch.Tensor)
+        kinds = [type(each) for each in iterate_leaves((args, kwargs)) if has_torch_dispatch(type(each))]
+        kind = kinds[0] if kinds else torch.Tensor
         raise refuse_wrapper(kind, f"{name} is called in a checkpoint region, or in a branch of torch.cond")
     forward = Region(recorder.trace, recorder.tensors)
     with outside_mode():

@@ -36,7 +36,7 @@ class WrapperParts:
 
 
 def refuse_wrapper(kind: type, problem: str, *advice: str, location: SourceLocation | None = None) -> UnsupportedError:
-    """The error about a tensor of the class ``kind``, or about a call that makes one of plain ones, at the user's line."""
+    """The error at the user's line about a tensor of the class ``kind``, or a call that makes one of plain tensors."""
     if has_torch_dispatch(kind):
         reason = f"it is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__"
     else:
