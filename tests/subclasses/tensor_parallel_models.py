@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from torch.distributed.tensor.parallel import (
 
 import thunder
 
-VOCABULARY, WIDTH, LAYERS = 12, 8, 2
+VOCABULARY, WIDTH = 12, 8
 
 
 class Attention(nn.Module):
@@ -60,10 +61,10 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, layers: int = 1) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        self.layers = nn.Sequential(*[Block() for _ in range(LAYERS)])
+        self.layers = nn.Sequential(*[Block() for _ in range(layers)])
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -79,11 +80,11 @@ class WithLoss(nn.Module):
         return F.cross_entropy(self.model(tokens).flatten(0, 1), tokens.roll(1, 1).flatten())
 
 
-def plan(*, sequence: bool, loss: bool) -> dict[str, Any]:
+def plan(*, sequence: bool, loss: bool, layers: int = 1) -> dict[str, Any]:
     """Megatron's: columns then rows in attention and MLP, with an input that is made a DTensor once for each."""
     whole = Shard(1) if sequence else Replicate()
     once = {"input_layouts": (whole,), "desired_input_layouts": (Replicate(),)}
-    layers: dict[str, Any] = {
+    block: dict[str, Any] = {
         "attention": PrepareModuleInput(**once),
         **{f"attention.{name}": ColwiseParallel() for name in "qkv"},
         "attention.o": RowwiseParallel(output_layouts=whole),
@@ -92,11 +93,11 @@ def plan(*, sequence: bool, loss: bool) -> dict[str, Any]:
         "mlp.down": RowwiseParallel(output_layouts=whole),
     }
     if sequence:
-        layers |= {"norm1": SequenceParallel(), "norm2": SequenceParallel()}
+        block |= {"norm1": SequenceParallel(), "norm2": SequenceParallel()}
     output = Shard(-1) if loss else Replicate()
     return {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=whole),
-        **{f"layers.{index}.{name}": style for index in range(LAYERS) for name, style in layers.items()},
+        **{f"layers.{index}.{name}": style for index in range(layers) for name, style in block.items()},
         **({"norm": SequenceParallel()} if sequence else {}),
         "head": ColwiseParallel(input_layouts=whole, output_layouts=output, use_local_output=not loss),
     }
@@ -204,7 +205,7 @@ def check(
     return found
 
 
-def by_plan(mesh: Any, **options: bool) -> Callable[[nn.Module], nn.Module]:
+def by_plan(mesh: Any, **options: Any) -> Callable[[nn.Module], nn.Module]:
     return lambda model: parallelize_module(model, mesh, plan(**options))
 
 
@@ -213,23 +214,27 @@ def cross_entropy(result: Tensor) -> Tensor:
     return F.cross_entropy(result.flatten(0, 1), target)
 
 
+_LAYERS = 2
+"""Of the models whose communications are counted."""
+
+
 def columns_and_rows(mesh: Any) -> None:
-    trained = check(
-        Model, by_plan(mesh, sequence=False, loss=False), tokens, cross_entropy, other_placements=("embedding.weight",)
-    )
+    parallelize = by_plan(mesh, sequence=False, loss=False, layers=_LAYERS)
+    make = partial(Model, _LAYERS)
+    trained = check(make, parallelize, tokens, cross_entropy, other_placements=("embedding.weight",))
     if mesh.size() == 1:
         return
     # two for each layer, one for the rows of the embedding or the columns of the head; the result is gathered
-    assert trained.forward == Counter(allreduce=2 * LAYERS + 1, allgather=1)
-    assert trained.backward == Counter(allreduce=2 * LAYERS + 1)
+    assert trained.forward == Counter(allreduce=2 * _LAYERS + 1, allgather=1)
+    assert trained.backward == Counter(allreduce=2 * _LAYERS + 1)
 
 
 def sequences(mesh: Any) -> None:
-    parallelize = by_plan(mesh, sequence=True, loss=False)
-    trained = check(Model, parallelize, tokens, cross_entropy, other_placements=("embedding.weight",))
+    parallelize = by_plan(mesh, sequence=True, loss=False, layers=_LAYERS)
+    trained = check(partial(Model, _LAYERS), parallelize, tokens, cross_entropy, other_placements=("embedding.weight",))
     if mesh.size() == 1:
         return
-    count = 2 * LAYERS + 1
+    count = 2 * _LAYERS + 1
     assert trained.forward == Counter(allgather=count + 1, reduce_scatter=count)
     assert trained.backward == Counter(allgather=count, reduce_scatter=count)
 
