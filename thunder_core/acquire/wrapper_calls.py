@@ -65,6 +65,8 @@ def call(
         raise SizeVariesError("the program uses tensor subclasses", location=user_location())
     for tensor in found:
         _meet(recorder, observer, tensor)
+        if _is_dispatched_in_c(type(tensor)):
+            observer.used_dtensor(type(tensor))
     kind, name = type(found[0]) if found else Tensor, getattr(func, "__name__", str(func))
     if peek_interpreter_stack() is not None:
         raise refuse_wrapper(kind, f"{name} is called with a tensor under a transformation of torch.func")

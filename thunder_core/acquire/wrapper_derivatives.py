@@ -22,6 +22,7 @@ from thunder_core.acquire.variable import Variable
 from thunder_core.acquire.wrapper_gradients import DifferentiableCall
 from thunder_core.acquire.wrapper_line import WrapperLine
 from thunder_core.acquire.wrapper_parts import carrying
+from thunder_core.errors import AcquisitionError
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.observer import Observer, Write
 from thunder_core.guards.plain import identical, is_plain
@@ -97,8 +98,7 @@ class _Derivatives:
         is_users = kind_of_class(call.kind) is CodeKind.USER
         before = self._observer.writes() if is_users else ()
         with backward.recording():
-            with _without_hooks(call.wanted):
-                found = torch.autograd.grad(call.outputs, call.wanted, tangents, allow_unused=True)
+            found = _gradients(call, tangents)
             gradients = [
                 None if gradient is None else _conformed(call, tensor, gradient)
                 for tensor, gradient in zip(call.wanted, found, strict=True)
@@ -210,6 +210,16 @@ class _Derivatives:
         proxy = replace(proxy, name=name, requires_grad=False, storage=storage, offset=0, stride=stride)
         cotangents.append(proxy)
         return recorder.tensors.traced(Variable(proxy))
+
+
+def _gradients(call: DifferentiableCall, tangents: list[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
+    try:
+        with _without_hooks(call.wanted):
+            return torch.autograd.grad(call.outputs, call.wanted, tangents, allow_unused=True)
+    except AcquisitionError:
+        raise
+    except Exception as error:
+        raise call.refuse(f"the derivative of {call.name} raises {type(error).__name__}, {error}") from error
 
 
 @contextmanager

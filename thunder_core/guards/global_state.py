@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -106,16 +105,6 @@ def restore_module_hooks(before: dict[str, Any]) -> None:
             setattr(_module, name, value)
 
 
-def dtensor_rules() -> tuple[Any, ...]:
-    """What DTensor makes of operators besides its fixed rules: `loss_parallel` and `implicit_replication` change it."""
-    if "torch.distributed.tensor" not in sys.modules:
-        return ()
-    from thunder_core.pytorch_internals import dtensor_dispatcher, get_dtensor_allow_implicit_replication
-
-    handlers = dtensor_dispatcher._custom_op_handlers
-    return (get_dtensor_allow_implicit_replication(), *map(id, handlers.values()))
-
-
 def is_device_context(mode: Any) -> bool:
     """True for the mode through which PyTorch implements default devices."""
     from thunder_core.pytorch_internals import DeviceContext
@@ -134,7 +123,6 @@ READERS: Final[Mapping[str, Callable[[], Any]]] = {
     "functorch_level": functorch_level,
     "dual_level": lambda: current_level.value,
     "module_hooks": global_module_hooks,
-    "dtensor_rules": dtensor_rules,
 }
 """What is read, by the names that messages have for it."""
 
@@ -165,8 +153,6 @@ def always_checked(state: GlobalState, names: Names) -> list[str]:
         conditions.append(_differs(state, "default_device", names))
     if state["deterministic"]:
         conditions.append(_differs(state, "fill_uninitialized_memory", names))
-    if state["dtensor_rules"]:
-        conditions.append(_differs(state, "dtensor_rules", names))
     if state["module_hooks"]:
         conditions.append(_differs(state, "module_hooks", names))
     else:
