@@ -100,24 +100,26 @@ def call_with_gradients(
         try:
             result = func(*args, **kwargs)
         except RuntimeError as error:
-            if _LEAF in str(error) and any(not tensor.is_leaf or not _existed(recorder, tensor) for tensor in wanted):
+            if _LEAF in str(error) and any(not _existed(recorder, tensor) for tensor in wanted):
                 kind = next(type(tensor) for tensor in tensors if has_torch_dispatch(type(tensor)))
                 raise refuse_wrapper(kind, f"{name} writes while autograd records") from error
             raise
     with outside_mode():
+        results = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+        computed = [leaf for leaf in results if not any(leaf is tensor for tensor in tensors)]
+        kind = next((type(tensor) for tensor in (*tensors, *results) if has_torch_dispatch(type(tensor))), torch.Tensor)
         if forward.effects().mutates:
+            if len(computed) < len(results):
+                raise refuse_wrapper(kind, f"{name} writes while autograd records")
             forward.leave_writes()
             with recorder.suspension:
                 given, names = _given(recorder, observer, wanted, name)
-        results = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
-        outputs = [leaf for leaf in results if leaf.requires_grad]
-        if not outputs and not forward.effects().mutates:
+        outputs = [leaf for leaf in computed if leaf.requires_grad]
+        if not outputs:
             recorder.trace.lines += forward.lines
             return result
-        kind = next(type(tensor) for tensor in (*tensors, *results) if has_torch_dispatch(type(tensor)))
         line = WrapperLine(recorder, forward, given)
-        call = DifferentiableCall(name, kind, user_location(), wanted, names, outputs, line)
-        _write(recorder, call)
+        _write(recorder, DifferentiableCall(name, kind, user_location(), wanted, names, outputs, line))
         leaves = {id(output): _leaf(recorder, output) for output in outputs}
         return map_leaves(lambda leaf: leaves.get(id(leaf), leaf), result)
 
