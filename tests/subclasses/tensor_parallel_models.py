@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -138,8 +139,14 @@ def whole(value: Tensor) -> Tensor:
 @contextlib.contextmanager
 def counted(counts: Counter[str]) -> Any:
     """Count the communications that are started."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        yield
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Profiler clears events")  # of PyTorch 2.11
+        profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+        profile.start()
+    yield
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Profiler clears events")
+        profile.stop()
     called = [event.name for event in profile.events() if event.name.startswith("c10d::")]
     counts.update(kind for kind in ("allreduce", "allgather", "reduce_scatter") for name in called if kind in name)
 
