@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire import copies, subclasses, values, wrapper_calls
+from thunder_core.acquire import copies, subclasses, values, wrapper_calls, wrapper_derivatives
 from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.region import Region
 from thunder_core.acquire.traced_number import NumbersNeeded, TracedNumber
 from thunder_core.acquire.traced_size import traced, traced_size, untraced
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
@@ -21,6 +22,7 @@ from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording, SizeVariesError, UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.pytorch_internals import (
+    DisableTorchFunction,
     DisableTorchFunctionSubclass,
     identity_property,
     is_functorch_wrapped_tensor,
@@ -140,6 +142,17 @@ class AcquisitionMode(RecordingMode):
     ) -> Any:
         """A call of the program with these wrapper subclasses among its arguments."""
         return wrapper_calls.call(self.recorder, self._observer, func, args, kwargs, wrappers)
+
+    def end_region(self, region: Region, first: int) -> None:
+        """A checkpoint region ends: complete the lines of its calls with wrapper subclasses, the first is given."""
+        if len(self.recorder.differentiable_calls) == first:
+            return
+        self._observer.pause()
+        try:
+            with DisableTorchFunction():
+                wrapper_derivatives.record_derivatives_of_region(self.recorder, self._observer, region, first)
+        finally:
+            self._observer.resume()
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned

@@ -84,6 +84,7 @@ class Recorder:
         applied: the autograd.Function that PyTorch applies to wrappers now.
         wrappers: tensors that hold tensors, by id, of those that existed before the program.
         differentiable_calls: calls with wrappers whose derivatives are to be recorded.
+        checkpoints: how many checkpoint regions are open.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Recorder:
         self.applied: Any = None
         self.wrappers: dict[int, torch.Tensor] = {}
         self.differentiable_calls: list[Any] = []
+        self.checkpoints = 0
         self._resolvers = resolvers
         self._outcomes: dict[Any, Outcome] = {}
 

@@ -7,14 +7,15 @@ gets the sum of its gradients as inner tensors, or, where their contexts differ,
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 
-from thunder_core.acquire.interceptions import intercepting
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.subclasses import has_torch_dispatch
@@ -30,8 +31,10 @@ from thunder_core.guards.wrapper_gradients import carries_gradient
 from thunder_core.guards.wrapper_guard import NotComparableError, facts, flattened
 from thunder_core.ir.annotation import contiguous_stride
 from thunder_core.ir.geometry import overlaps_itself
-from thunder_core.ir.proxy import Proxy
-from thunder_core.pytorch_internals import DisableTorchFunction, DisableTorchFunctionSubclass
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.trace import Trace, bodies_of
+from thunder_core.pytorch_internals import DisableTorchFunction
 
 Values = tuple[Variable, ...]
 """The inner tensors of a wrapper that gradients go through."""
@@ -50,8 +53,15 @@ class _Use:
     place_in: Callable[[dict[str, Proxy]], None]
 
 
+@dataclass(frozen=True)
+class _Outside:
+    """Values from outside that the calls in a checkpoint region use, each with a call and a wrapper of it."""
+
+    uses: list[tuple[Values, DifferentiableCall, torch.Tensor, _Use]]
+
+
 def record_derivatives(recorder: Recorder, observer: Observer, outputs: list[Proxy]) -> None:
-    """Complete the lines of all calls.
+    """Complete the lines of all calls of a program.
 
     Args:
         outputs: those of the trace.
@@ -59,33 +69,106 @@ def record_derivatives(recorder: Recorder, observer: Observer, outputs: list[Pro
     Raises:
         UnsupportedError: a derivative is not one of inner tensors, or does more than to compute.
     """
-    if recorder.differentiable_calls:
-        with intercepting(), recorder.tensors.fake_mode, DisableTorchFunctionSubclass():
-            _Derivatives(recorder, observer, outputs).record()
-        recorder.differentiable_calls.clear()
+    scope = _Scope(recorder, observer, outputs)
+    for values, (_, _, gradient) in scope.record(recorder.differentiable_calls).items():
+        scope.settle(values, gradient)
+    recorder.differentiable_calls.clear()
+    scope.finish({proxy.name for proxy in outputs})
 
 
-class _Derivatives:
+def record_derivatives_of_region(recorder: Recorder, observer: Observer, region: Region, first: int) -> None:
+    """Complete the lines of the calls in a checkpoint region that is recorded now.
+
+    Args:
+        first: the position of the first of these calls.
+
+    Raises:
+        UnsupportedError: as for `record_derivatives`; or a wrapper that requires grad leaves the region.
+    """
+    scope = _Scope(recorder, observer, [])
+    found = scope.record(recorder.differentiable_calls[first:])
+    uses = [  # without what autograd recorded
+        (
+            values,
+            replace(call, wanted=[], outputs=[]),
+            tensor,
+            _Use(gradient, partial(_use_in_region, recorder, call.line.symbol)),
+        )
+        for values, (call, tensor, gradient) in found.items()
+    ]
+    last = replace(recorder.differentiable_calls[-1], wanted=[], outputs=[])
+    recorder.differentiable_calls[first:] = [_Outside(uses)]
+    del found
+    scope.finish(_leaving(recorder, region, last))
+
+
+def _use_in_region(recorder: Recorder, symbol: Symbol, others: dict[str, Proxy]) -> None:
+    """Give other values to the line of a region, the one in which ``symbol`` is called."""
+
+    def has(body: Trace) -> bool:
+        return any(line.symbol is symbol or any(map(has, bodies_of(line))) for line in body.symbols)
+
+    lines = recorder.trace.lines
+    index = next(index for index, line in enumerate(lines) if any(map(has, bodies_of(line))))
+    args = [others.get(arg.name, arg) if isinstance(arg, TensorProxy) else arg for arg in lines[index].args]
+    lines[index] = replace(lines[index], args=tuple(args))
+
+
+def _leaving(recorder: Recorder, region: Region, last: DifferentiableCall) -> set[str]:
+    """The names of values of a region that the program still holds."""
+    carriers, defined = recorder.inputs.carriers, region.defined()
+    for collect in (gc.collect, None):
+        live = list(map(recorder.tensors.variable, region.live_tensors()))
+        if not any(variable in carriers and carriers[variable].name in defined for variable in live):
+            return {variable.proxy.name for variable in live}
+        if collect is not None:
+            collect()
+    raise last.refuse("a tensor that requires grad leaves the checkpoint region that it is computed in")
+
+
+class _Scope:
+    """The calls of a program, or of a checkpoint region."""
+
     def __init__(self, recorder: Recorder, observer: Observer, outputs: list[Proxy]) -> None:
         self._recorder = recorder
         self._observer = observer
         self._outputs = outputs
         self._returned = {proxy.name for proxy in outputs}
         self._uses: dict[Values, list[_Use]] = {}
-        self._inputs: dict[Values, tuple[DifferentiableCall, torch.Tensor]] = {}
+        self._lines: list[WrapperLine] = []
 
-    def record(self) -> None:
-        calls = self._recorder.differentiable_calls
-        computed = {self._values(output) for call in calls for output in call.outputs}
+    def record(self, calls: list[Any]) -> dict[Values, tuple[DifferentiableCall, torch.Tensor, torch.Tensor]]:
+        """Record the derivatives of ``calls``.
+
+        Returns:
+            For wrappers that no call of these computed a call that uses it, the wrapper, and one like its gradient.
+        """
+        own = [call for call in calls if isinstance(call, DifferentiableCall)]
+        computed = {self._values(output) for call in own for output in call.outputs}
+        given: dict[Values, tuple[DifferentiableCall, torch.Tensor]] = {}
         for call in reversed(calls):
+            if isinstance(call, _Outside):
+                for values, user, tensor, use in call.uses:
+                    self._uses.setdefault(values, []).append(use)
+                    given[values] = user, tensor
+                continue
             self._differentiate(call)
-            for tensor in filter(_is_wrapper, call.wanted):
-                if self._values(tensor) not in computed:
-                    self._inputs[self._values(tensor)] = call, tensor
-        for values, (call, tensor) in self._inputs.items():
-            gradient = self._gradient_of(call, tensor, 0)
-            if gradient is not None:
-                self._settle(values, gradient)
+            given |= {self._values(tensor): (call, tensor) for tensor in filter(_is_wrapper, call.wanted)}
+        gradients = {
+            values: (call, tensor, self._gradient_of(call, tensor, 0))
+            for values, (call, tensor) in given.items()
+            if values not in computed
+        }
+        return {
+            values: (call, tensor, gradient)
+            for values, (call, tensor, gradient) in gradients.items()
+            if gradient is not None
+        }
+
+    def finish(self, returned: set[str]) -> None:
+        """Finish the lines, of which the last call's is first."""
+        for line in self._lines:
+            line.finish(returned)
 
     def _values(self, tensor: torch.Tensor) -> Values:
         return tuple(map(self._recorder.tensors.variable, carrying(tensor)))
@@ -120,11 +203,12 @@ class _Derivatives:
         effects = backward.effects()
         if effects.mutates or (effects.external and not backward.only_communicates()):
             raise call.refuse(f"the derivative of {call.name} writes, or does more than to compute")
-        written = line.complete(backward, cotangents, into, {proxy.name for proxy in self._outputs})
+        written = line.complete(backward, cotangents, into)
         if written is not None:
             raise call.refuse(
                 f"the derivative of {call.name} needs a tensor, {written}, that is written after the call"
             )
+        self._lines.append(line)
 
     def _like(self, call: DifferentiableCall, output: torch.Tensor) -> torch.Tensor:
         """A tensor like the gradient of a result."""
@@ -134,7 +218,7 @@ class _Derivatives:
         carriers = self._recorder.inputs.carriers
         if any(carriers[value].name in self._returned for value in values):
             outer = self._coerced(output)
-            self._settle(values, outer)
+            self.settle(values, outer)
             self._uses.setdefault(values, []).insert(0, _Use(outer, self._replace_outputs))
         gradient = self._gradient_of(call, output, call.line.position() + 1)
         return self._coerced(output) if gradient is None else gradient
@@ -184,7 +268,7 @@ class _Derivatives:
             use.place_in({carrier.name: output for carrier, output in zip(carriers, own, strict=True)})
         return total
 
-    def _settle(self, values: Values, gradient: torch.Tensor) -> None:
+    def settle(self, values: Values, gradient: torch.Tensor) -> None:
         """Remember how the gradient of an input, or of a result, of the program is laid out; those inside, too."""
         rest = iter(values)
         for wrapper in _wrappers_in(gradient):

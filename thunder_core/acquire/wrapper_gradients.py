@@ -86,10 +86,10 @@ def call_with_gradients(
     # the mode is not active while it handles a call, but while an autograd.Function is applied
     outside_mode: Any = DisableTorchFunction if isinstance(func, Applied) else DisableTorchFunctionSubclass
     name = getattr(func, "__name__", str(func))
-    if recorder.trace.outer_lines:
+    if len(recorder.trace.outer_lines) > recorder.checkpoints:
         kinds = [type(each) for each in iterate_leaves((args, kwargs)) if has_torch_dispatch(type(each))]
         kind = kinds[0] if kinds else torch.Tensor
-        raise refuse_wrapper(kind, f"{name} is called in a checkpoint region, or in a branch of torch.cond")
+        raise refuse_wrapper(kind, f"{name} is called in a branch of torch.cond")
     forward = Region(recorder.trace, recorder.tensors)
     with outside_mode():
         tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]

@@ -29,6 +29,7 @@ class WrapperLine:
 
     Attributes:
         inside: the values in ``forward``, by the names that they have outside.
+        symbol: what the line calls.
     """
 
     def __init__(self, recorder: Recorder, forward: Region, given: dict[str, Proxy]) -> None:
@@ -40,8 +41,11 @@ class WrapperLine:
         free = {proxy.name: proxy for proxy in forward.free()}
         self._free = free | {name: replace(proxy, name=name) for name, proxy in given.items() if name not in free}
         self._programs = _Programs()
-        self._symbol = callable_symbol(apply_of(_function(self._programs)), "Wrapper_apply")
+        self.symbol = callable_symbol(apply_of(_function(self._programs)), "Wrapper_apply")
         self._results: tuple[TensorProxy, ...] = ()
+        self._saved: tuple[Proxy, ...] = ()
+        self._places: list[int] = []
+        self._backward: Any = None
 
     def write(self, results: Sequence[TensorProxy], differentiable: int, at: int | None = None) -> list[TensorProxy]:
         """Add the line, or insert it as that with the index ``at``; returns the results by their names outside.
@@ -60,7 +64,7 @@ class WrapperLine:
             body = self.forward.body("forward_body", tuple(self._free.values()), self._results)
         self._programs.without_derivative(body, differentiable)
         arguments = tuple([self._given.get(name, proxy) for name, proxy in self._free.items()])
-        trace.write(self._symbol, arguments, {}, tuple(outputs), self.forward.effects())
+        trace.write(self.symbol, arguments, {}, tuple(outputs), self.forward.effects())
         if at is not None:
             trace.lines.insert(at, trace.lines.pop())
         return outputs
@@ -68,7 +72,7 @@ class WrapperLine:
     def position(self) -> int:
         """The index of the line in the trace."""
         lines = self._recorder.trace.lines
-        return next(index for index, line in enumerate(lines) if line.symbol is self._symbol)
+        return next(index for index, line in enumerate(lines) if line.symbol is self.symbol)
 
     def use(self, others: dict[str, Proxy]) -> None:
         """Let the line take other values in place of those with these names."""
@@ -76,51 +80,55 @@ class WrapperLine:
         line = lines[index]
         lines[index] = replace(line, args=tuple([others.get(proxy.name, proxy) for proxy in line.args]))
 
-    def complete(
-        self, backward: Region, cotangents: list[Proxy], into: dict[str, Proxy], returned: set[str]
-    ) -> str | None:
-        """Add the derivative, and leave out results that autograd alone held.
+    def complete(self, backward: Region, cotangents: list[Proxy], into: dict[str, Proxy]) -> str | None:
+        """Give the line the derivative, and as further arguments what that reads.
 
         Args:
             cotangents: of the results that have gradients.
             into: values of ``backward``, the gradients of arguments, by the names of these.
-            returned: the names of what the program returns.
 
         Returns:
             The name of a value that ``backward`` reads and that the trace does not have where the line is: it was
-            written since. None where all is well, and the line complete.
+            written since. None where all is well.
         """
-        lines, index = self._recorder.trace.lines, self.position()
+        trace, index = self._recorder.trace, self.position()
         read = {proxy.name: proxy for proxy in (*backward.free(), *into.values())}
         for name in (*backward.defined(), *[proxy.name for proxy in cotangents]):
             read.pop(name, None)
         saved = {name: self.inside.get(name, proxy) for name, proxy in read.items()}
         more = {p.name: p for p in saved.values() if p.name not in self._defined and p.name not in self._free}
         visible = {proxy.name for proxy in self._recorder.inputs.proxies}
-        visible.update(proxy.name for line in lines[:index] for proxy in line.outputs())
+        for lines in (trace.lines[:index], *trace.outer_lines):
+            visible.update(proxy.name for line in lines for proxy in line.outputs())
         for name in more:
             if name not in visible:
                 return name
-        self._leave_out_unused(index, returned)
-        free = self._free | more
-        places = [place for place, name in enumerate(free) if name in into]
-        gradients = tuple([into[name] for name in free if name in into])
+        self._free |= more
+        gradients = tuple([into[name] for name in self._free if name in into])
         with torch.no_grad():
-            program = self.forward.body("forward_body", tuple(free.values()), (*self._results, *saved.values()))
-            derivative = backward.body("backward_body", (*cotangents, *read.values()), gradients)
-        self._programs.with_derivative(program, derivative, len(free), places, len(self._results))
-        lines[index] = replace(lines[index], args=(*lines[index].args, *more.values()))
+            self._backward = backward.body("backward_body", (*cotangents, *read.values()), gradients)
+        self._saved = tuple(saved.values())
+        self._places = [place for place, name in enumerate(self._free) if name in into]
+        line = trace.lines[index]
+        trace.lines[index] = replace(line, args=(*line.args, *more.values()))
         return None
 
-    def _leave_out_unused(self, index: int, returned: set[str]) -> None:
-        """Leave out results without gradients that no later line reads."""
-        lines = self._recorder.trace.lines
+    def finish(self, returned: set[str]) -> None:
+        """Leave out results that autograd alone held, and compile both programs.
+
+        Args:
+            returned: the names of what the lines around return.
+        """
+        lines, index = self._recorder.trace.lines, self.position()
         used = returned | {proxy.name for line in lines[index + 1 :] for proxy in line.inputs()}
         first = self._programs.differentiable
         pairs = list(zip(lines[index].output, self._results, strict=True))
         pairs = pairs[:first] + [pair for pair in pairs[first:] if pair[0].name in used]
         lines[index] = replace(lines[index], output=tuple([outer for outer, _ in pairs]))
-        self._results = tuple([inner for _, inner in pairs])
+        results = tuple([inner for _, inner in pairs])
+        with torch.no_grad():
+            forward = self.forward.body("forward_body", tuple(self._free.values()), (*results, *self._saved))
+        self._programs.with_derivative(forward, self._backward, len(self._free), self._places, len(results))
 
 
 class _Programs:
