@@ -139,6 +139,12 @@ _MODULES: Final[Rows] = (
         "its reducer would be prepared once",
     ),
     Interception(
+        "torch.distributed.device_mesh:DeviceMesh",
+        "__getitem__",
+        outside_modes.run_once,
+        "the mesh of some dimensions is the same in each run",
+    ),
+    Interception(
         "torch.distributed.tensor._api:",
         "check_tensor_meta",
         refusal(

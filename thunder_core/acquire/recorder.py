@@ -85,6 +85,7 @@ class Recorder:
         wrappers: tensors that hold tensors, by id, of those that existed before the program.
         differentiable_calls: calls with wrappers whose derivatives are to be recorded.
         checkpoints: how many checkpoint regions are open.
+        makers: whether functions of libraries make wrappers of plain tensors, by class.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Recorder:
         self.wrappers: dict[int, torch.Tensor] = {}
         self.differentiable_calls: list[Any] = []
         self.checkpoints = 0
+        self.makers: dict[Any, bool] = {}
         self._resolvers = resolvers
         self._outcomes: dict[Any, Outcome] = {}
 
