@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -140,14 +139,8 @@ def whole(value: Tensor) -> Tensor:
 @contextlib.contextmanager
 def counted(counts: Counter[str]) -> Any:
     """Count the communications that are started."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Profiler clears events")  # of PyTorch 2.11
-        profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
-        profile.start()
-    yield
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Profiler clears events")
-        profile.stop()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
+        yield
     called = [event.name for event in profile.events() if event.name.startswith("c10d::")]
     counts.update(kind for kind in ("allreduce", "allgather", "reduce_scatter") for name in called if kind in name)
 
