@@ -55,10 +55,9 @@ def dtensor_rules() -> tuple[Any, ...]:
     """What DTensor makes of operators besides its fixed rules: `loss_parallel` and `implicit_replication` change it."""
     if "torch.distributed.tensor" not in sys.modules:
         return ()
-    from thunder_core.pytorch_internals import dtensor_dispatcher, get_dtensor_allow_implicit_replication
+    from thunder_core.pytorch_internals import dtensor_handlers, get_dtensor_allow_implicit_replication
 
-    handlers = dtensor_dispatcher._custom_op_handlers
-    return (get_dtensor_allow_implicit_replication(), *map(id, handlers.values()))
+    return (get_dtensor_allow_implicit_replication(), *map(id, dtensor_handlers.values()))
 
 
 def flattened(value: Any) -> tuple[dict[str, Any], Any]:
