@@ -29,6 +29,11 @@ def mesh() -> Any:
     return init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))["tp"]
 
 
+@cache
+def grid() -> Any:
+    return init_device_mesh("cpu", (1, dist.get_world_size()), mesh_dim_names=("rows", "columns"))
+
+
 def numbers(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
@@ -81,6 +86,14 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
         lambda: (local(4, 3),),
     ),
     "from_local, transposed": (lambda x: from_local(x.t(), Shard(0)).sin(), lambda: (local(2, 4),)),
+    "a slice of a mesh": (
+        lambda x: DTensor.from_local(x, grid()["columns"], [Shard(0)]).sin(),
+        lambda: (local(2, 4),),
+    ),
+    "two dimensions of a mesh": (
+        lambda x: DTensor.from_local(x, grid(), [Shard(0), Shard(1)]).redistribute(placements=[Shard(0), WHOLE]).sin(),
+        lambda: (local(2, 4),),
+    ),
     "full_tensor": (lambda x: x.sin().full_tensor().cos(), lambda: (distributed(4, 3),)),
     "grad_placements": (
         lambda x: x.sin().to_local(grad_placements=[Partial()]).square(),
