@@ -102,7 +102,7 @@ class AcquisitionMode(RecordingMode):
     def __init__(self, recorder: Recorder, observer: Observer) -> None:
         self.recorder = recorder
         recorder.mode = self
-        self._observer = observer
+        self.observer = observer
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -122,7 +122,7 @@ class AcquisitionMode(RecordingMode):
         wrappers = subclasses.wrappers((*args, *kwargs.values()) if kwargs else args)
         if wrappers:
             return self.call_with_wrappers(func, args, kwargs or {}, wrappers)
-        self._observer.pause()
+        self.observer.pause()
         try:
             return self._call(func, args, kwargs or {})
         except Exception as error:
@@ -135,24 +135,24 @@ class AcquisitionMode(RecordingMode):
             # the program may catch it, and it may be of sizes: with constants it is eager's for sure
             raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error
         finally:
-            self._observer.resume()
+            self.observer.resume()
 
     def call_with_wrappers(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrappers: list[torch.Tensor]
     ) -> Any:
         """A call of the program with these wrapper subclasses among its arguments."""
-        return wrapper_calls.call(self.recorder, self._observer, func, args, kwargs, wrappers)
+        return wrapper_calls.call(self.recorder, self.observer, func, args, kwargs, wrappers)
 
     def end_region(self, region: Region, first: int) -> None:
         """A checkpoint region ends: complete the lines of its calls with wrapper subclasses, the first is given."""
         if len(self.recorder.differentiable_calls) == first:
             return
-        self._observer.pause()
+        self.observer.pause()
         try:
             with DisableTorchFunction():
-                wrapper_derivatives.record_derivatives_of_region(self.recorder, self._observer, region, first)
+                wrapper_derivatives.record_derivatives_of_region(self.recorder, self.observer, region, first)
         finally:
-            self._observer.resume()
+            self.observer.resume()
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
@@ -176,7 +176,7 @@ class AcquisitionMode(RecordingMode):
         )
         if metadata or func in _READS_OBJECT:
             given = (*args, *kwargs.values())
-            self._observer.asked(func, [arg for arg in given if not is_traced(arg) and not _wrapped(arg)])
+            self.observer.asked(func, [arg for arg in given if not is_traced(arg) and not _wrapped(arg)])
         if transformed:
             if self.recorder.inputs.input_sizes is not None:
                 raise SizeVariesError("a transformation of torch.func reads sizes", location=user_location())
@@ -274,7 +274,7 @@ class AcquisitionMode(RecordingMode):
         storage = recorder.tensors.proxy_of(tensor).storage
         for proxy, value in zip(recorder.inputs.proxies, recorder.inputs.objects, strict=True):
             if isinstance(value, torch.Tensor) and getattr(proxy, "storage", None) == storage:
-                self._observer.asked(_VERSION, [value])
+                self.observer.asked(_VERSION, [value])
                 return int(version_of(value))
         return 0
 
