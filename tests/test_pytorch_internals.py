@@ -253,6 +253,42 @@ def function_enabled(enabled: Any) -> None:
         assert not enabled()
 
 
+def dtensor_handlers(handlers: Any) -> None:
+    from torch.distributed.tensor.parallel import loss_parallel
+
+    before = dict(handlers)
+    with loss_parallel():
+        assert len(handlers) > len(before)
+    assert handlers == before
+
+
+def implicit_replication_flag(read: Any) -> None:
+    from torch.distributed.tensor.experimental import implicit_replication
+
+    assert not read()
+    with implicit_replication():
+        assert read()
+
+
+def dtensor_metadata() -> None:
+    """It computes on fakes of the active fake mode, or of one of its own."""
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+    assert "detect_fake_mode" in ShardingPropagator._propagate_tensor_meta_non_cached.__code__.co_names
+
+
+def dtensor_random_region() -> None:
+    from torch.distributed.tensor._random import OffsetBasedRNGTracker
+
+    assert "_distribute_region" in vars(OffsetBasedRNGTracker)
+
+
+def dtensor_tensor_check() -> None:
+    from torch.distributed.tensor import _api
+
+    assert "check_tensor_meta" in _api._FromTorchTensor.forward.__code__.co_names
+
+
 def functional_tensor(is_functional: Any) -> None:
     value = torch.ones(2)
     assert not is_functional(value)
@@ -1062,6 +1098,11 @@ CHECKS: dict[str, Callable[..., object]] = {
     "make_wrapper_subclass": wrapper_subclass,
     "make_subclass": makes_subclass,
     "is_torch_function_enabled": function_enabled,
+    "dtensor_handlers": dtensor_handlers,
+    "get_dtensor_allow_implicit_replication": implicit_replication_flag,
+    "propagate_tensor_meta_non_cached": dtensor_metadata,
+    "distribute_region": dtensor_random_region,
+    "check_tensor_meta": dtensor_tensor_check,
     "is_functional_tensor": functional_tensor,
     "is_functorch_wrapped_tensor": wrapped,
     "peek_interpreter_stack": interpreter_stack,

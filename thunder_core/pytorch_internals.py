@@ -30,6 +30,7 @@ _BACKWARD = "backward of compiled programs"
 _CHECKPOINT = "torch.utils.checkpoint in compiled programs"
 _MODULE_HOOKS = "backward hooks of modules in compiled programs"
 _SUBCLASSES = "tensor subclasses in compiled programs"
+_DTENSOR = "DTensor in compiled programs"
 _ATTENTION = "PyTorch's attention modules in compiled programs"
 _SHARED = "arguments that share memory"
 _OPERATORS = "PyTorch's operators in traces"
@@ -72,6 +73,12 @@ ROWS: Final = (
     Row("torch._C._is_torch_function_enabled", _SUBCLASSES),
     Row("torch.nested._internal.nested_tensor._nt_view_dummy", _SUBCLASSES, kind=Kind.ENTRY_POINT,
         name="nested_view_dummy"),
+    Row("torch.distributed.tensor.DTensor._op_dispatcher._custom_op_handlers", _DTENSOR, name="dtensor_handlers"),
+    Row("torch.distributed.tensor._sharding_prop.ShardingPropagator._propagate_tensor_meta_non_cached", _DTENSOR,
+        kind=Kind.SPELLED),
+    Row("torch.distributed.tensor._random.OffsetBasedRNGTracker._distribute_region", _DTENSOR, kind=Kind.SPELLED),
+    Row("torch.distributed.tensor._api.check_tensor_meta", _DTENSOR, kind=Kind.SPELLED),
+    Row("torch._C._get_dtensor_allow_implicit_replication", _DTENSOR),
     Row("torch._is_functional_tensor", "refusing tensors of PyTorch's tracers"),
     # functorch.
     Row("torch._C._functorch.is_functorch_wrapped_tensor", _FUNCTORCH),

@@ -71,7 +71,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], str]
     "checkpoint": (
         lambda x: checkpoint(torch.sin, x, use_reentrant=False),
         lambda: (pair(3).requires_grad_(),),
-        "in a checkpoint region.*TwoTensor",
+        "leaves the checkpoint region that it is computed in.*TwoTensor",
     ),
     "written while autograd records": (
         lambda x, y: (y * 1).mul_(x),

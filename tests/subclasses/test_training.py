@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 from tests.subclasses.classes import Quantized, QuantizedByFunction, assert_same, numbers, pair
@@ -144,6 +145,25 @@ def test_low_rank_updates_of_quantized_weights(kind: Any, optimizer: str) -> Non
     compiled = thunder.jit(other)
     expected = train(module, module, OPTIMIZERS[optimizer], inputs)
     assert_same(train(compiled, other, OPTIMIZERS[optimizer], inputs), expected)
+    assert thunder.cache_misses(compiled) == 1
+
+
+class Checkpointed(LowRank):
+    """With the frozen layer and the update in a checkpoint region."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.before(x))
+        return self.after(
+            checkpoint(lambda x: torch.relu(self.frozen(x) + self.up(self.down(x))), x, use_reentrant=False)
+        )
+
+
+def test_checkpoint_regions_with_wrappers() -> None:
+    module, other = Checkpointed(Quantized), Checkpointed(Quantized)
+    compiled = thunder.jit(other)
+    runs = [(module, module), (compiled, other)]
+    results = [train(run, each, OPTIMIZERS["SGD"], lambda seed: numbers(3, 8, seed=seed)) for run, each in runs]
+    assert_same(results[1], results[0])
     assert thunder.cache_misses(compiled) == 1
 
 

@@ -23,6 +23,7 @@ from thunder_core.acquire.recorder import GraphNeeded, Recorder
 from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.acquire.speculation import check_arrays
 from thunder_core.acquire.traced_number import ClassNeeded, NumbersNeeded
+from thunder_core.acquire.wrapper_derivatives import record_derivatives
 from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.observer import Observer
@@ -37,7 +38,7 @@ from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.size import as_found
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.pytorch_internals import tensor_identity
+from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, tensor_identity
 from thunder_core.tracing.sizes import Sizes, compiling_with
 from thunder_core.tracing.user_frames import calls_program, raising_location
 
@@ -414,6 +415,9 @@ def _run(
             changed = recorder.switches.left_changed()
         writes = observer.writes()
         recipe = Rebuilder(recorder.inputs, observer, outputs).recipe(result, writes, changed)
+        if recorder.differentiable_calls:
+            with intercepting(), recorder.tensors.fake_mode, DisableTorchFunctionSubclass():
+                record_derivatives(recorder, observer, outputs)
         return (recipe, None) if raised is None else (raising(recipe, raised), raised)
     except AcquisitionError as error:
         if raised is None or error is raised:

@@ -9,13 +9,16 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 
-from thunder_core.acquire import subclasses
+from thunder_core.acquire import data_dependence, subclasses
 from thunder_core.acquire.checkpoints import checkpoint
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.replaced_code import copy_of
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.code_kinds import CodeKind, kind_of_class
+from thunder_core.ir.symbol import Symbol
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.opaque import callable_symbol
+from thunder_core.tracing.outcome import GivesWrapperError
 from thunder_core.tracing.user_frames import user_location
 
 # The descriptor of `torch.autograd.Function.apply`: a class method of Python up to PyTorch 2.13, whose code is replaced
@@ -62,7 +65,7 @@ def autograd_function(
 ) -> Any:
     """Record ``cls.apply(...)`` as one symbol; its forward and backward run as the user wrote them.
 
-    With wrapper subclasses among its arguments it is an operator as others are.
+    With wrapper subclasses among its arguments, or as a result of a library's, it is an operator as others are.
 
     Raises:
         UnsupportedError: an argument is of a class with a ``__torch_function__``, which would act inside of both.
@@ -75,8 +78,38 @@ def autograd_function(
         f"an argument of {cls.__qualname__}.apply",
         lambda tensor: subclasses.is_handed_calls(type(tensor)),
     )
+    symbol = callable_symbol(apply_of(cls), "Function_apply")
+    if kind_of_class(cls) is not CodeKind.USER and _makes_wrapper(recorder, cls, symbol, args, kwargs):
+        return recorder.mode.call_with_wrappers(Applied(recorder, cls), args, kwargs, [])
     with DisableTorchFunction():
-        return recorder.call_symbol(callable_symbol(apply_of(cls), "Function_apply"), args, kwargs)
+        try:
+            return recorder.call_symbol(symbol, args, kwargs)
+        except GivesWrapperError as error:  # its forward ran, and would run once more
+            raise UnsupportedError(
+                f"{cls.__qualname__}.apply makes a {error}, a tensor that holds tensors, of plain ones",
+                location=user_location(),
+                advice=("make it in a function, outside of an autograd.Function", "or before the compiled function"),
+            ) from None
+
+
+def _makes_wrapper(
+    recorder: Recorder,
+    cls: type[torch.autograd.Function],
+    symbol: Symbol,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> bool:
+    """Whether a library's function makes wrapper subclasses of plain tensors: its first call is tried on fakes."""
+    if cls not in recorder.makers:
+        recorder.makers[cls] = False
+        with DisableTorchFunction(), recorder.suspension:
+            try:
+                recorder.infer(symbol, args, kwargs, ())
+            except GivesWrapperError:
+                recorder.makers[cls] = True
+            except data_dependence.EXCEPTIONS:
+                pass  # the call itself raises it again, and asks the resolvers
+    return recorder.makers[cls]
 
 
 def apply(

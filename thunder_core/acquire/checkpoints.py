@@ -49,8 +49,14 @@ def checkpoint_region(recorder: Recorder, given: Any, options: dict[str, Any]) -
         given: what the function is called with. Other tensors that it uses it captures.
     """
     region = Region(recorder.trace, recorder.tensors)
-    with region.recording():
-        yield
+    first = len(recorder.differentiable_calls)
+    recorder.checkpoints += 1
+    try:
+        with region.recording():
+            yield
+            recorder.mode.end_region(region, first)
+    finally:
+        recorder.checkpoints -= 1
     live = [recorder.tensors.variable(tensor) for tensor in region.live_tensors()]
     emit_checkpoint(recorder, region, live, given, options)
 

@@ -17,6 +17,7 @@ from thunder_core.acquire.variable import Variable
 from thunder_core.errors import SizeVariesError, UnsupportedError
 from thunder_core.guards.source import ConstantSource, MadeSource, Source
 from thunder_core.guards.torch_generators import TorchGenerators
+from thunder_core.guards.wrapper_gradients import GradientLayout
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.literals import import_path
@@ -56,6 +57,7 @@ class Inputs:
     ) -> None:
         self.input_sizes = input_sizes
         self.carriers: dict[Variable, TensorProxy] = {}
+        self._layouts: dict[tuple[Any, ...], GradientLayout] = {}
         self._trace = trace
         self._fake_mode = fake_mode
         self._generators = generators
@@ -81,8 +83,13 @@ class Inputs:
         self.made_objects.close()
         self._variables.clear()
         self.carriers.clear()
+        self._layouts.clear()
         self._fakes.close()
         self._source_of = lambda _: None
+
+    def gradient_layout(self, variables: tuple[Any, ...]) -> GradientLayout:
+        """How the gradient of a wrapper with these inner tensors is taken apart, where it enters or leaves programs."""
+        return self._layouts.setdefault(variables, GradientLayout())
 
     def lift(self, tensor: torch.Tensor) -> Variable:
         """The variable of a real tensor; the first time, an input is made for it."""

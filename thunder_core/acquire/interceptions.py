@@ -41,6 +41,7 @@ from thunder_core.acquire import (
     printing,
     subclass_views,
     values,
+    wrapper_calls,
 )
 from thunder_core.acquire.active import active_recorder, program_recorder
 from thunder_core.acquire.interception import (
@@ -140,14 +141,39 @@ _MODULES: Final[Rows] = (
         "its reducer would be prepared once",
     ),
     Interception(
-        "torch.distributed.tensor:DTensor",
-        "from_local",
+        "torch.distributed.device_mesh:DeviceMesh",
+        "__getitem__",
+        outside_modes.run_once,
+        "the mesh of some dimensions is the same in each run",
+    ),
+    Interception(
+        "torch.distributed.tensor._api:",
+        "check_tensor_meta",
         refusal(
-            "DTensor.from_local inside a compiled program: a DTensor of a tensor of the program is not recorded",
-            "call modules that parallelize_module was applied to outside of the compiled program",
-            "compile the modules inside of them, or leave them to eager PyTorch",
+            "DTensor.from_local(..., run_check=True) inside a compiled program would compare shapes between processes "
+            "once, at compile time",
+            "leave out run_check",
+            "or make the DTensor outside of the compiled program",
         ),
-        "hooks of parallelize_module make tensors of a class that is not recorded",
+        "it would communicate once",
+        when=active_recorder,
+    ),
+    Interception(
+        "torch.distributed.tensor._sharding_prop:ShardingPropagator",
+        "_propagate_tensor_meta_non_cached",
+        wrapper_calls.ask_metadata,
+        "DTensor asks for shapes on fake tensors of its own",
+    ),
+    Interception(
+        "torch.distributed.tensor._random:OffsetBasedRNGTracker",
+        "_distribute_region",
+        refusal(
+            "a random function of a DTensor sets the offset of the device's random generator for each shard, which is "
+            "not recorded",
+            "call it outside of the compiled program",
+            "or on the local tensor: dropout(x.to_local()), with a seed for each process",
+        ),
+        "the state of the generator would be set once",
     ),
     *[
         Interception(module, name, partial(optimizer_updates.update, function), "updates that depend on values")

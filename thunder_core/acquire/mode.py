@@ -9,19 +9,21 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire import copies, subclasses, values, wrapper_calls
+from thunder_core.acquire import copies, subclasses, values, wrapper_calls, wrapper_derivatives
 from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.region import Region
 from thunder_core.acquire.selected import INDEXING, has_size, index_by_sizes
-from thunder_core.acquire.traced_number import NumbersNeeded
+from thunder_core.acquire.traced_number import NumbersNeeded, TracedNumber
 from thunder_core.acquire.traced_size import traced, traced_size, untraced
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording, SizeVariesError, UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.pytorch_internals import (
+    DisableTorchFunction,
     DisableTorchFunctionSubclass,
     identity_property,
     is_functorch_wrapped_tensor,
@@ -79,6 +81,8 @@ _COMMUNICATION = ("torch.distributed", "torch._ops._c10d_functional")
 _READS_OBJECT = _MEMORY | {GRAD, BASE, Tensor.__deepcopy__}
 # Their result is a bool that a program may return; only using it needs its value.
 _DEFERRED = frozenset({torch.equal, Tensor.equal, torch.allclose, Tensor.allclose})
+# Of numbers, sizes among them: `torch.sym_max` and the like.
+_OF_NUMBERS = frozenset(getattr(torch, name) for name in dir(torch) if name.startswith("sym_"))
 _value_reads = value_readers() - _MEMORY
 _TEXT = frozenset({Tensor.__repr__, Tensor.__format__})
 # They make tensors of Python data, below the level where batching rules and the fake mode would see it.
@@ -147,11 +151,24 @@ class AcquisitionMode(RecordingMode):
         """A call of the program with these wrapper subclasses among its arguments."""
         return wrapper_calls.call(self.recorder, self.observer, func, args, kwargs, wrappers)
 
+    def end_region(self, region: Region, first: int) -> None:
+        """A checkpoint region ends: complete the lines of its calls with wrapper subclasses, the first is given."""
+        if len(self.recorder.differentiable_calls) == first:
+            return
+        self.observer.pause()
+        try:
+            with DisableTorchFunction():
+                wrapper_derivatives.record_derivatives_of_region(self.recorder, self.observer, region, first)
+        finally:
+            self.observer.resume()
+
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first = args[0] if args and type(args[0]) is tuple else ()  # `torch.autograd.grad` of what vjp returned
         transformed = peek_interpreter_stack() is not None or any_wrapped((*args, *first, *kwargs.values()))
         if transformed or func in _SPECIAL or type(func) is MethodWrapperType or registry.is_metadata(func):
             return self._special(func, args, kwargs, transformed=transformed)
+        if func in _OF_NUMBERS and TracedNumber not in map(type, args):
+            return func(*args, **kwargs)
         if str(getattr(func, "__module__", "")).startswith(_COMMUNICATION):
             return self._special(func, args, kwargs, transformed=transformed)
         if func in INDEXING and has_size(args[1]):

@@ -178,7 +178,8 @@ class Rebuilder(RecipeWriter):
         unflatten = self.constant(type(tensor).__tensor_unflatten__)  # type: ignore[attr-defined]
         outer = ", ".join(map(self._copied, (parts.context, parts.size, parts.stride)))
         if differentiable and self._has_carrier(tensor):
-            return f"{self.constant(outer_tensor)}({unflatten}, {{{inner}}}, {outer})"
+            layout = self._inputs.gradient_layout(tuple(map(variable_of, carrying(tensor))))
+            return f"{self.constant(outer_tensor)}({unflatten}, {{{inner}}}, {outer}, {self.constant(layout)})"
         return f"{unflatten}({{{inner}}}, {outer})"
 
     def _has_carrier(self, tensor: torch.Tensor) -> bool:

@@ -35,7 +35,7 @@ from thunder_core.pytorch_internals import is_zerotensor, len_torch_function_sta
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD, READS_AUTOGRAD
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_mode import ObservingFakeMode
-from thunder_core.tracing.outcome import Outcome, Result, infer
+from thunder_core.tracing.outcome import GivesWrapperError, Outcome, Result, infer
 from thunder_core.tracing.user_frames import calls_program, user_location
 
 _FRACTIONS: Final = (float,)
@@ -87,6 +87,9 @@ class Recorder:
         after_calls: called when the call of a module ends that a plugin has taken over, also by an exception.
         notes: what interceptions of plugins remember while this program is recorded, by keys of theirs.
         wrappers: tensors that hold tensors, by id, of those that existed before the program.
+        differentiable_calls: calls with wrappers whose derivatives are to be recorded.
+        checkpoints: how many checkpoint regions are open.
+        makers: whether functions of libraries make wrappers of plain tensors, by class.
     """
 
     def __init__(
@@ -116,6 +119,9 @@ class Recorder:
         self.after_calls: list[Callable[[], None]] = []
         self.notes: dict[Any, Any] = {}
         self.wrappers: dict[int, torch.Tensor] = {}
+        self.differentiable_calls: list[Any] = []
+        self.checkpoints = 0
+        self.makers: dict[Any, bool] = {}
         self._resolvers = resolvers
         self._outcomes: dict[Any, Outcome] = {}
 
@@ -128,6 +134,7 @@ class Recorder:
         self.after_calls.clear()
         self.notes.clear()
         self.wrappers.clear()
+        self.differentiable_calls.clear()
         self.mode = None
 
     @property
@@ -234,7 +241,7 @@ class Recorder:
                     if symbol.target in MASK_CHECKS:
                         MASK_CHECKS[symbol.target](*fake_args, **fake_kwargs)
                     return outcome
-                except data_dependence.EXCEPTIONS:
+                except (*data_dependence.EXCEPTIONS, GivesWrapperError):
                     raise
                 except Exception as error:  # noqa: BLE001 - whatever the call raises reaches the user
                     if Tag.LOCAL in symbol.tags:  # a function of the user's, of which lines tell nothing

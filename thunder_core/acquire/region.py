@@ -17,6 +17,7 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.symbols.autocast import CLEAR_CACHE
+from thunder_core.symbols.schema import communicates
 
 
 class Region:
@@ -78,6 +79,21 @@ class Region:
             any(line.effects.random for line in self.lines),
             any(line.effects.external and line.symbol is not CLEAR_CACHE for line in self.lines),
         )
+
+    def only_communicates(self) -> bool:
+        """Whether what lines do besides is to call operators that communicate and give their result."""
+        return all(not line.effects.external or communicates(line.symbol.target) for line in self.lines)
+
+    def leave_writes(self) -> None:
+        """Move lines to those around: from the first on to the last that writes a tensor from outside."""
+        count = max(index for index, line in enumerate(self.lines) if self._writes_outside(line)) + 1
+        self.trace.lines += self.lines[:count]
+        del self.lines[:count]
+
+    def _writes_outside(self, line: BoundSymbol) -> bool:
+        storages = {proxy.storage for proxy in self.free() if isinstance(proxy, TensorProxy)}
+        written = set(line.effects.mutates)
+        return any(p.storage in storages for p in line.inputs() if isinstance(p, TensorProxy) and p.name in written)
 
     def restore_names(self) -> None:
         """Tensors from outside that were written inside go by their old names again: the memory is the same."""

@@ -8,6 +8,7 @@ recorded without gradients; `thunder_core.acquire.wrapper_gradients` has the der
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import MethodWrapperType
 from typing import Any, Final
 
@@ -23,7 +24,12 @@ from thunder_core.errors import SizeVariesError
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.wrapper_guard import NotComparableError
 from thunder_core.ir.tree import iterate_leaves
-from thunder_core.pytorch_internals import FakeTensor, is_functional_tensor, peek_interpreter_stack
+from thunder_core.pytorch_internals import (
+    DisableTorchFunction,
+    FakeTensor,
+    is_functional_tensor,
+    peek_interpreter_stack,
+)
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import user_location
@@ -50,6 +56,8 @@ def call(
 ) -> Any:
     """A call of the program with the wrappers ``found`` among its arguments; runs what their classes make of it.
 
+    ``found`` is empty for an autograd.Function that makes a wrapper.
+
     Raises:
         UnsupportedError: a wrapper cannot be guarded or rebuilt, or the call does what lines cannot do.
     """
@@ -57,7 +65,9 @@ def call(
         raise SizeVariesError("the program uses tensor subclasses", location=user_location())
     for tensor in found:
         _meet(recorder, observer, tensor)
-    kind, name = type(found[0]), getattr(func, "__name__", str(func))
+        if _is_dispatched_in_c(type(tensor)):
+            observer.used_dtensor(type(tensor))
+    kind, name = type(found[0]) if found else Tensor, getattr(func, "__name__", str(func))
     if peek_interpreter_stack() is not None:
         raise refuse_wrapper(kind, f"{name} is called with a tensor under a transformation of torch.func")
     is_setter = type(func) is MethodWrapperType and func.__name__ != "__get__"
@@ -68,6 +78,8 @@ def call(
     if registry.is_metadata(func):
         observer.asked(func, [tensor for tensor in found if id(tensor) in recorder.wrappers])
     elif torch.is_grad_enabled() and any(requires_grad(recorder, leaf) for leaf in _tensors((args, kwargs))):
+        if recorder.attempt.graph:
+            raise refuse_wrapper(kind, f"{name} is called in a program that itself computes gradients")
         return call_with_gradients(recorder, observer, func, args, kwargs)
     return func(*args, **kwargs)
 
@@ -98,6 +110,12 @@ def _is_dispatched_in_c(kind: type) -> bool:
     """Whether PyTorch has code in C++ for what the class makes of operators, which goes on where a mode declines."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and kind is module.DTensor
+
+
+def ask_metadata(recorder: Recorder, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """The interception of functions of wrapper classes that compute with fake tensors to know metadata."""
+    with recorder.suspension, recorder.tensors.fake_mode.observing(), DisableTorchFunction():
+        return original(*args, **kwargs)
 
 
 def _meet(recorder: Recorder, observer: Observer, tensor: torch.Tensor) -> None:

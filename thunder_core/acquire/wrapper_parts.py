@@ -14,6 +14,7 @@ from thunder_core.guards.node import own_attributes
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.wrapper_gradients import carries_gradient
 from thunder_core.guards.wrapper_guard import flattened
+from thunder_core.ir.location import SourceLocation
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_core.tracing.user_frames import user_location
 
@@ -34,11 +35,15 @@ class WrapperParts:
     stride: tuple[Any, ...]
 
 
-def refuse_wrapper(kind: type, problem: str, *advice: str) -> UnsupportedError:
-    """The error about a tensor of the class ``kind``, at the user's line."""
+def refuse_wrapper(kind: type, problem: str, *advice: str, location: SourceLocation | None = None) -> UnsupportedError:
+    """The error at the user's line about a tensor of the class ``kind``, or a call that makes one of plain tensors."""
+    if has_torch_dispatch(kind):
+        reason = f"it is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__"
+    else:
+        reason = "it makes a tensor of a class that has a __torch_dispatch__"
     return UnsupportedError(
-        f"{problem}: it is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__",
-        location=user_location(),
+        f"{problem}: {reason}",
+        location=location or user_location(),
         advice=(
             *advice,
             "give the compiled function plain tensors, as DTensor.to_local() and dequantize() return them",

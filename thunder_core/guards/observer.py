@@ -24,10 +24,10 @@ from thunder_core.guards.lookups import may_be_asked
 from thunder_core.guards.node import NodeKind
 from thunder_core.guards.outside_reads import generator_method, gives_memory, held_by_name, outside_read
 from thunder_core.guards.plain import ATOM_TYPES
-from thunder_core.guards.source import ArgumentSource, FunctionSource, KeywordSource, Source
+from thunder_core.guards.source import ArgumentSource, ConstantSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.stand_ins import NUMBER_CLASSES, StandIn
 from thunder_core.guards.steps import AttributeSource, ClosureSource
-from thunder_core.guards.wrapper_guard import WrapperGuard, flattened
+from thunder_core.guards.wrapper_guard import DTensorRulesGuard, WrapperGuard, dtensor_rules, flattened
 from thunder_core.guards.writes import Write, WriteKind, find_writes, undo_writes
 from thunder_core.ir.location import SourceLocation
 
@@ -67,6 +67,7 @@ class Observer:
         symbol: Callable[[Any, Source], Any] = lambda number, source: None,
     ) -> None:
         self.global_state = GlobalState.current()
+        self._dtensor_rules: tuple[Any, ...] | None = dtensor_rules()
         self._heap = Heap(stand_in, args, kwargs)
         self.generators = self._heap.generators
         self.tells: dict[str, SourceLocation] = {}
@@ -176,6 +177,12 @@ class Observer:
         for name, part in inner.items():
             self._heap.tensors.met(part, AttributeSource(source, name))
         return list(inner.values())
+
+    def used_dtensor(self, kind: type) -> None:
+        """The program calls an operator of a DTensor, a tensor of the class ``kind``."""
+        if self._dtensor_rules is not None:
+            self._heap.guards.append(DTensorRulesGuard(ConstantSource(kind), self._dtensor_rules))
+            self._dtensor_rules = None
 
     def guards(self) -> tuple[Guard, ...]:
         """What was read, in an order in which each path's guards follow those of its parts."""

@@ -23,6 +23,7 @@ from thunder_core.guards.steps import (
     item_source,
 )
 from thunder_core.guards.stored_content import stored_items
+from thunder_core.pytorch_internals import DisableTorchFunction
 
 _DEEPEST_SEARCH = 5
 
@@ -102,10 +103,14 @@ class TensorIndex:
 
     def _gradient(self, value: Any) -> Source | None:
         """The path to a tensor that is ``grad`` of another one."""
-        for tensor in tuple(self._kept) if isinstance(value, torch.Tensor) else ():
-            if isinstance(tensor, torch.Tensor) and tensor.is_leaf and tensor.grad is value:
-                self.index(value, self._sources[id(tensor)], AttributeSource, "grad")
-                return self._sources[id(value)]
+        if not isinstance(value, torch.Tensor):
+            return None
+        with DisableTorchFunction():
+            tensors = [each for each in self._kept if isinstance(each, torch.Tensor) and each.is_leaf]
+            owner = next((each for each in tensors if each.grad is value), None)
+        if owner is not None:
+            self.index(value, self._sources[id(owner)], AttributeSource, "grad")
+            return self._sources[id(value)]
         return None
 
     def _search(self) -> None:

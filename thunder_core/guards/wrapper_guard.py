@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import sys
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -48,6 +49,15 @@ def facts(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return (kind, tuple([facts(getattr(value, each.name)) for each in dataclasses.fields(value)]))
     raise NotComparableError(value)
+
+
+def dtensor_rules() -> tuple[Any, ...]:
+    """What DTensor makes of operators besides its fixed rules: `loss_parallel` and `implicit_replication` change it."""
+    if "torch.distributed.tensor" not in sys.modules:
+        return ()
+    from thunder_core.pytorch_internals import dtensor_handlers, get_dtensor_allow_implicit_replication
+
+    return (get_dtensor_allow_implicit_replication(), *map(id, dtensor_handlers.values()))
 
 
 def flattened(value: Any) -> tuple[dict[str, Any], Any]:
@@ -127,3 +137,28 @@ class WrapperGuard(Guard):
 
     def failure(self, value: str, names: Names) -> str:
         return f"not {names.constant(self.holds, 'is_wrapper')}({value})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DTensorRulesGuard(Guard):
+    """What DTensor makes of operators, `dtensor_rules`, when a program that uses it began.
+
+    Attributes:
+        rules: then.
+    """
+
+    rules: tuple[Any, ...] = field(repr=False)
+    kind: ClassVar[str] = "rules of DTensor"
+
+    def remedy(self) -> str:
+        return "call it inside of loss_parallel() or implicit_replication() each time, or never"
+
+    def holds(self, value: Any) -> bool:
+        """Whether the rules are the same now."""
+        return dtensor_rules() == self.rules
+
+    def differences(self, value: Any) -> list[str]:
+        return [] if self.holds(value) else ["expected the same loss_parallel() and implicit_replication()"]
+
+    def failure(self, value: str, names: Names) -> str:
+        return f"not {names.constant(self.holds, 'are_rules')}({value})"

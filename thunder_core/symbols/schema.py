@@ -81,6 +81,15 @@ def schema_is_external(overload: OpOverload) -> bool:
     return namespace in _COMMUNICATES or not for_tensors
 
 
+def communicates(func: Any) -> bool:
+    """Whether ``func`` is an operator that communicates with other processes and writes none of its arguments."""
+    overloads = _overloads(func) if isinstance(func, OpOverload | OpOverloadPacket) else None
+    return bool(overloads) and all(
+        schema_of(overload).name.partition("::")[0] in _COMMUNICATES and not schema_of(overload).is_mutable
+        for overload in overloads or ()
+    )
+
+
 def written_values(
     effects: tuple[MutatedArgument, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.ir.size import from_fake
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.pytorch_internals import view_base
+from thunder_core.pytorch_internals import FakeTensor, view_base
 from thunder_core.tracing.fake_mode import Observed, storage_address
 from thunder_core.tracing.sizes import kernels_for_sizes
 from thunder_core.tracing.user_frames import calls_program
@@ -46,6 +46,10 @@ class Result:
     requires_grad: bool
     layout: torch.layout = torch.strided
     detached: bool = False
+
+
+class GivesWrapperError(Exception):
+    """A call gives a tensor of a class with a ``__torch_dispatch__``, which is no result of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,8 @@ def infer(
         nonlocal cacheable
         if not isinstance(leaf, torch.Tensor):
             return from_fake(leaf)
+        if type(leaf).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ and not isinstance(leaf, FakeTensor):
+            raise GivesWrapperError(type(leaf).__qualname__)
         index = len(results)
         if leaf.layout is not torch.strided or leaf.is_conj() or leaf.is_neg():
             cacheable = False
