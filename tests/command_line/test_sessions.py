@@ -30,7 +30,8 @@ def test_sessions_print_what_they_show(tmp_path):
             continue
         for command in COMMAND.finditer(piece["session"]):
             # Whatever else is installed here is not in the document.
-            printed = environment.run(command["line"], directory, THUNDER_PLUGINS="my_kernels,layouts").stdout
+            plugins = "my_kernels,layouts,distributed"
+            printed = environment.run(command["line"], directory, THUNDER_PLUGINS=plugins).stdout
             if not doctest.OutputChecker().check_output(_plain(command["output"]), _plain(printed), doctest.ELLIPSIS):
                 wrong.append(f"$ {command['line']}\n{printed}")
     assert not wrong, "\n".join(wrong)
