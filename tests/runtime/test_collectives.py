@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
-import multiprocessing
-import queue
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import thunder
 from thunder_core.errors import UnsupportedError
+from thunder_testing.processes import run_cases
 
 
 def other() -> int:
@@ -146,40 +144,24 @@ def run(program: Callable[..., Any]) -> list[Any]:
     return results
 
 
-def process(rank: int, store: str, answers: Any) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2, timeout=datetime.timedelta(seconds=20)
-    )
-    for program in PROGRAMS:
-        try:
-            expected, got = run(program), run(thunder.jit(program))
-            pairs = zip(tree_leaves(expected), tree_leaves(got), strict=True)
-            same = all(torch.equal(ours, theirs) for ours, theirs in pairs if isinstance(ours, torch.Tensor))
-            answers.put((program.__name__, "same" if same else f"{got} instead of {expected}"))
-        except Exception as error:
-            answers.put((program.__name__, f"{type(error).__name__}: {error}"))
-            break
-    dist.destroy_process_group()
+def compare(program: Callable[..., Any]) -> None:
+    expected, found = run(program), run(thunder.jit(program))
+    for theirs, ours in zip(tree_leaves(expected), tree_leaves(found), strict=True):
+        if isinstance(ours, torch.Tensor):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
-def test_two_processes(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    processes = [context.Process(target=process, args=(rank, str(tmp_path / "store"), answers)) for rank in range(2)]
-    for item in processes:
-        item.start()
-    try:
-        found = []
-        while len(found) < 2 * len(PROGRAMS) and not any(answer != "same" for _, answer in found):
-            found.append(answers.get(timeout=90))
-    except queue.Empty:
-        pytest.fail(f"no answer after {found}")
-    finally:
-        for item in processes:
-            item.join(5)
-            item.kill()
-    assert [item for item in found if item[1] != "same"] == []
+CASES = {program.__name__: partial(compare, program) for program in PROGRAMS}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    return run_cases(__name__, CASES, tmp_path_factory.mktemp("processes"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes(results: dict[str, list[str]], name: str) -> None:
+    assert [text for text in results[name] if text] == []
 
 
 @pytest.fixture

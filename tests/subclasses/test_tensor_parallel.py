@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.subclasses.processes import run_cases
 from tests.subclasses.tensor_parallel_cases import CASES, FUNCTIONS
+from thunder_testing.processes import run_cases
 
 Results = dict[str, list[str]]
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    return run_cases("tests.subclasses.tensor_parallel_cases", tuple(CASES), 2, tmp_path_factory.mktemp("processes"))
+    return run_cases("tests.subclasses.tensor_parallel_cases", CASES, tmp_path_factory.mktemp("processes"))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -24,5 +24,5 @@ def test_two_processes(results: Results, name: str) -> None:
 
 def test_one_process(tmp_path: Path) -> None:
     names = (*FUNCTIONS, "results_that_are_distributed", "inputs_and_outputs_of_modules", "parallel_loss_inside")
-    results = run_cases("tests.subclasses.tensor_parallel_cases", names, 1, tmp_path)
+    results = run_cases("tests.subclasses.tensor_parallel_cases", names, tmp_path, processes=1)
     assert {name: texts for name, texts in results.items() if any(texts)} == {}

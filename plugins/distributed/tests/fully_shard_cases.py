@@ -427,9 +427,20 @@ def eager_calls_between() -> None:
     assert len(thunder.explain(actual).entries) == 2
 
 
-CASES = [
-    *(zero_3, zero_2, as_the_wrapper_decides, only_the_root, sgd_and_clipping, fused_adamw, uneven, frozen, unused),
-    *(shared, mixed_precision, hybrid, divide_factor, meta_initialization, activation_checkpointing, other_dimension),
-    *(autocast, different_batches, backward_inside, state_dicts, inference, volume, accumulation),
-    *(configuration_changes, eager_calls_between),
-]
+CASES = {
+    case.__name__: case
+    for case in [
+        *(zero_3, zero_2, as_the_wrapper_decides, only_the_root, sgd_and_clipping, fused_adamw, uneven, frozen, unused),
+        *(
+            shared,
+            mixed_precision,
+            hybrid,
+            divide_factor,
+            meta_initialization,
+            activation_checkpointing,
+            other_dimension,
+        ),
+        *(autocast, different_batches, backward_inside, state_dicts, inference, volume, accumulation),
+        *(configuration_changes, eager_calls_between),
+    ]
+}

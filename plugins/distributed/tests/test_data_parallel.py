@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import pytest
+from data_parallel_cases import CASES
 
-import data_parallel_cases
-import two_processes
+from thunder_testing.processes import run_cases
+
+Results = dict[str, list[str]]
 
 
-def test_two_processes(tmp_path: Path) -> None:
-    two_processes.run_cases(data_parallel_cases.CASES, tmp_path)
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return run_cases("data_parallel_cases", CASES, tmp_path_factory.mktemp("processes"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes(results: Results, name: str) -> None:
+    assert [text for text in results[name] if text] == []

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import pytest
 from fully_shard_cases import CASES
-from two_processes import run_cases
+
+from thunder_testing.processes import run_cases
+
+Results = dict[str, list[str]]
 
 
-def test_two_processes(tmp_path: Path) -> None:
-    run_cases(CASES, tmp_path)
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return run_cases("fully_shard_cases", CASES, tmp_path_factory.mktemp("processes"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes(results: Results, name: str) -> None:
+    assert [text for text in results[name] if text] == []
