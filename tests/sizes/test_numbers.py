@@ -680,3 +680,18 @@ def test_a_number_that_is_overwritten_with_what_it_was(number: type) -> None:
         x = torch.rand(3)
         torch.testing.assert_close(compiled(ours, x), program(theirs, x))
         assert vars(ours) == vars(theirs)
+
+
+def test_divisors_that_are_not_positive() -> None:
+    def program(x: torch.Tensor, k: int) -> Any:
+        n = x.shape[0]
+        return x + 1, n // 2 // -2, (n // 2) // k, n % k, 7 // k, -n // k, (n * k) // k, math.log(n, 2), math.log(8, n)
+
+    compiled = thunder.jit(program)
+    for n, k in ((4, -1), (5, -2), (7, -3), (9, 2), (11, 3), (12, -4), (5, 0), (7, 0)):
+        x = torch.ones(n)
+        if k == 0:
+            with pytest.raises(ZeroDivisionError):
+                compiled(x, k)
+        else:
+            _assert_same(compiled(x, k), program(x, k))

@@ -18,6 +18,8 @@ from thunder_core.ir.size import Size, SizeExpr
 from thunder_core.tracing.user_frames import user_location
 
 _SYMBOLIC: Final = ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod")
+_DIVISIONS: Final = {"__floordiv__": False, "__rfloordiv__": True, "__mod__": False, "__rmod__": True}
+"""What divides with floor, and whether the size is the divisor."""
 _COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 _BY_VALUE: Final = (
     *("rpow", "divmod", "rdivmod", "lshift", "rlshift", "rshift", "rrshift"),
@@ -167,7 +169,7 @@ def _symbolic(name: str) -> Callable[..., Any]:
     def operation(self: TracedSize, other: Any) -> Any:
         kind = type(other)
         if kind is int or kind is bool or kind is TracedSize or kind is torch.SymInt:
-            return traced(of_numbers(self, other))
+            return traced(of_numbers(self, other)) if name not in _DIVISIONS else _divided(self, name, other)
         if kind is float and name in _ARITHMETIC:
             function, swapped = _ARITHMETIC[name]
             return _float(function, (other, self) if swapped else (self, other))
@@ -186,6 +188,17 @@ def _comparison(name: str) -> Callable[..., Any]:
         return _with_other_number(self, name, other)
 
     return operation
+
+
+def _divided(size: TracedSize, name: str, other: Any) -> Any:
+    """``a // b`` or ``a % b``. PyTorch's terms hold for positive divisors: ints are negated, others are by value."""
+    function, divisor = getattr(torch.SymInt, name), size if _DIVISIONS[name] else other
+    if divisor > 0:
+        return traced(function(size, other))
+    if type(divisor) is int and divisor < 0:
+        negated = traced(function(torch.SymInt.__neg__(size), -other))
+        return negated if "floordiv" in name else -negated
+    return _at_value(size, name, other)
 
 
 def _division(*, swapped: bool) -> Callable[..., Any]:
@@ -220,7 +233,9 @@ def _float(function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
 
 def root_or_logarithm(recorder: Any, function: Callable[..., float], number: Any, *others: Any) -> Any:
     """The interception of functions of `math` that positive numbers have: a float that lines compute."""
-    return _float(function, (number,)) if type(number) is TracedSize and number > 0 else function(number, *others)
+    if type(number) is TracedSize and not others and number > 0:
+        return _float(function, (number,))
+    return function(number, *others)
 
 
 def _with_other_number(size: TracedSize, name: str, other: Any) -> Any:

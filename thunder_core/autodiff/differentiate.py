@@ -94,10 +94,11 @@ def differentiated(
 
 
 def _repeated(joint: Trace) -> frozenset[str]:
-    """Names of the values of lines that backward calls again, and of their views and casts."""
+    """Names of the values of lines that backward calls again, and of what only lays out or casts them."""
     names: set[str] = set()
     for line in joint.symbols:
-        same = line.effects.pure and (Tag.CAST in line.symbol.tags or line.is_view())
+        moves = line.is_view() or not line.symbol.tags.isdisjoint((Tag.CAST, Tag.COPY, Tag.SHAPE))
+        same = line.effects.pure and moves
         if Tag.REPEATED in line.symbol.tags or (same and {proxy.name for proxy in line.inputs()} <= names):
             names.update(proxy.name for proxy in line.outputs() if line.inputs())
     return frozenset(names)

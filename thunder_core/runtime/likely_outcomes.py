@@ -26,20 +26,22 @@ class LikelyOutcomes:
         self._missed: dict[Key, int] = {}
 
     def entry(self, key: Key) -> Entry:
-        """The entry to run first."""
-        return self._first.get(key, key[0])
+        """The entry to run first: that for the sizes, or else that of the last calls of any size."""
+        return self._first.get(key) or self._first.get((key[0], ()), key[0])
 
     def learn(self, key: Key, entry: Entry) -> None:
         """Take note of the entry that had the values of a call."""
-        if entry is self._first.get(key, key[0]):
+        keys = {key, (key[0], ())}
+        if entry is self.entry(key):
             if self._missed:
-                self._missed.pop(key, None)
+                for one in keys:
+                    self._missed.pop(one, None)
             return
-        missed = self._missed.get(key, 0) + 1
-        if missed < _PATIENCE:
-            self._missed[key] = missed
-            return
-        self._missed.pop(key, None)
-        if len(self._first) >= _MOST:
+        if len(self._first) >= _MOST or len(self._missed) >= _MOST:  # a number that is another in each call
             self._first.clear()
-        self._first[key] = entry
+            self._missed.clear()
+        for one in keys:
+            self._missed[one] = self._missed.get(one, 0) + 1
+            if self._missed[one] >= _PATIENCE:
+                del self._missed[one]
+                self._first[one] = entry

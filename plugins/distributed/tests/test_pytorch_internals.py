@@ -51,6 +51,17 @@ def hooks() -> None:
     assert [hook.__name__ for hook in module._forward_hooks.values()] == ["_post_forward"]
 
 
+def pending_gather() -> None:
+    module = fully_shard(nn.Linear(3, 2))
+    (group,) = groups_of(fully_shard.state(module))
+    assert group._all_gather_result is None
+    handle = module.unshard(async_op=True)
+    assert group._all_gather_result is not None
+    handle.wait()
+    assert group._all_gather_result is None
+    assert group.is_unsharded
+
+
 def lazy_init(function: Any) -> None:
     found = state()
     assert found._is_root is None
@@ -137,6 +148,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "is_root": lambda: state()._is_root is None,
     "fsdp_param_group": groups,
     "fsdp_param_groups": groups,
+    "all_gather_result": pending_gather,
     "mp_policy": configuration,
     "modules": configuration,
     "partial_reduce_output": configuration,

@@ -79,7 +79,7 @@ def _permutation(base: TensorProxy, view: TensorProxy) -> tuple[int, ...] | None
 
 
 def _scatter(base: TensorProxy, view: TensorProxy) -> tuple[Any, tuple[Any, ...]] | None:
-    """The function and further arguments that put a slice of one dimension back;"""
+    """The function and further arguments that put a slice of one dimension back."""
     distance: Any = view.offset - base.offset
     if view.ndim == base.ndim - 1:
         for dim in range(base.ndim):

@@ -18,7 +18,7 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.pytorch_internals import will_engine_execute_node
 from thunder_plugin_distributed.collectives import wait
 from thunder_plugin_distributed.data_parallel_buckets import Buckets
-from thunder_plugin_distributed.data_parallel_parameters import averaged
+from thunder_plugin_distributed.data_parallel_parameters import averaged, prepared
 from thunder_plugin_distributed.pytorch_internals import c10d_functional
 
 Gradients = tuple[torch.Tensor | None, ...]
@@ -78,7 +78,7 @@ def check(module: DistributedDataParallel, buckets: Buckets, missing: tuple[int,
         UnsupportedError: parameters get no gradient; they have hooks of their own, which in eager see what this rank
             computed; or gradients are not accumulated.
     """
-    known = averaged(module)
+    known = prepared(module)  # nodes of parameters that were frozen since, or converted, are new
     if missing and not finds_unused:
         names = ", ".join(known[place].name for place in sorted(missing))
         raise UnsupportedError(
@@ -151,7 +151,7 @@ def used_here(module: DistributedDataParallel, reached: tuple[bool, ...], given:
     """For each parameter 1 if it has a gradient on this rank, of this backward or before, and results depend on it."""
     items = averaged(module)
     used = [
-        int(reach and (has or item.parameter.grad is not None))
+        int((reach and has) or item.parameter.grad is not None)
         for item, reach, has in zip(items, reached, given, strict=True)
     ]
     return torch.tensor(used, dtype=torch.int32, device=items[0].parameter.device)

@@ -61,7 +61,7 @@ def post_forward(
 
 def _restore(recorder: Recorder, state: Any) -> None:
     """Give modules their parameters again, unless they have them: what a forward that raises leaves behind is whole."""
-    for owner, name, parameter in recorder.notes.pop(state, ()):
+    for owner, name, parameter in reversed(recorder.notes.pop(state, ())):
         _exchange(owner, name, parameter)
 
 
@@ -84,7 +84,7 @@ def _gathered(recorder: Recorder, state: Any) -> list[tuple[Any, str, torch.Tens
         raise PreparationNeeded(
             "the first call of a module of fully_shard initializes it", partial(pytorch_internals.lazy_init, state)
         )
-    if any(group.is_unsharded for group in groups_of(state)):
+    if any(group.is_unsharded or group._all_gather_result is not None for group in groups_of(state)):
         raise PreparationNeeded("a call by eager PyTorch left parameters whole", partial(shard_again, state))
     with DisableTorchFunction():  # what is asked of DTensors is no call of the program
         plan = plan_of(state)

@@ -18,6 +18,8 @@ def shard_again(state: Any) -> None:
         UnsupportedError: a forward of eager PyTorch was not ended, say by an exception.
     """
     for group in groups_of(state):
+        if group._all_gather_result is not None:  # of unshard(async_op=True)
+            group.wait_for_unshard()
         if group.is_unsharded:
             group.reshard()
         if group.is_unsharded:

@@ -138,7 +138,8 @@ def _division(group: Any, reduced: torch.dtype, count: int) -> tuple[str, float,
     factor = group.gradient_divide_factor
     is_wide = reduced in (torch.float32, torch.bfloat16)
     if is_wide and not group.force_sum_reduction_for_comms:
-        return ("avg", 1.0, 1.0) if factor is None else ("sum", float(factor), 1.0)
+        # the average of one rank, which NCCL may compute wrong, is its sum
+        return ("avg" if count > 1 else "sum", 1.0, 1.0) if factor is None else ("sum", float(factor), 1.0)
     factor = float(count if factor is None else factor)
     before = 1.0
     while not is_wide and factor % before == 0 and factor / before > before:
