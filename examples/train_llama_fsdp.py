@@ -63,7 +63,7 @@ def _options() -> argparse.Namespace:
 
 
 def _model(options: argparse.Namespace, device: torch.device) -> Any:
-    """The same model on all ranks, each layer a group of its own."""
+    """The model, with the same weights on all ranks. Each layer is one group of `fully_shard`."""
     sizes = {"n_head": 4, "n_embd": 128, "intermediate_size": 352, "padded_vocab_size": 256, "block_size": LENGTH}
     torch.manual_seed(0)
     model = litgpt.GPT(litgpt.Config.from_name("Llama-2-7b-hf", n_layer=options.layers, vocab_size=256, **sizes))

@@ -271,7 +271,7 @@ def implicit_replication_flag(read: Any) -> None:
 
 
 def dtensor_metadata() -> None:
-    """It computes on fakes of the active fake mode, or of one of its own."""
+    """It computes on fake tensors of the active fake mode; without one, of a new fake mode."""
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
     assert "detect_fake_mode" in ShardingPropagator._propagate_tensor_meta_non_cached.__code__.co_names

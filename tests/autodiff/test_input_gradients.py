@@ -43,14 +43,14 @@ def scaled(gradients: Any, reached: tuple[bool, ...], factor: float) -> Any:
     return tuple([None if gradient is None else gradient * factor for gradient in gradients])
 
 
-def _ask(recorder: Recorder, original: Any, model: Model, /) -> None:
+def _request_gradients(recorder: Recorder, original: Any, model: Model, /) -> None:
     proxies = tuple([recorder.inputs.object_proxy(parameter) for parameter in model.parameters()])
     recorder.trace.write(INPUT_GRADIENTS, (scaled, proxies, 3.0), {}, effects=Effects(external=True))
 
 
 @pytest.fixture(autouse=True)
-def asked() -> Iterator[None]:
-    row = Interception(Model, "prepare", _ask, "gradients are scaled")
+def interception() -> Iterator[None]:
+    row = Interception(Model, "prepare", _request_gradients, "gradients are scaled")
     add_interceptions([row])
     CALLS.clear()
     yield

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import thunder
 from thunder_core.errors import UnsupportedError
-from thunder_testing.processes import run_cases
+from thunder_testing.processes import process_suite
 
 
 def other() -> int:
@@ -154,14 +154,7 @@ def compare(program: Callable[..., Any]) -> None:
 CASES = {program.__name__: partial(compare, program) for program in PROGRAMS}
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    return run_cases(__name__, CASES, tmp_path_factory.mktemp("processes"))
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_two_processes(results: dict[str, list[str]], name: str) -> None:
-    assert [text for text in results[name] if text] == []
+test_two_processes = process_suite(__name__, CASES)
 
 
 @pytest.fixture

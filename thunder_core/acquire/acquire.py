@@ -152,7 +152,7 @@ def acquire(
     """
     first_calls.generate_code(function)
     attempt = Attempt(varying=varying, guesses=guesses if guesses is not None and guesses.values else None)
-    first: DataDependentError | UnsupportedError | None = None
+    first: Exception | None = None
     advanced: list[str] = []
     while True:
         _check_repeatable(advanced)
@@ -183,9 +183,7 @@ def acquire(
                 if first is None:
                     raise
                 raise first from None
-            if following.eager_modules != attempt.eager_modules and isinstance(
-                error, DataDependentError | UnsupportedError
-            ):
+            if following.eager_modules != attempt.eager_modules:
                 first = first or error
             attempt = following
 

@@ -13,9 +13,9 @@ from thunder_core.acquire import copies, subclasses, values, wrapper_calls, wrap
 from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.hook_handles import register_hook
+from thunder_core.acquire.indexing import INDEXING, has_size, index_by_sizes
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
-from thunder_core.acquire.selected import INDEXING, has_size, index_by_sizes
 from thunder_core.acquire.traced_number import NumbersNeeded, TracedNumber
 from thunder_core.acquire.traced_size import traced, traced_size, untraced
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of

@@ -225,10 +225,7 @@ def _power(self: TracedSize, exponent: Any, modulus: Any = None) -> Any:
 def _float(function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """The float that Python computes of sizes and numbers."""
     size = next(operand for operand in operands if type(operand) is TracedSize)
-    floats = size.node.shape_env.sizes().floats
-    if floats is None:
-        return function(*[int(operand) if type(operand) is TracedSize else operand for operand in operands])
-    return floats.computed(function, operands)
+    return size.node.shape_env.sizes().floats.computed(function, operands)
 
 
 def root_or_logarithm(recorder: Any, function: Callable[..., float], number: Any, *others: Any) -> Any:

@@ -78,6 +78,7 @@ def differentiated(
         writer.emitter.context,
     )
     constant = [index for index, p in enumerate(trace.output) if isinstance(p, TensorProxy) and not p.requires_grad]
+    repeated = _repeated(joint)
     return Joint(
         joint,
         forward_lines,
@@ -85,11 +86,12 @@ def differentiated(
         activity.outputs,
         sources,
         tuple(constant),
-        frozenset(writer.recomputed).union(_repeated(joint)),
+        frozenset(writer.recomputed) | repeated,
         overwritten,
         returned,
         dict(writer.origins),
         tuple(writer.offered),
+        repeated,
     )
 
 

@@ -48,6 +48,8 @@ class Joint:
         returned: positions of outputs that the caller of the program gets, and so keeps in memory as long as it likes.
         origins: number of lines of the program by where their derivative is from.
         offered: the lines that were differentiated, with what the executors answered; empty without executors.
+        repeated: names of those of ``recomputed`` that lines give which backward calls again whatever their effects
+            (`Tag.REPEATED`), and of what only lays out or casts these.
     """
 
     trace: Trace
@@ -61,6 +63,7 @@ class Joint:
     returned: frozenset[int] = frozenset()
     origins: Mapping[Origin, int] = field(default_factory=dict)
     offered: tuple[tuple[BoundSymbol, tuple[Decision, ...]], ...] = ()
+    repeated: frozenset[str] = frozenset()
 
     def with_trace(self, trace: Trace) -> Joint:
         """The same with a trace from which a pass removed lines."""

@@ -21,7 +21,6 @@ from thunder_core.autodiff.memory import extent_bytes
 from thunder_core.autodiff.recompute import Policy
 from thunder_core.autodiff.work import Work, work_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.symbol import Tag
 
 
 def lines_for_backward(
@@ -54,7 +53,6 @@ class _Selection:
         self.first: dict[int, int] = {}
         self.prices: dict[int, int | None] = {}
         self.waiting: list[int] = []
-        self.repeated = self._repeated()
 
     def lines(self) -> frozenset[int]:
         """Build the graph from what backward needs, and cut it."""
@@ -71,21 +69,6 @@ class _Selection:
             self._connect(self.waiting.pop())
         side = self.cut.sink_side()
         return frozenset(index for index, node in self.again.items() if node in side).union(self.views)
-
-    def _repeated(self) -> frozenset[str]:
-        """Names of what lines give that backward calls again whatever their effects, and views of it.
-
-        No other line runs again to read it. So when backward calls these lines follows from its formulas, not from
-        costs: they may be collectives, for which all processes have to agree, also where they work on different sizes.
-        """
-        names: set[str] = set()
-        for index in sorted(self.dependence.cone):
-            line = self.lines_of_trace[index]
-            if Tag.REPEATED in line.symbol.tags or (
-                line.is_view() and any(proxy.name in names for proxy in self.dependence.inputs[index])
-            ):
-                names.update(proxy.name for proxy in self.dependence.outputs[index])
-        return frozenset(names)
 
     # ---- memories ------------------------------------------------------------------------------------------------
 
@@ -157,7 +140,9 @@ class _Selection:
             return None
         if any(proxy.name in self.dependence.joint.recomputed for proxy in self.dependence.outputs[index]):
             return 0  # as the program asks for
-        if any(proxy.name in self.repeated for proxy in self.dependence.inputs[index]):
+        if any(proxy.name in self.dependence.joint.repeated for proxy in self.dependence.inputs[index]):
+            # When backward calls repeated lines follows from its formulas, not from costs: they may be collectives, for
+            # which all processes have to agree, also where they work on different sizes.
             return None
         policy = self.later if index in self.ending else self.policy
         return policy.price(self.lines_of_trace[index], self.work[index])

@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.errors import SizeVariesError
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import Size, are_constant, as_constants, at_most, hint_of
+from thunder_core.ir.size import Size, are_constant, as_constants, hint_of, known_at_most
 
 _EXACT_LIMIT = 1 << 24  # elements that an exact comparison may lay out
 
@@ -25,7 +25,7 @@ def end(proxy: TensorProxy) -> Any:
 def expanded(proxy: TensorProxy) -> bool:
     """Whether two indices of an expanded dimension show one element, or may where its size varies."""
     return 0 not in proxy.shape and any(
-        stride == 0 and not at_most(size, 1) for size, stride in zip(proxy.shape, proxy.stride, strict=True)
+        stride == 0 and not known_at_most(size, 1) for size, stride in zip(proxy.shape, proxy.stride, strict=True)
     )
 
 
@@ -102,7 +102,7 @@ def covers(outer: TensorProxy, inner: TensorProxy) -> bool:
     if outer.dtype != inner.dtype:
         return False
     if dense(outer):
-        return at_most(outer.offset, inner.offset) and at_most(end(inner), end(outer))
+        return known_at_most(outer.offset, inner.offset) and known_at_most(end(inner), end(outer))
     span = _exact_span(outer, inner)
     if span is None:
         return outer.geometry == inner.geometry
@@ -116,9 +116,9 @@ def disjoint(one: TensorProxy, other: TensorProxy) -> bool:
     if 0 in one.shape or 0 in other.shape:
         return True
     scale_one, scale_other = one.dtype.itemsize, other.dtype.itemsize
-    if at_most(end(one) * scale_one, other.offset * scale_other):
+    if known_at_most(end(one) * scale_one, other.offset * scale_other):
         return True
-    if at_most(end(other) * scale_other, one.offset * scale_one):
+    if known_at_most(end(other) * scale_other, one.offset * scale_one):
         return True
     span = _exact_span(one, other)
     if one.dtype != other.dtype or span is None:

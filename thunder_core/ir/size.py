@@ -211,12 +211,12 @@ def least_of(size: Size) -> float:
     return size.scope.least(size) if isinstance(size, SizeExpr) else size
 
 
-def at_most(one: Size, other: Size) -> bool:
+def known_at_most(one: Size, other: Size) -> bool:
     """Whether a size is at most another one, whatever the symbols are. False also where that is not known."""
     return least_of(other - one) >= 0
 
 
-def is_at_most(one: Size, other: Size) -> bool:
+def guard_at_most(one: Size, other: Size) -> bool:
     """Whether a size is at most another one. Where that is not known, the answer is a guard of the program."""
     return bool(on_fakes(one) <= on_fakes(other))
 

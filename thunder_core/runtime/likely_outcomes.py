@@ -31,11 +31,13 @@ class LikelyOutcomes:
 
     def learn(self, key: Key, entry: Entry) -> None:
         """Take note of the entry that had the values of a call."""
+        likely = entry is self.entry(key)
+        if likely and not self._missed:
+            return
         keys = {key, (key[0], ())}
-        if entry is self.entry(key):
-            if self._missed:
-                for one in keys:
-                    self._missed.pop(one, None)
+        if likely:
+            for one in keys:
+                self._missed.pop(one, None)
             return
         if len(self._first) >= _MOST or len(self._missed) >= _MOST:  # a number that is another in each call
             self._first.clear()

@@ -16,10 +16,8 @@ from thunder_core.runtime.outcomes import Guess
 
 _TRIES: Final = 2
 """How often a size that differed is a symbol without that the program can do with one. Constants compile faster."""
-
-
-_OUTCOMES: Final = 4
-"""How many values are tried with symbols before each size gets its own programs."""
+_MOST_OUTCOMES_WITH_SYMBOLS: Final = 4
+"""How many entries with symbols may fit a call before another value gets entries for one size each."""
 
 
 class SizePolicy:
@@ -72,7 +70,7 @@ class SizePolicy:
 
         Where there were many of them, each size is likely to have its own: an entry for this size serves it at once.
         """
-        many = sum([entry.sizes is not None for entry in entries]) >= _OUTCOMES
+        many = sum([entry.sizes is not None for entry in entries]) >= _MOST_OUTCOMES_WITH_SYMBOLS
         if self._dynamic == "automatic" and many and not isinstance(changed.value, bool):
             return None
         return self.next((), args, kwargs)

@@ -389,7 +389,7 @@ def accumulation() -> None:
 
 
 def configuration_changes() -> None:
-    """Each configuration has a program of its own."""
+    """Each configuration is compiled once."""
     torch.manual_seed(0)
     expected = sharded(Net())
     torch.manual_seed(0)

@@ -12,7 +12,7 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.geometry import end
 from thunder_core.ir.keys import CanonicalNames, value_key
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import Size, at_most, on_fakes
+from thunder_core.ir.size import Size, known_at_most, on_fakes
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.pytorch_internals import FakeTensor
@@ -21,11 +21,11 @@ from thunder_core.tracing.fake_tensors import make_alias, make_fake
 from thunder_core.tracing.outcome import Outcome, infer
 
 
-def _first(one: Size, other: Size) -> Size:
+def _lesser_offset(one: Size, other: Size) -> Size:
     """The lesser one of two offsets; the start of the memory where that depends on sizes."""
-    if at_most(other, one):
+    if known_at_most(other, one):
         return other
-    return one if at_most(one, other) else 0
+    return one if known_at_most(one, other) else 0
 
 
 class Metadata:
@@ -46,7 +46,7 @@ class Metadata:
         for proxy in iterate_proxies((args, kwargs)):
             if not isinstance(proxy, TensorProxy):
                 return None
-            starts[proxy.storage] = _first(proxy.offset, starts.get(proxy.storage, proxy.offset))
+            starts[proxy.storage] = _lesser_offset(proxy.offset, starts.get(proxy.storage, proxy.offset))
 
         def shifted(leaf: Any) -> Any:
             if isinstance(leaf, TensorProxy) and starts[leaf.storage] != 0:

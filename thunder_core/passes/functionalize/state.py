@@ -13,7 +13,7 @@ from thunder_core.errors import FunctionalizationError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.geometry import covers, overlaps_itself
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import at_most
+from thunder_core.ir.size import known_at_most
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.functionalize.emitter import Emitter
@@ -188,7 +188,7 @@ class State:
         return result
 
     def _check_reachable(self, view: View) -> None:
-        if not at_most(0, view.relative_offset) or not covers(view.memory.root, view.proxy):
+        if not known_at_most(0, view.relative_offset) or not covers(view.memory.root, view.proxy):
             raise FunctionalizationError(
                 f"{view.proxy.name} shows written memory of which {view.memory.root.name} shows another part",
                 location=self.emitter.location,

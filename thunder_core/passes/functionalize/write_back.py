@@ -14,7 +14,7 @@ from thunder_core.errors import FunctionalizationError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.geometry import contiguous, dense
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import is_at_most, least_of
+from thunder_core.ir.size import guard_at_most, least_of
 from thunder_core.ir.symbol import CallStyle
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
@@ -87,7 +87,7 @@ def _scatter(base: TensorProxy, view: TensorProxy) -> tuple[Any, tuple[Any, ...]
             step = base.stride[dim]
             if rest == (view.shape, view.stride) and least_of(step) > 0 and distance % step == 0:
                 index = distance // step
-                if is_at_most(index + 1, base.shape[dim]):
+                if guard_at_most(index + 1, base.shape[dim]):
                     return torch.select_scatter, (dim, index)
     if view.ndim == base.ndim:
         return _slice(base, view, distance)
@@ -107,7 +107,7 @@ def _slice(base: TensorProxy, view: TensorProxy, distance: Any) -> tuple[Any, tu
         return None
     start, step = distance // unit, 1 if stride == 0 else stride // unit
     stop = start + (size - 1) * step + 1
-    if not is_at_most(stop, base.shape[dim]):
+    if not guard_at_most(stop, base.shape[dim]):
         return None
     return torch.slice_scatter, (dim, start, stop) if step == 1 else (dim, start, stop, step)
 

@@ -55,8 +55,8 @@ def _all_reduce_meta(values: Tensors, operation: str, group: str) -> Tensors:
 
 
 def _wait_meta(value: torch.Tensor) -> torch.Tensor:
-    # A tensor of its own to passes, though it lies in the memory of ``value``: nothing else reads that, and what reads
-    # the result must not come before the wait.
+    # Passes see a new tensor, though it shares the memory of ``value``. Nothing else reads ``value``, and lines that
+    # read the result must not move before the wait.
     return value.new_empty(value.shape)
 
 

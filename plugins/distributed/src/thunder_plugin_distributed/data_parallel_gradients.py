@@ -104,7 +104,7 @@ def _accumulates(node: Any) -> bool:
     """Whether the backward that runs now accumulates a gradient; one that it gives no gradient to counts."""
     try:
         return bool(will_engine_execute_node(node))
-    except RuntimeError:  # what `torch.autograd.grad` was asked for
+    except RuntimeError:  # PyTorch raises it for the inputs of `torch.autograd.grad`
         return False
 
 

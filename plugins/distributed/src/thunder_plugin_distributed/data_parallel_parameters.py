@@ -32,7 +32,7 @@ _known: Final[WeakKeyDictionary[DistributedDataParallel, tuple[Averaged, ...]]] 
 
 
 def named_parameters(module: DistributedDataParallel) -> list[tuple[str, torch.Tensor]]:
-    """All parameters but those that the module was told to ignore, each once, in PyTorch's order."""
+    """All parameters except `parameters_to_ignore`, each once, in the order of ``module.named_parameters()``."""
     found: dict[int, tuple[str, torch.Tensor]] = {}
     for owner, part in module.module.named_modules():
         for name, parameter in part.named_parameters(recurse=False):

@@ -47,21 +47,8 @@ def gather(
 
 
 @recorded
-def gather_again(
-    shards: list[torch.Tensor],
-    lengths: tuple[int, ...],
-    size: int,
-    group: str,
-    dtype: torch.dtype | None = None,
-    reduce_dtype: torch.dtype | None = None,
-    operation: str = "avg",
-    before: float = 1.0,
-    after: float = 1.0,
-    scatter: str = "",
-    replicas: str = "",
-) -> list[torch.Tensor]:
-    """`gather`, with another gather in backward instead of keeping what arrives."""
-    arguments = (lengths, size, group, dtype, reduce_dtype, operation, before, after, scatter, replicas)
+def gather_again(shards: list[torch.Tensor], *arguments: Any) -> list[torch.Tensor]:
+    """`gather`, with another gather in backward instead of keeping what arrives; its arguments are the same."""
     return _differentiably(shards, arguments)
 
 
@@ -147,12 +134,11 @@ class _Arrived(torch.autograd.Function):
 def _differentiably(shards: list[torch.Tensor], arguments: tuple[Any, ...]) -> list[torch.Tensor]:
     if torch.is_grad_enabled() and any(shard.requires_grad for shard in shards):
         return list(_Gather.apply(arguments, *shards))
-    lengths, size, group, dtype, *_ = arguments
-    return _gathered(shards, lengths, size, group, dtype)
+    return _gathered(shards, *arguments[:4])
 
 
 def _gathered(
-    shards: list[torch.Tensor], lengths: tuple[int, ...], size: int, group: str, dtype: torch.dtype | None
+    shards: list[torch.Tensor], lengths: tuple[int, ...], size: int, group: str, dtype: torch.dtype | None = None
 ) -> list[torch.Tensor]:
     converted = shards if dtype is None else [shard.to(dtype) for shard in shards]
     padded = [_padded(shard, length, size) for shard, length in zip(converted, lengths, strict=True)]

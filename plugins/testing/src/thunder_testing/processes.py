@@ -9,10 +9,11 @@ import queue
 import time
 import traceback
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -21,6 +22,20 @@ from thunder_core.errors import ExecutorWarning, RecompileWarning, UncacheableWa
 LIMIT: Final = 60
 """Seconds for a case."""
 _START: Final = 180  # seconds for a case and the start of the processes, on a machine that is busy
+
+
+def process_suite(module: str, names: Iterable[str], *, processes: int = 2) -> Callable[..., None]:
+    """A test for each case, all of which run in the same processes; the arguments are those of `run_cases`."""
+    names = list(names)
+    found: dict[str, list[str]] = {}
+
+    @pytest.mark.parametrize("name", names)
+    def test(name: str, tmp_path: Path) -> None:
+        if not found:
+            found.update(run_cases(module, names, tmp_path, processes=processes))
+        assert [text for text in found[name] if text] == []
+
+    return test
 
 
 def run_cases(module: str, names: Iterable[str], folder: Path, *, processes: int = 2) -> dict[str, list[str]]:
