@@ -28,13 +28,19 @@ BATCH, LENGTH = 8, 64
 
 
 def main() -> None:
-    """Train both models; rank 0 reports."""
+    """Train on this process, one of those that torchrun started."""
     options = _options()
     device = torch.device(options.device, int(os.environ["LOCAL_RANK"]) if options.device == "cuda" else None)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     torch.set_num_threads(1)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    _compare(options, device)
+    dist.destroy_process_group()
+
+
+def _compare(options: argparse.Namespace, device: torch.device) -> None:
+    """Train the models in turns; rank 0 reports."""
     models = {"eager": _model(options, device), "thunder": thunder.jit(_model(options, device))}
     losses, seconds = {name: [] for name in models}, {name: [] for name in models}
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=5e-4) for name, model in models.items()}
@@ -50,7 +56,6 @@ def main() -> None:
         for name in models:
             later = statistics.median(seconds[name][1:]) * 1e3
             print(f"{name:<8} loss {losses[name][0]:.4f} -> {losses[name][-1]:.4f}, {later:.1f} ms a step")
-    dist.destroy_process_group()
 
 
 def _options() -> argparse.Namespace:
