@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,9 +64,14 @@ def test_nothing_is_gathered_in_backward_that_was_kept() -> None:
     assert "gather" not in kinds(thunder.last_backward_traces(trained(False))[-1])
 
 
-def test_gradients_are_waited_for_when_all_are_computed() -> None:
+def test_gradients_are_waited_for_before_the_next_are_reduced() -> None:
+    """So that gradients of two groups at most are in memory as a whole."""
     backward = kinds(thunder.last_backward_traces(trained(True))[-1])
-    assert backward.count("scatter") == 3, backward
+    scatters = [index for index, kind in enumerate(backward) if kind == "scatter"]
+    assert len(scatters) == 3, backward
+    for before, after in itertools.pairwise(scatters):
+        assert "compute" in backward[before:after], backward
+        assert backward[after - 1] == "wait", backward
     assert backward[-2:] == ["scatter", "wait"], backward
 
 

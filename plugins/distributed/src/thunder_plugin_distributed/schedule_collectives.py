@@ -25,9 +25,11 @@ class ScheduleCollectives(Transform):
     """A program starts to gather parameters one gather ahead, and waits for what arrives where it is read.
 
     Waits go down to the first line that reads what arrived. The elementwise lines after a wait, as the cast of a
-    reduced gradient, go with it if nothing else depends on them: a program waits for gradients when it has computed all
-    others. A gather, which reads inputs of the program alone, goes up to where the one before it is waited for; other
-    collectives stay where they are. What nobody reads is waited for at the end.
+    reduced gradient, go with it if nothing else depends on them. A gather, which reads inputs of the program alone,
+    goes up to where the one before it is waited for; other collectives stay where they are. What they give is waited
+    for at the latest before the next of them starts: until then PyTorch keeps what they read, which is the whole of the
+    gradients of a group of parameters, in the dtype that they are reduced in. What nobody reads is waited for at the
+    end.
     """
 
     name: ClassVar[str] = "schedule_collectives"
@@ -73,17 +75,29 @@ def _late(trace: Trace) -> list[BoundSymbol]:
     waiting: list[BoundSymbol] = []
     lines: list[BoundSymbol] = []
     pending: set[str] = set()
+    reduced: set[str] = set()
     tails = _tails(trace)
+    given = {proxy.name for proxy in trace.inputs}
     for index, line in enumerate(trace.symbols):
         if Tag.WAIT in line.symbol.tags or index in tails:
             waiting.append(line)
             pending.update(proxy.name for proxy in line.outputs())
             continue
         needed = {proxy.name for proxy in line.inputs()} & pending
+        if Tag.COLLECTIVE in line.symbol.tags and not _gathers(line, given):
+            needed |= {
+                wait.output.name for wait in waiting if Tag.WAIT in wait.symbol.tags and wait.args[0].name in reduced
+            }
+            reduced = {proxy.name for proxy in line.outputs()}
         if needed:
             lines += _released(waiting, needed, pending)
         lines.append(line)
     return [*lines, *waiting]
+
+
+def _gathers(collective: BoundSymbol, given: set[str]) -> bool:
+    """Whether it reads inputs of the program alone, so that it could start with the program."""
+    return all(proxy.name in given for proxy in collective.inputs())
 
 
 def _released(waiting: list[BoundSymbol], needed: set[str], pending: set[str]) -> list[BoundSymbol]:
@@ -128,7 +142,7 @@ def _ahead(trace: Trace, lines: list[BoundSymbol]) -> list[BoundSymbol]:
     started: set[str] = set()  # what the last gather gives, until it is waited for
     for line in lines:
         tags = line.symbol.tags
-        if Tag.COLLECTIVE in tags and all(proxy.name in given for proxy in line.inputs()):
+        if Tag.COLLECTIVE in tags and _gathers(line, given):
             placed.insert(earliest, line)
             started = {proxy.name for proxy in line.outputs()}
             earliest = len(placed)
