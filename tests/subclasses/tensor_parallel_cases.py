@@ -26,16 +26,19 @@ WHOLE, ROWS = Replicate(), Shard(0)
 
 @cache
 def mesh() -> Any:
-    return init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))["tp"]
+    return init_device_mesh(torch.get_default_device().type, (dist.get_world_size(),), mesh_dim_names=("tp",))["tp"]
 
 
 @cache
 def grid() -> Any:
-    return init_device_mesh("cpu", (1, dist.get_world_size()), mesh_dim_names=("rows", "columns"))
+    return init_device_mesh(
+        torch.get_default_device().type, (1, dist.get_world_size()), mesh_dim_names=("rows", "columns")
+    )
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, device="cpu").to(torch.get_default_device())
 
 
 def distributed(*shape: int, place: Any = ROWS, seed: int = 0) -> Tensor:
@@ -61,7 +64,7 @@ def _uses(x: Any, w: Any) -> Any:
 
 
 def _under_autocast(x: Any, w: Any) -> Any:
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(torch.get_default_device().type, torch.bfloat16):
         return F.linear(x, w).relu()
 
 
@@ -181,7 +184,11 @@ def guards() -> None:
         distributed(4, 4, place=Shard(1)),
         distributed(4, 4, place=WHOLE),
         DTensor.from_local(torch.ones(2, 4), mesh(), [Shard(0)], shape=torch.Size([3, 4]), stride=(4, 1)),
-        distribute_tensor(numbers(4, 4), init_device_mesh("cpu", (1, dist.get_world_size())), [Shard(0), Shard(1)]),
+        distribute_tensor(
+            numbers(4, 4),
+            init_device_mesh(torch.get_default_device().type, (1, dist.get_world_size())),
+            [Shard(0), Shard(1)],
+        ),
     )
     for count, x in enumerate(others, 1):
         for _ in range(2):

@@ -104,7 +104,8 @@ def of_two_dtypes() -> nn.Module:
 def data(step: int, images: bool = False) -> torch.Tensor:
     """The whole batch of a step."""
     generator = torch.Generator().manual_seed(100 + step)
-    return torch.randn(6, 2, 4, 4, generator=generator) if images else torch.randn(6, 8, generator=generator)
+    shape = (6, 2, 4, 4) if images else (6, 8)
+    return torch.randn(shape, generator=generator, device="cpu").to(torch.get_default_device())
 
 
 def own(batch: torch.Tensor) -> torch.Tensor:
@@ -265,7 +266,7 @@ def evaluation_between() -> None:
 
 
 def autocast() -> None:
-    check(Layers, around=lambda: torch.autocast("cpu", torch.bfloat16))
+    check(Layers, around=lambda: torch.autocast(torch.get_default_device().type, torch.bfloat16))
 
 
 def bfloat16() -> None:

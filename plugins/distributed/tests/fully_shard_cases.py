@@ -55,7 +55,7 @@ def sharded(model: Any, **options: Any) -> Any:
 
 def inputs(step: int, *shape: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(10 * step + dist.get_rank())
-    return torch.randn(*(shape or (5, 4)), generator=generator)
+    return torch.randn(shape or (5, 4), generator=generator, device="cpu").to(torch.get_default_device())
 
 
 def local(tensor: Any) -> Any:
@@ -211,7 +211,7 @@ def mixed_precision() -> None:
 
 def hybrid() -> None:
     for shape in ((2, 1), (1, 2)):
-        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard"))
+        mesh = init_device_mesh(torch.get_default_device().type, shape, mesh_dim_names=("replicate", "shard"))
         for again in (True, False):
             train(lambda mesh=mesh, again=again: sharded(Net(), mesh=mesh, reshard_after_forward=again))
 
@@ -240,7 +240,7 @@ def meta_initialization() -> None:
     def build() -> Any:
         with torch.device("meta"):
             model = sharded(Net())
-        model.to_empty(device="cpu")
+        model.to_empty(device=torch.get_default_device())
         with torch.no_grad():
             for count, parameter in enumerate(model.parameters()):
                 shard = parameter.to_local()
@@ -265,7 +265,7 @@ def activation_checkpointing() -> None:
 
 def autocast() -> None:
     def step(model: Any, count: int) -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(torch.get_default_device().type, torch.bfloat16):
             return model(inputs(count)).float().square().mean()
 
     for again in (True, False):

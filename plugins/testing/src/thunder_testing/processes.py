@@ -1,10 +1,15 @@
-"""Cases that run in several processes, which communicate by gloo: all in the same ones, as starting takes seconds."""
+"""Cases that run in several processes of one group: all in the same ones, as starting takes seconds.
+
+They communicate by gloo. With ``THUNDER_TEST_DEVICE=cuda`` in the environment each process has a GPU, on which tensors
+are created by default, and they communicate by NCCL.
+"""
 
 from __future__ import annotations
 
 import datetime
 import importlib
 import multiprocessing
+import os
 import queue
 import time
 import traceback
@@ -77,9 +82,14 @@ def run_cases(module: str, names: Iterable[str], folder: Path, *, processes: int
 
 def _process(rank: int, count: int, store: str, module: str, names: list[str], answers: Any) -> None:
     torch.set_num_threads(1)
+    device = os.environ.get("THUNDER_TEST_DEVICE", "cpu")
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+        torch.set_default_device("cuda")
     limit = datetime.timedelta(seconds=LIMIT)
     meeting: Any = vars(dist)["FileStore"](store, count)  # public, and unknown to type checkers
-    dist.init_process_group("gloo", store=meeting, rank=rank, world_size=count, timeout=limit)
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, store=meeting, rank=rank, world_size=count, timeout=limit)
     for kind in (ExecutorWarning, RecompileWarning, UncacheableWarning):
         warnings.simplefilter("error", kind)
     cases = importlib.import_module(module).CASES
