@@ -3,10 +3,16 @@
     torchrun --nproc-per-node 2 -m benchmarks.distributed --model tiny-llama-1.1b --wrapper fsdp ddp \
         --impl eager compile compile-blocks 'thunder[inductor]' --json result.json
 
-Weights are float32. ``fsdp`` is `fully_shard` of each block and of the whole, in bfloat16 by its policy, with gradients
-reduced in float32 (``zero2`` keeps parameters from forward to backward); ``ddp`` is DistributedDataParallel under
-autocast; ``none`` is the model alone under autocast, for figures of one process. Each process has batches of its own.
-All implementations run one after the other in the same processes.
+The wrappers, of a model whose weights are float32:
+
+- ``fsdp``: `fully_shard` of each block and of the whole model. Its policy casts parameters to bfloat16 and reduces
+  gradients in float32.
+- ``zero2``: the same, but parameters stay gathered from forward to backward.
+- ``ddp``: DistributedDataParallel, called under bfloat16 autocast.
+- ``none``: the model without a wrapper, called under bfloat16 autocast. Run it in one process to measure what a wrapper
+  adds.
+
+Each process trains on different batches. The implementations run one after the other in the same processes.
 """
 
 from __future__ import annotations
@@ -155,7 +161,7 @@ def _wrapped(program: nn.Module, wrapper: str, compile_blocks: bool) -> nn.Modul
         return DistributedDataParallel(program)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in [*blocks, program]:
-        # Of the last module that forward leaves, parameters are kept anyway: backward needs them at once.
+        # Parameters of the whole model stay gathered after forward: backward starts with them.
         fully_shard(block, mp_policy=policy, reshard_after_forward=wrapper == "fsdp" and block is not program)
     return program
 
@@ -177,7 +183,7 @@ def _largest(value: float, device: str) -> float:
 
 
 def _communication(step: Any) -> dict[str, float]:
-    """Milliseconds of a step in which kernels of collectives run, and in which no other kernel does, of this rank."""
+    """Of a step on this rank: milliseconds in which kernels of collectives run, and in which no other kernels do."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as recorded:
