@@ -120,6 +120,23 @@ def min_max_constraint(Constraint: Any) -> None:
     assert environment.var_to_range[symbol].upper == 8
 
 
+def size_settings(settings: Any) -> None:
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    bind = pytorch_internals.NAMES.bind
+    environment, source = _symbols(bind("ShapeEnv"), (bind("DimDynamic"), bind("ShapeSource")))
+    bounds = bind("StrictMinMaxConstraint")(warn_only=False, vr=bind("ValueRanges")(0, 2**62))
+    symbol = environment.create_symbol(
+        5, source, bind("DimDynamic").DYNAMIC, bounds, positive=None, do_not_specialize_zero_one=True
+    )
+    size = environment.create_symintnode(symbol, hint=5)
+    with settings.patch(backed_size_oblivious=True):
+        assert not guard_or_false(size == 5)
+    assert not environment.guards
+    assert size == 5
+    assert environment.guards
+
+
 def value_ranges(ValueRanges: Any) -> None:
     assert ValueRanges(2, 8).upper == 8
 
@@ -1070,6 +1087,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "FakeTensor": fake_tensor_class,
     "FakeTensorMode": fake_mode,
     "ShapeEnv": shape_env,
+    "size_settings": size_settings,
     "DimDynamic": dim_dynamic,
     "StrictMinMaxConstraint": min_max_constraint,
     "ShapeSource": shape_source,

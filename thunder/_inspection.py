@@ -114,10 +114,12 @@ def save_trace(jitted: Any, path: Any) -> None:
 
     Sizes that vary between calls are constants in it: those of the call that it was recorded for.
     """
+    from thunder_core.saving.files import for_one_size
     from thunder_core.saving.files import save_trace as save
 
     entry = _last(jitted)
-    save(entry.traces[0].with_constant_sizes() if entry.sizes is not None else entry.traces[0], path, entry.constants)
+    defined = () if entry.sizes is None else entry.sizes.defined
+    save(for_one_size(entry.traces[0], defined), path, entry.constants)
 
 
 def load_trace(path: Any) -> Callable[..., Any]:

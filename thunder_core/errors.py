@@ -104,11 +104,13 @@ class WrongGuess(BaseException):
     Attributes:
         position: how many checks of values came before.
         actual: the value.
+        sizes: those that lines of the program have defined by then.
     """
 
-    def __init__(self, position: int, actual: object, expected: object) -> None:
+    def __init__(self, position: int, actual: object, expected: object, sizes: tuple[int, ...] = ()) -> None:
         self.position = position
         self.actual = actual
+        self.sizes = sizes
         super().__init__(f"the program was recorded with the value {expected!r}, which now is {actual!r}")
 
 

@@ -53,6 +53,7 @@ ROWS: Final = (
     Row("torch._guards.GuardSource", _SIZES),
     Row("torch.utils._sympy.printers.PythonPrinter", _SIZES),
     Row("torch._C._EnablePythonDispatcher", _SIZES),
+    Row("torch.fx.experimental._config", "sizes that the values of tensors decide", name="size_settings"),
     Row("torch.utils._sympy.value_ranges.ValueRanges", _SIZES),
     # Torch-function and dispatch modes: what the program calls.
     Row("torch._C.DisableTorchFunction", _RECORD),

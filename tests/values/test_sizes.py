@@ -149,9 +149,7 @@ def test_a_value_that_is_no_size_any_more() -> None:
     for rows, length, masked in ((2, 5, 5), (3, 7, 7), (4, 9, 9), (3, 9, 6), (2, 8, 6), (5, 6, 6), (3, 9, 9)):
         x, mask = torch.rand(rows, length), (torch.arange(length) < masked).long().repeat(rows, 1)
         assert_same(compiled(x, mask), program(x, mask))
-    texts = [text.partition(",")[0] for entry in thunder.explain(compiled).entries for text in entry.values]
-    assert "t2 is s1" in texts
-    assert "t2 is 6" in texts
+    assert thunder.cache_misses(compiled) == 2
 
 
 class Router(torch.nn.Module):
@@ -207,8 +205,7 @@ def test_other_values_for_each_size() -> None:
             assert_same(compiled(x), program(x))
     report = thunder.explain(compiled)
     assert not report.fallbacks
-    assert len(report.entries) <= 12
-    assert sum(entry.sizes is not None for entry in report.entries) == 4
+    assert len(report.entries) == 2
 
 
 def test_the_outcome_of_the_last_calls_runs_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from thunder_core.acquire.eager_modules import module_to_blame
 from thunder_core.acquire.input_numbers import ConstantNeeded
 from thunder_core.acquire.input_sizes import InputSizes, VaryingSizes
 from thunder_core.acquire.interceptions import intercepted, intercepting, stand_in_of
-from thunder_core.acquire.mode import AcquisitionMode
+from thunder_core.acquire.mode import AcquisitionMode, length
 from thunder_core.acquire.optimizer_updates import update_to_blame
 from thunder_core.acquire.raised import contents, ends_program, note, raising
 from thunder_core.acquire.rebuild import Rebuilder, Recipe
@@ -59,6 +59,7 @@ class Acquired:
         constant_floats: the paths of floats that were to vary and are constants, each with the line that needs it.
         number_guards: what has to hold of ints that were to vary and are constants, beside what the observer saw.
         keeps_numbers: numbers that the program reads from tensors are numbers of the trace.
+        defined: the symbols for sizes that lines of the program define. Its last outputs are what they are.
         saw_strides: the program asked for strides, so that they matter even where they do not decide what is read.
         random_states: random generators outside of PyTorch that the program consumed.
         guarded: who calls the program has checked whatever it read, and the metadata of its inputs, before each call,
@@ -79,6 +80,7 @@ class Acquired:
     constant_floats: Mapping[str, SourceLocation | None] = field(default_factory=dict)
     number_guards: tuple[Guard, ...] = ()
     keeps_numbers: bool = True
+    defined: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> Sizes | None:
@@ -91,11 +93,17 @@ class Acquired:
         pairs = zip(self.trace.inputs, self.sources, strict=True)
         return [source.describe() for proxy, source in pairs if isinstance(proxy, NumberProxy)]
 
+    @property
+    def defined_outputs(self) -> dict[str, int]:
+        """The symbols that lines define, each with its place among the outputs."""
+        places = {proxy.name: place for place, proxy in enumerate(self.trace.output)}
+        return {name: places[name] for name in self.defined}
+
     def with_sizes_as_found(self) -> Acquired:
         """The same program with sizes by all that was found out about them while it was recorded."""
         if self.sizes is None or not self.sizes.fact_count:
             return self
-        return replace(self, trace=self.trace.with_sizes(as_found))
+        return replace(self, trace=self.trace.with_sizes(as_found, checks=False))
 
     def with_constant_sizes(self, reason: str) -> Acquired:
         """The same program for the sizes that it was recorded with alone."""
@@ -132,6 +140,8 @@ def acquire(
     kwargs: dict[str, Any],
     varying: VaryingSizes | None = None,
     guesses: Guesses | None = None,
+    *,
+    defines_sizes: bool = True,
 ) -> Acquired:
     """Run ``function(*args, **kwargs)`` once without computing anything, and return it as a trace.
 
@@ -142,6 +152,7 @@ def acquire(
         guesses: values of tensors that the program's Python reads, as far as they are known. It is recorded with them,
             then with those of this call, and with lines that raise `thunder_core.errors.WrongGuess` where a run has
             others. None: a program that reads values is refused.
+        defines_sizes: whether sizes that values decide may be symbols. Where that fails they are constants.
 
     Raises:
         AcquisitionError: the program cannot be recorded; the message names the user's line.
@@ -151,7 +162,8 @@ def acquire(
         Exception: whatever recording itself raises. An exception of the program's is its end, and recorded as such.
     """
     first_calls.generate_code(function)
-    attempt = Attempt(varying=varying, guesses=guesses if guesses is not None and guesses.values else None)
+    known = guesses if guesses is not None and guesses.values else None
+    attempt = Attempt(varying=varying, guesses=known, defines_sizes=defines_sizes)
     first: Exception | None = None
     advanced: list[str] = []
     while True:
@@ -177,6 +189,8 @@ def acquire(
             needed.prepare()
         except Exception as error:
             following = _following(attempt, error, function, guesses)
+            if following is None and attempt.defines_sizes and attempt.guesses is not None:
+                following, first = _without_symbols(attempt, error, guesses), None
             if following is None and attempt.varying is not None:
                 following, first = _with_constants(attempt, error, guesses), None
             if following is None:
@@ -211,6 +225,16 @@ def _following(
     return None
 
 
+def _without_symbols(attempt: Attempt, error: Exception, guesses: Guesses | None) -> Attempt:
+    """After an attempt with symbols for the sizes that values decide, which ended with an error: one in which PyTorch
+    may ask what these are, or one with constants.
+    """
+    if attempt.general:
+        return replace(attempt, general=False, guesses=guesses)
+    reason = "" if attempt.varying is not None else why_constant(error)
+    return replace(attempt, defines_sizes=False, guesses=guesses, constant_sizes=reason)
+
+
 def _with_constants(attempt: Attempt, error: Exception, guesses: Guesses | None) -> Attempt:
     """An attempt with constant sizes, after one with symbols that ended with an error."""
     values = None if attempt.guesses is None else guesses
@@ -225,13 +249,16 @@ def _attempt(
     advanced: list[str],
 ) -> Acquired:
     """One recording; one that has to be repeated adds the names of what cannot be taken back to ``advanced``."""
-    input_sizes = None if attempt.varying is None else InputSizes(attempt.varying, Sizes())
+    defines = attempt.defines_sizes and attempt.guesses is not None
+    sizes = Sizes(general=defines and attempt.general) if defines or attempt.varying is not None else None
+    input_sizes = None if sizes is None else InputSizes(attempt.varying or VaryingSizes(), sizes)
     with compiling_with(None if input_sizes is None else input_sizes.sizes):
-        if attempt.varying is None or input_sizes is None:
+        if input_sizes is None:
             observer = Observer(function, args, kwargs, stand_in_of)
         else:
-            numbers = attempt.varying.wanted_numbers()
-            observer = Observer(function, args, kwargs, stand_in_of, numbers, input_sizes.number)
+            numbers = attempt.varying.wanted_numbers() if attempt.varying is not None else []
+            answers = {"len": length}
+            observer = Observer(function, args, kwargs, stand_in_of, numbers, input_sizes.number, answers)
         return _recorded(function, attempt, advanced, observer, input_sizes)
 
 
@@ -258,9 +285,10 @@ def _recorded(
         try:
             with recording():
                 recipe, raised = _run(function, recorder, observer, outputs)
-            if raised is not None and input_sizes is not None:
+            varies = input_sizes is not None and bool(input_sizes.inputs or input_sizes.sizes.defined)
+            if raised is not None and input_sizes is not None and (attempt.varying is not None or varies):
                 raise SizeVariesError(f"the program raises {type(raised).__name__}") from raised
-            if input_sizes is not None and "int" in observer.tells:
+            if varies and "int" in observer.tells:
                 reason = "the function asks for classes, of which a number that varies has another than int"
                 raise SizeVariesError(reason, location=observer.tells["int"])
             if input_sizes is not None and input_sizes.floats.any and "float" in observer.tells:
@@ -292,6 +320,8 @@ def _recorded(
             observer.undo()
         if raised is None:  # the frames of an exception hold what they hold
             leaks.check(recorder.tensors)
+        if recorder.defined_sizes is not None:
+            outputs += recorder.defined_sizes.proxies
         trace = Trace(
             "computation",
             tuple(recorder.inputs.proxies),
@@ -308,7 +338,7 @@ def _recorded(
         recorder.close()
     if raised is None:
         _check_made(observer.generators)
-    varies = input_sizes is not None and bool(input_sizes.inputs)
+    varies = input_sizes is not None and bool(input_sizes.inputs or input_sizes.sizes.defined)
     return Acquired(
         trace,
         sources,
@@ -322,6 +352,7 @@ def _recorded(
         constant_sizes=attempt.constant_sizes,
         constant_floats=attempt.constant_floats,
         keeps_numbers=attempt.guesses is None or attempt.guesses.numbers,
+        defined=() if input_sizes is None else tuple(input_sizes.sizes.defined),
     )
 
 

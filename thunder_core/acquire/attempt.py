@@ -41,6 +41,8 @@ class Attempt:
         guesses: values of tensors that the program reads, as far as they are known; those after them are read in this
             call. Each run checks them. None: such a program is refused.
         varying: which sizes of inputs are symbols; None where all are constants.
+        defines_sizes: whether sizes that values decide are symbols, in a recording with guesses.
+        general: whether PyTorch is to prefer what is right for all sizes, 0 and 1 among them, then.
         constant_sizes: why an attempt with symbols failed; empty if there was none.
         constant_floats: the paths of floats that were to vary and are constants, each with the line that needs it.
     """
@@ -50,6 +52,8 @@ class Attempt:
     eager_updates: frozenset[Callable[..., None]] = frozenset()
     guesses: Guesses | None = None
     varying: VaryingSizes | None = None
+    defines_sizes: bool = False
+    general: bool = True
     constant_sizes: str = ""
     constant_floats: Mapping[str, SourceLocation | None] = field(default_factory=dict)
 

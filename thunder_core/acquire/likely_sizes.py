@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from thunder_core.acquire.input_sizes import strides_of
 from thunder_core.ir.size import Size, SizeExpr
@@ -18,12 +18,12 @@ _STEPS: Final = (1, 2, 3, 5, 7, 8)
 def samples(sizes: Sizes) -> list[Values]:
     """Values that the symbols may have by what is known of them: those of this call, larger ones, smaller ones."""
     moved = [_moved(sizes, direction) for direction in (1, -1)]
-    return [dict(sizes.hints), *[values for values in moved if values != sizes.hints]]
+    return [sizes.values, *[values for values in moved if values != sizes.values]]
 
 
 def _moved(sizes: Sizes, direction: int) -> Values:
-    values = dict(sizes.hints)
-    for place, (name, hint) in enumerate(sizes.hints.items()):
+    values = sizes.values
+    for place, (name, hint) in enumerate(sizes.values.items()):
         for step in (*_STEPS[place % 3 :], hint, hint * 2, hint * 3):
             tried = {**values, name: hint + direction * step}
             if sizes.admits(tried):
@@ -66,10 +66,18 @@ def likely_geometry(
     return tuple(known), stride
 
 
-def likely_number(number: Any, sizes: Sizes) -> Size | None:
-    """The first symbol that a number equals in this call; None where there is none."""
-    named = [name for name, hint in sizes.hints.items() if hint == number]
-    return sizes.symbol(named[0]) if type(number) is int and number >= SMALLEST and named else None
+def likely_size(number: int, at: tuple[int, int], arguments: Sequence[Sequence[Size]], values: Values) -> Size:
+    """The size of an argument that a size of a result equals in this call, where there is one; else the number.
+
+    Args:
+        at: its dimension, and how many dimensions the result has.
+        values: of the symbols.
+    """
+    if number < SMALLEST:
+        return number
+    size = _likely([number], _near(*at, arguments), [values])
+    assert size is not None
+    return size
 
 
 def _likely(numbers: Sequence[int], candidates: Iterator[Size], at: Sequence[Values]) -> Size | None:

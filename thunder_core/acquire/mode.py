@@ -12,6 +12,7 @@ import torch
 from thunder_core.acquire import copies, subclasses, values, wrapper_calls, wrapper_derivatives
 from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
+from thunder_core.acquire.edge_sizes import varies_by_values
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.indexing import INDEXING, has_size, index_by_sizes
 from thunder_core.acquire.recorder import Recorder
@@ -65,6 +66,7 @@ _ASKS_SIZES = frozenset(
         *(Tensor.nbytes.__get__, Tensor.is_same_size, torch.is_same_size),
     }
 )
+_ASKS_STRIDES = frozenset({Tensor.stride, Tensor.is_contiguous})
 _VERSION = version_property.__get__
 # Where the memory is: not a value that could be computed, and nothing that a trace could hold.
 _MEMORY = frozenset(
@@ -96,7 +98,22 @@ def _size(variable: Variable) -> torch.Size:
 def _length(variable: Variable) -> int:
     if not variable.proxy.shape:
         raise TypeError("len() of a 0-d tensor")
-    return int(traced_size(variable.proxy.shape[0]))  # Python takes no symbol for a length
+    return int(traced_size(variable.proxy.shape[0]))  # the builtin takes no symbol for a length
+
+
+def _check_strides(recorder: Recorder, args: tuple[Any, ...]) -> None:
+    """Raise SizeVariesError where strides are asked for that may be others for sizes 0 and 1."""
+    sizes = None if recorder.defined_sizes is None else recorder.defined_sizes.sizes
+    variable = variable_of(args[0]) if args and isinstance(args[0], torch.Tensor) else None
+    if sizes is not None and sizes.general and variable is not None and varies_by_values(variable.proxy, sizes):
+        raise SizeVariesError("the program asks for strides, which depend on values", location=user_location())
+
+
+def length(value: Any) -> Any:
+    """What ``len`` gives the program, where that may vary; `NotImplemented` for what the builtin gives."""
+    if type(value) is not Tensor or not value.ndim:
+        return NotImplemented
+    return value.shape[0]
 
 
 class AcquisitionMode(RecordingMode):
@@ -249,6 +266,8 @@ class AcquisitionMode(RecordingMode):
     def _metadata(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer from fakes; real tensors that the program never computed with answer for themselves."""
         recorder = self.recorder
+        if func in _ASKS_STRIDES:
+            _check_strides(recorder, args)
         if func is Tensor.stride:
             recorder.saw_strides = True
         given = (*args, *kwargs.values())

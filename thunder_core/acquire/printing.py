@@ -22,6 +22,7 @@ from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import is_computed, refuse_classes
 from thunder_core.acquire.traced_number import TracedNumber
+from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
 from thunder_core.guards.hidden_state import caller_of_logging
@@ -284,7 +285,7 @@ def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: d
 
 def _printable(value: Any) -> Any:
     """A value as the argument of a line: objects without tensors are their texts of now, which guards are about."""
-    return value if _has_tensors(value) or _is_literal(value) else str(value)
+    return value if type(value) is TracedSize or _has_tensors(value) or _is_literal(value) else str(value)
 
 
 def _has_tensors(value: Any) -> bool:

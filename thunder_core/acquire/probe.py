@@ -18,7 +18,7 @@ import torch
 
 from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.data_dependence import is_small
-from thunder_core.acquire.likely_sizes import Values, likely_geometry, samples, value_at
+from thunder_core.acquire.likely_sizes import Geometry, Values, likely_geometry, samples, value_at
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.errors import UnsupportedError, trying
@@ -38,6 +38,7 @@ from thunder_core.pytorch_internals import (
     version_of,
 )
 from thunder_core.symbols.checks import CHECK_METADATA
+from thunder_core.tracing.fake_tensors import computed_from
 from thunder_core.tracing.outcome import Outcome, infer
 from thunder_core.tracing.user_frames import user_location
 
@@ -131,12 +132,17 @@ def of_geometry(leaf: torch.Tensor, shape: tuple[Size, ...], stride: tuple[Size,
 
 
 def as_outcome(recorder: Recorder, found: Probed, call: Call) -> tuple[Outcome, list[Any]]:
-    """What a call gives, for the recorder, and fakes of its results; none where these have gradients."""
+    """What a call gives, for the recorder, and fakes of its results; none where these have gradients and no graph."""
+    graph = recorder.attempt.graph and any(found.requires_grad)
     with recorder.tensors.fake_mode.observing() as observed:
         device = call.proxies[0].device if call.proxies else torch.device("cpu")
         made = map_leaves(lambda leaf: FakeTensor(recorder.tensors.fake_mode, leaf, device), found.result)
+        if graph:
+            arguments = [recorder.tensors.fake(variable) for variable in call.variables]
+            with recorder.tensors.fake_mode:
+                made = computed_from(made, found.requires_grad, arguments)
         outcome, fakes = infer(lambda: made, (), {}, [], observed)
-    if not any(found.requires_grad):
+    if graph or not any(found.requires_grad):
         return outcome, fakes
     pairs = zip(outcome.results, found.requires_grad, strict=True)
     marked = [replace(result, requires_grad=recorded) for result, recorded in pairs]
@@ -175,7 +181,20 @@ def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
         if target in _GENERIC
         else (_zeros, _ones, _random, _random, _numbers(3, 3), _numbers(30, -3))
     )
-    results: list[Probed] = []
+    results = _tried(target, args, kwargs, values, fills)
+    if len(results) < 2 or any(_describe(found) != _describe(results[0]) for found in results):
+        return None
+    return results[0]
+
+
+def _tried(
+    target: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    values: Values,
+    fills: Sequence[Callable[[int, torch.dtype], torch.Tensor]],
+) -> list[Probed]:
+    """The results on samples that are accepted. Generators have their states back afterwards."""
     grad_enabled = torch.is_grad_enabled()  # leaving inference mode, where tensors have no versions, switches it on
     with ExitStack() as stack:
         stack.enter_context(disable_current_modes())
@@ -185,12 +204,23 @@ def probe(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
         stack.enter_context(torch.set_grad_enabled(grad_enabled))
         state = torch.random.get_rng_state()
         try:
-            results = [found for fill in fills if (found := _attempt(target, args, kwargs, values, fill)) is not None]
+            return [found for fill in fills if (found := _attempt(target, args, kwargs, values, fill)) is not None]
         finally:
             torch.random.set_rng_state(state)
-    if len(results) < 2 or any(_describe(found) != _describe(results[0]) for found in results):
-        return None
-    return results[0]
+
+
+def other_geometries(recorder: Recorder, request: ValueRequest) -> list[list[Geometry]]:
+    """Shapes and strides of the results of a call on samples of this call's sizes; empty where that cannot be tried."""
+    args, kwargs = recorder.tensors.fakes(request.args), recorder.tensors.fakes(request.kwargs)
+    sizes = recorder.inputs.input_sizes
+    found = (
+        []
+        if not is_small(args, kwargs)
+        else _tried(
+            request.symbol.target, args, kwargs, {} if sizes is None else sizes.sizes.values, (_zeros, _ones, _random)
+        )
+    )
+    return [[(tuple(leaf.shape), leaf.stride()) for leaf in iterate_leaves(probed.result)] for probed in found]
 
 
 def _attempt(

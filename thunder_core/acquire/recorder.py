@@ -11,10 +11,11 @@ from typing import Any, Final, Protocol
 import torch
 from torch.random import fork_rng
 
-from thunder_core.acquire import data_dependence, reshaping
+from thunder_core.acquire import data_dependence, edge_sizes, reshaping
 from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.attempt import Attempt
 from thunder_core.acquire.attention_masks import MASK_CHECKS
+from thunder_core.acquire.defined_sizes import DefinedSizes
 from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.line_writer import LineWriter
@@ -26,12 +27,12 @@ from thunder_core.acquire.tensors import Suspension, Tensors
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.acquire.variable import Variable
-from thunder_core.errors import EndsRecording
+from thunder_core.errors import EndsRecording, SizeVariesError
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.size import are_constant
 from thunder_core.ir.symbol import Symbol, Tag, as_recorded
 from thunder_core.ir.tree import map_leaves
-from thunder_core.pytorch_internals import is_zerotensor, len_torch_function_stack
+from thunder_core.pytorch_internals import is_zerotensor, len_torch_function_stack, size_settings
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD, READS_AUTOGRAD
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_mode import ObservingFakeMode
@@ -80,6 +81,7 @@ class Recorder:
         suspension: entered while the recorder runs torch code of its own.
         switches: of PyTorch's, that the program changes.
         prefix: the lines so far, run for values that the program reads.
+        defined_sizes: the sizes that lines of the program define; None where these are constants.
         works: handles of communication that the program started.
         saw_strides: whether the program asked for strides.
         mode: the torch-function mode that hands it calls.
@@ -112,6 +114,9 @@ class Recorder:
         self.writer = LineWriter(self.trace, self.inputs, self.tensors)
         self.switches = SwitchChanges()
         self.prefix = Prefix()
+        self.defined_sizes = None
+        if input_sizes is not None and attempt.defines_sizes and attempt.guesses is not None:
+            self.defined_sizes = DefinedSizes(input_sizes.sizes, self.trace)
         self.works: list[Any] = []
         self.saw_strides = False
         self.mode: Any = None
@@ -172,6 +177,8 @@ class Recorder:
                 outcome, fakes = self.infer(symbol, args, kwargs, call.variables)
             except data_dependence.EXCEPTIONS as error:
                 return self.resolve(ValueRequest(symbol, args, kwargs, call, error))
+            if not self._holds_for_all_sizes(symbol, call, outcome):
+                outcome, fakes = self._inferred_with_facts(symbol, args, kwargs, call, outcome)
             if _is_zero(outcome, fakes):
                 return self._zeros(outcome.results[0], fakes[0])
             lasting = symbol.target not in CHANGES_AUTOGRAD and symbol.target not in READS_AUTOGRAD
@@ -184,6 +191,26 @@ class Recorder:
                 return value
             symbol = as_recorded(symbol)
         return self.writer.record(symbol, call, outcome, fakes, context)
+
+    def _holds_for_all_sizes(self, symbol: Symbol, call: Call, outcome: Outcome) -> bool:
+        """Whether a call gives the same for sizes that lines define, where these are 0 and 1."""
+        sizes = None if self.defined_sizes is None else self.defined_sizes.sizes
+        if sizes is None or not sizes.general or not sizes.defined:
+            return True
+        return edge_sizes.holds(sizes, self.tensors.fake_mode, symbol, call, outcome)
+
+    def _inferred_with_facts(
+        self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, outcome: Outcome
+    ) -> tuple[Outcome, list[Any]]:
+        """As `infer`, where PyTorch asks what sizes are.
+
+        Raises:
+            SizeVariesError: the call has written to the fakes.
+        """
+        if outcome.written:
+            raise SizeVariesError(f"{symbol.name} does something else for sizes 0 and 1", location=user_location())
+        with size_settings.patch(backed_size_oblivious=False):
+            return self.infer(symbol, args, kwargs, call.variables)
 
     def _zeros(self, result: Result, fake: Any) -> Any:
         """Zeros in memory in place of one of PyTorch's zero tensors, which kernels of executors cannot read.

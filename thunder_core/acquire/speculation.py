@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from thunder_core.acquire.arguments import Call
-from thunder_core.acquire.likely_sizes import likely_geometry, likely_number
+from thunder_core.acquire.defined_sizes import DefinedSizes
 from thunder_core.acquire.prefix import NotEvaluated
-from thunder_core.acquire.probe import Probed, as_outcome, of_geometry, outcome_of
+from thunder_core.acquire.probe import Probed, as_outcome, of_geometry, other_geometries, outcome_of
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.effects import Effects
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import hint_of, on_fakes
+from thunder_core.ir.proxy import NumberProxy, TensorProxy
+from thunder_core.ir.size import SizeExpr, hint_of, on_fakes
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tensors import tensors_written_by
 from thunder_core.ir.tree import iterate_leaves, map_leaves
@@ -119,13 +119,12 @@ def check_arrays(recorder: Recorder) -> None:
                 )
 
 
-def speculate(recorder: Recorder, reader: str, args: tuple[Any, ...], *, as_size: bool = False) -> Any:
+def speculate(recorder: Recorder, reader: str, args: tuple[Any, ...]) -> Any:
     """The value of this call, after recording the line that checks it.
 
     Args:
         reader: a name in `thunder_core.symbols.checks.READERS`.
         args: what it is called with: proxies and literals.
-        as_size: a call of PyTorch takes it, which takes sizes that vary. One that equals the value is guessed instead.
 
     Raises:
         NotEvaluated: the program so far cannot be run while it is recorded.
@@ -133,10 +132,27 @@ def speculate(recorder: Recorder, reader: str, args: tuple[Any, ...], *, as_size
     """
     position, known = _next_guess(recorder, reader)
     value = known[0] if known else recorder.prefix.call(recorder, READERS[reader], args, {})
-    sizes = recorder.inputs.input_sizes
-    likely = likely_number(value, sizes.sizes) if as_size and sizes is not None else None
-    _write(recorder, CHECK_VALUE, (position, reader, args, value if likely is None else likely))
-    return value if likely is None else traced_size(likely)
+    _write(recorder, CHECK_VALUE, (position, reader, args, value))
+    return value
+
+
+def speculate_size(recorder: Recorder, number: NumberProxy) -> Any:
+    """An int that a line computes as a size, which varies, after the line that defines it; a constant without symbols.
+
+    Raises:
+        NotEvaluated: the program so far cannot be run while it is recorded.
+    """
+    defined = _defined_sizes(recorder)
+    if defined is None:
+        return speculate(recorder, "number", (number,))
+    before = defined.known(number)
+    if before is not None:
+        return traced_size(before)
+    position, known = _next_guess(recorder, "number")
+    value = known[0] if known else recorder.prefix.call(recorder, READERS["number"], (number,), {})
+    size = defined.of_number(number, value)
+    _write(recorder, CHECK_VALUE, (position, "number", (number,), size))
+    return traced_size(size)
 
 
 def _into_out(recorder: Recorder, request: ValueRequest) -> Resolved | None:
@@ -189,23 +205,30 @@ def _with_shapes(recorder: Recorder, request: ValueRequest) -> Resolved | Declin
         shapes = known[0]
         others = iter(shapes)
         found = replace(found, result=map_leaves(lambda leaf: of_geometry(leaf, *next(others)), found.result))
-    found, shapes = _with_likely_sizes(recorder, found, call, shapes)
+    found, shapes, places = _with_symbols(recorder, request, found, shapes)
     outcome, fakes = as_outcome(recorder, found, call)
     context = recorder.trace.context_of(request.symbol)
     result = recorder.writer.record(request.symbol, call, outcome, fakes or None, context)
-    _write(recorder, CHECK_SHAPES, (position, recorder.trace.lines[-1].outputs(), shapes))
+    outputs = recorder.trace.lines[-1].outputs()
+    if places and recorder.defined_sizes is not None:
+        recorder.defined_sizes.write_lines(outputs, places)
+    _write(recorder, CHECK_SHAPES, (position, outputs, shapes))
     return Resolved(result)
 
 
-def _with_likely_sizes(recorder: Recorder, found: Probed, call: Call, shapes: Any) -> tuple[Probed, Any]:
-    """A result and its shapes with symbols for the sizes that are those of an argument in this call."""
-    sizes = recorder.inputs.input_sizes
-    if sizes is None:
-        return found, shapes
-    arguments, hints = [proxy.shape for proxy in call.proxies], sizes.sizes.hints
-    likely = [likely_geometry([geometry], arguments, [hints]) or geometry for geometry in shapes]
-    others = iter(likely)
-    return replace(found, result=map_leaves(lambda leaf: of_geometry(leaf, *next(others)), found.result)), tuple(likely)
+def _with_symbols(
+    recorder: Recorder, request: ValueRequest, found: Probed, shapes: Any
+) -> tuple[Probed, Any, dict[SizeExpr, tuple[int, int]]]:
+    """A result and its shapes with symbols for the sizes that values decide, and where each of these is read."""
+    defined = _defined_sizes(recorder)
+    if defined is None:
+        return found, shapes, {}
+    samples = other_geometries(recorder, request)
+    arguments = [proxy.shape for proxy in request.call.proxies]
+    geometries, places = defined.geometries(shapes, samples, arguments)
+    others = iter(geometries)
+    changed = map_leaves(lambda leaf: of_geometry(leaf, *next(others)), found.result)
+    return replace(found, result=changed), tuple(geometries), places
 
 
 def _with_numbers(recorder: Recorder, request: ValueRequest, *, also_fractions: bool) -> Resolved | None:
@@ -225,7 +248,10 @@ def _with_numbers(recorder: Recorder, request: ValueRequest, *, also_fractions: 
         if len(proxy.shape) > (0 if fraction else 1) or proxy.dtype.is_complex or (fraction and not also_fractions):
             return leaf
         changed = True
-        return speculate(recorder, "tolist", (proxy,), as_size=True)
+        if proxy.shape or fraction or proxy.dtype is torch.bool:
+            return speculate(recorder, "tolist", (proxy,))
+        value = recorder.call(Tensor.item, (leaf,), {})
+        return value.size() if type(value) is TracedNumber else value
 
     first, *others = request.args or (None,)
     args = [
@@ -250,6 +276,13 @@ def _next_guess(recorder: Recorder, reader: str) -> tuple[int, tuple[Any, ...]]:
     return position, tuple([value for how, value in known if how == reader])
 
 
+def _defined_sizes(recorder: Recorder) -> DefinedSizes | None:
+    """The sizes that lines of the program define; None where those are constants."""
+    defined = recorder.defined_sizes
+    return defined if defined is not None and defined.allowed else None
+
+
 def _write(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...]) -> None:
-    recorder.trace.write(symbol, args, {}, effects=_EXTERNAL)
+    sizes = recorder.defined_sizes.before_check() if recorder.defined_sizes is not None else ()
+    recorder.trace.write(symbol, (*args, sizes) if sizes else args, {}, effects=_EXTERNAL)
     recorder.prefix.guesses += 1

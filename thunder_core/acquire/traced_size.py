@@ -22,7 +22,7 @@ _DIVISIONS: Final = {"__floordiv__": False, "__rfloordiv__": True, "__mod__": Fa
 """What divides with floor, and whether the size is the divisor."""
 _COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 _BY_VALUE: Final = (
-    *("rpow", "divmod", "rdivmod", "lshift", "rlshift", "rshift", "rrshift"),
+    *("rpow", "lshift", "rlshift", "rshift", "rrshift"),
     *("and", "rand", "or", "ror", "xor", "rxor", "invert", "hash", "str", "repr", "format", "float"),
 )
 """What Python does with the number itself: the program is compiled for that number then."""
@@ -222,6 +222,13 @@ def _power(self: TracedSize, exponent: Any, modulus: Any = None) -> Any:
     return _at_value(self, "__pow__", exponent, *([] if modulus is None else [modulus]))
 
 
+def _quotient_and_rest(self: TracedSize, other: Any, quotient: str, rest: str) -> Any:
+    """``divmod`` by an int, or of one."""
+    if type(other) not in (int, bool, TracedSize):
+        return _at_value(self, "__divmod__" if quotient == "__floordiv__" else "__rdivmod__", other)
+    return _divided(self, quotient, other), _divided(self, rest, other)
+
+
 def _float(function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """The float that Python computes of sizes and numbers."""
     size = next(operand for operand in operands if type(operand) is TracedSize)
@@ -265,6 +272,8 @@ def _define() -> None:
         "__truediv__": _division(swapped=False),
         "__rtruediv__": _division(swapped=True),
         "__pow__": _power,
+        "__divmod__": lambda self, other: _quotient_and_rest(self, other, "__floordiv__", "__mod__"),
+        "__rdivmod__": lambda self, other: _quotient_and_rest(self, other, "__rfloordiv__", "__rmod__"),
     }
     for name, operation in operations.items():
         setattr(TracedSize, name, _unobserved(name, operation))

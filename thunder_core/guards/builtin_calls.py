@@ -55,6 +55,7 @@ class BuiltinCalls:
         """Code is about to run that may call such functions."""
         called = {chain[0] for chain in names.chains}
         watched = called & _ALWAYS
+        watched |= called & self.watched.answers.keys()
         if names.whole:
             watched |= called & _BY_NAME
         if called & _CLASSES and (self._heap.met_abstract or _names_abstract(names, namespace)):

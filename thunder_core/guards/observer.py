@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Context, copy_context
 from types import CellType, CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any, Final
@@ -65,6 +65,7 @@ class Observer:
         stand_in: StandIn | None = None,
         numbers: Iterable[Source] = (),
         symbol: Callable[[Any, Source], Any] = lambda number, source: None,
+        answers: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self.global_state = GlobalState.current()
         self._dtensor_rules: tuple[Any, ...] | None = dtensor_rules()
@@ -74,6 +75,7 @@ class Observer:
         self._following = Following(self._heap)
         self._reads = FrameReads(self._heap, self._following)
         self._builtins = BuiltinCalls(self._heap, self._following)
+        self._builtins.watched.answers.update(answers or {})
         self._depth = 0
         self._context_at_pause = _NO_CONTEXT
         self._ignored: set[int] = set()  # the ids of those in `_codes` whose frames are

@@ -26,11 +26,13 @@ class SizeFact:
         condition: Python over the symbols, true if it holds.
         location: the user's line that asked; None for what the compiler needs, and for the ranges of symbols.
         value: for a symbol that is a constant after all, its name and value.
+        symbols: names of those in the condition; empty for the ranges of symbols.
     """
 
     condition: str
     location: SourceLocation | None = None
     value: tuple[str, int] | None = None
+    symbols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ class WatchedBuiltins:
 
     Attributes:
         active: False while the observation is paused.
+        answers: by name of the builtin, what the user's code gets instead; `NotImplemented` for what the builtin gives.
 
     Args:
         callbacks: by name of the builtin; they also get the names in the code that calls it.
@@ -34,6 +35,7 @@ class WatchedBuiltins:
         self._callbacks = callbacks
         self._on_hash = on_hash
         self.active = True
+        self.answers: dict[str, Callable[..., Any]] = {}
         self._thread = threading.get_ident()
         self._replaced: dict[tuple[Any, str], tuple[Any, Any]] = {}
         self._originals: dict[Any, Any] = {}
@@ -41,9 +43,11 @@ class WatchedBuiltins:
     def watch(self, names: Iterable[str]) -> None:
         """Replace these builtins, as far as there are callbacks for them, until `restore`."""
         for name in names:
-            if name in self._callbacks and (builtins, name) not in self._replaced:
+            if (name in self._callbacks or name in self.answers) and (builtins, name) not in self._replaced:
                 original = getattr(builtins, name)
-                self._replace(builtins, name, original, self._wrapper(original, self._callbacks[name]))
+                answered = name in self.answers
+                wrapper = self._answering(original) if answered else self._wrapper(original, self._callbacks[name])
+                self._replace(builtins, name, original, wrapper)
 
     def watch_hashes(self) -> None:
         """Also notice that tensors are hashed, until `restore`."""
@@ -76,6 +80,17 @@ class WatchedBuiltins:
         self._replaced[owner, name] = (original, wrapper)
         setattr(owner, name, wrapper)
 
+    def _answering(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        answer = self.answers[original.__name__]
+
+        def builtin(*args: Any) -> Any:
+            if not self._observes() or kind_of(sys._getframe(1).f_code) is not CodeKind.USER:
+                return original(*args)
+            given = answer(*args)
+            return original(*args) if given is NotImplemented else given
+
+        return self._named(builtin, original)
+
     def _wrapper(self, original: Callable[..., Any], callback: OnCall) -> Callable[..., Any]:
         def builtin(*args: Any) -> Any:
             code = sys._getframe(1).f_code
@@ -88,6 +103,9 @@ class WatchedBuiltins:
                 callback(names_of(code), args, result)
             return result
 
+        return self._named(builtin, original)
+
+    def _named(self, builtin: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
         builtin.__name__ = builtin.__qualname__ = original.__name__
         self._originals[builtin] = original
         return builtin

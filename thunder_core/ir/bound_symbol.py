@@ -69,12 +69,18 @@ class BoundSymbol:
             return True
         return bool(list_sizes((self.args, self.kwargs)))
 
-    def with_sizes(self, value: Callable[[SizeExpr], Size]) -> BoundSymbol:
-        """The same call with something else for each size that varies, also in traces among its arguments."""
+    def with_sizes(self, value: Callable[[SizeExpr], Size], *, literals: bool = True) -> BoundSymbol:
+        """The same call with something else for each size that varies, also in traces among its arguments.
+
+        Args:
+            literals: also for sizes that are arguments by themselves.
+        """
 
         def of_leaf(leaf: Any) -> Any:
             own = getattr(leaf, "with_sizes", None)
-            return with_size(leaf, value) if own is None else own(value)
+            if own is None:
+                return with_size(leaf, value) if literals else leaf
+            return own(value)
 
         return replace(self.map_arguments(of_leaf), output=map_leaves(of_leaf, self.output))
 

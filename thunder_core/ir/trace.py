@@ -78,13 +78,17 @@ class Trace:
         """The same program where the symbols have these values, by default those of the recording."""
         return self.with_sizes(partial(as_constant, values=values))
 
-    def with_sizes(self, value: Callable[[SizeExpr], Size]) -> Trace:
-        """The same program with something else for each size that varies."""
+    def with_sizes(self, value: Callable[[SizeExpr], Size], *, checks: bool = True) -> Trace:
+        """The same program with something else for each size that varies.
+
+        Args:
+            checks: also for those that lines check values against.
+        """
 
         def of_leaf(leaf: Any) -> Any:
             return leaf.with_sizes(value) if isinstance(leaf, TensorProxy) else with_size(leaf, value)
 
-        ops = [op.with_sizes(value) for op in self.symbols]
+        ops = [op.with_sizes(value, literals=checks or Tag.GUESS not in op.symbol.tags) for op in self.symbols]
         inputs = tuple([of_leaf(proxy) for proxy in self.inputs])
         return replace(self, inputs=inputs, symbols=tuple(ops), output=map_leaves(of_leaf, self.output))
 
@@ -126,9 +130,13 @@ class Trace:
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """Names of the symbols in its inputs, lines and output: further parameters, behind the inputs."""
+        """Names of the symbols in its inputs, lines and output: further parameters, behind the inputs.
+
+        Those that its lines define are not among them.
+        """
         if self._sizes is None:
-            object.__setattr__(self, "_sizes", tuple(sorted(set(self._symbols()), key=lambda name: (len(name), name))))
+            names = set(self._symbols()) - self.producers.keys()
+            object.__setattr__(self, "_sizes", tuple(sorted(names, key=lambda name: (len(name), name))))
         return self._sizes or ()
 
     def check_sizes(self) -> None:
@@ -144,7 +152,7 @@ class Trace:
     def check_bodies(self) -> None:
         """Raise SizeVariesError if the traces among its arguments have sizes, which nothing hands to them."""
         for body in self.bodies():
-            if body.sizes:
+            if any(True for _ in body._symbols()):
                 raise SizeVariesError(f"{body.name}, a program that a line takes, has sizes that vary between calls")
 
     def _symbols(self) -> Iterator[str]:

@@ -57,6 +57,8 @@ class Bridge(torch.autograd.Function):
         ctx.kept = ctx.consumed = None
         ctx.inputs = program.again.remember(inputs)
         ctx.sizes = inputs[len(inputs) - len(program.sizes) :]
+        if program.defined:
+            ctx.sizes += tuple([values[place] for place in program.defined.values()])
         ctx.set_materialize_grads(False)
         outputs = tuple([_no_view(value) for value in values[:count]])
         if program.joint.constant:

@@ -38,7 +38,7 @@ from thunder_core.runtime.outcomes import Undo, guesses_of
 from thunder_core.runtime.program import Program
 from thunder_core.runtime.region_contents import region_contents
 from thunder_core.runtime.transform import transform
-from thunder_core.tracing.sizes import compiling_with
+from thunder_core.tracing.sizes import Sizes, compiling_with
 
 
 def compile_program(
@@ -92,7 +92,9 @@ def _compile(
     start = time.perf_counter()
     if settings.front_end is acquire:
         speculates = settings.config.sharp_edges != "error"
-        acquired = acquire(function, args, kwargs, varying, (guesses or Guesses()) if speculates else None)
+        known = (guesses or Guesses()) if speculates else None
+        defines = settings.config.dynamic is not False
+        acquired = acquire(function, args, kwargs, varying, known, defines_sizes=defines)
     else:
         acquired = settings.front_end(function, args, kwargs)
     hints = None if acquired.sizes is None else acquired.sizes.hints
@@ -108,8 +110,8 @@ def _compile(
     names = [proxy.name for proxy in program.final.inputs]
     exact_stride = acquired.saw_strides or program.differentiated is not None  # formulas depend on strides
     sizes = None
-    if acquired.input_sizes is not None:
-        facts = acquired.input_sizes.sizes.facts()
+    if acquired.input_sizes is not None and acquired.input_sizes.inputs:
+        facts = acquired.input_sizes.sizes.facts_of_inputs()
         sizes = SizesGuard.of(acquired.input_sizes.inputs, facts, exact_stride=exact_stride)
     prologue = build_prologue(
         () if guarded else (*acquired.observer.guards(), *acquired.number_guards),
@@ -141,11 +143,19 @@ def _compile(
         computation = without_autocast(compile_trace(program.final, costs=checks, sizes=symbols), modes)
     else:
         computation = without_autocast(join(program.differentiated), modes)
-    after = compile_trace(epilogue, sizes=symbols) if epilogue is not None else None
+    defined = acquired.defined_outputs
+    after = compile_trace(epilogue, sizes=(*symbols, *defined)) if epilogue is not None else None
     run = build_run(
-        computation, after, program.functional, acquired.recipe, acquired.has_subclasses, hints, sizes is not None
+        computation,
+        after,
+        program.functional,
+        acquired.recipe,
+        acquired.has_subclasses,
+        hints,
+        sizes is not None,
+        defined,
     )
-    guessed = guesses_of(acquired.trace)
+    guessed = guesses_of(acquired.trace, acquired.sizes)
     if guessed:
         undo = (
             Undo.of(program.final) if program.as_recorded is None else Undo.of_recorded(acquired.trace, acquired.inputs)
@@ -202,22 +212,42 @@ def _compile(
 
 
 def _transform(acquired: Acquired, settings: Settings, states: States) -> tuple[Acquired, PassManager, Program]:
-    """What the passes make of the program; of one with sizes that vary, where they cannot, with constant sizes."""
-    manager = PassManager()
+    """What the passes make of the program; of one with sizes that vary, where they cannot, with constant sizes.
+
+    Sizes that lines define are constants before others are.
+    """
     sizes = acquired.sizes
-    if sizes is not None:
+    error: Exception | None = None
+    for prepare in () if sizes is None else _preparations(sizes):
+        assert sizes is not None
         try:
+            prepare()
             with compiling_with(sizes):
-                acquired = acquired.with_sizes_as_found()
-                program = transform(manager, acquired, settings, states)
-                for trace in program.executed:
-                    trace.check_bodies()
-                sizes.facts()  # raises for one that cannot be checked
-                return acquired, manager, program
-        except Exception as error:  # noqa: BLE001 - told as a reason; what is wrong without symbols, too, is raised below
-            manager = PassManager()
-            acquired = acquired.with_constant_sizes(why_constant(error))
+                return _transform_with_sizes(acquired.with_sizes_as_found(), sizes, settings, states)
+        except Exception as failed:  # noqa: BLE001 - told as a reason; what is wrong without symbols, too, is raised below
+            error = failed
+    if error is not None:
+        acquired = acquired.with_constant_sizes(why_constant(error))
+    manager = PassManager()
     return acquired, manager, transform(manager, acquired, settings, states)
+
+
+def _preparations(sizes: Sizes) -> tuple[Callable[[], None], ...]:
+    """What is done before each attempt to transform a program with sizes that vary."""
+    if not sizes.defined:
+        return (lambda: None,)
+    return (lambda: None, sizes.ask_hints, sizes.fix_defined) if sizes.hints else (lambda: None, sizes.ask_hints)
+
+
+def _transform_with_sizes(
+    acquired: Acquired, sizes: Sizes, settings: Settings, states: States
+) -> tuple[Acquired, PassManager, Program]:
+    manager = PassManager()
+    program = transform(manager, acquired, settings, states)
+    for trace in program.executed:
+        trace.check_bodies()
+    sizes.facts()  # raises for one that cannot be checked
+    return acquired, manager, program
 
 
 def _region_report(program: Program) -> RegionReport | None:

@@ -171,9 +171,9 @@ class Compiled:
             if len(others) >= self.settings.config.outcome_limit:
                 self._recompilations.end_outcomes(entry.guesses[len(known.values) - 1])
                 return None
-            changed = replace(entry.guesses[len(known.values) - 1], value=known.values[-1][1])
+            changed = replace(entry.guesses[len(known.values) - 1], value=known.values[-1][1], conditions=(), asked=())
             varying = self._sizes.of_outcome(changed, others, args, kwargs)
-            of_sizes = varying is None and entry.sizes is not None  # one entry for each size, as other programs have
+            of_sizes = varying is None and entry.varies  # one entry for each size, as other programs have
             if of_sizes and len(self.entries) - self._outcomes >= self.settings.config.recompile_limit:
                 self._recompilations.end(self._change(args, kwargs))
                 return None

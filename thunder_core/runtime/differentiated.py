@@ -50,6 +50,8 @@ class DifferentiatedProgram:
         checks: what it costs to check, in first runs, what executors return.
 
         sizes: names of the symbols for sizes that vary between calls: the last inputs.
+        defined: names of the symbols that lines of forward define, each with its place among the outputs.
+        symbols: both, which backward takes behind its other inputs.
         forward: from the inputs to outputs and saved values.
         outputs: number of outputs.
         tensors: positions of the tensors among the saved values.
@@ -76,6 +78,10 @@ class DifferentiatedProgram:
 
     def __post_init__(self) -> None:
         self.sizes = () if self.late.sizes is None else tuple(self.late.sizes.hints)
+        names = () if self.late.sizes is None else tuple(self.late.sizes.defined)
+        outputs = {proxy.name: place for place, proxy in enumerate(self.joint.outputs)}
+        self.defined = {name: outputs[name] for name in names}
+        self.symbols = (*self.sizes, *self.defined)
         saved, primals = self.partitioned.saved, self.joint.primals
         places = {proxy.name: place for place, proxy in enumerate(primals)}
         tensors = [place for place, proxy in enumerate(primals) if isinstance(proxy, TensorProxy)]
@@ -85,13 +91,13 @@ class DifferentiatedProgram:
         self.outputs = self.partitioned.outputs
         self.tensors = [index for index, proxy in enumerate(saved) if isinstance(proxy, TensorProxy)]
         strides = tuple([proxy.stride for proxy in saved if isinstance(proxy, TensorProxy)])
-        self.saved_strides = compile_sizes(strides, self.sizes)
+        self.saved_strides = compile_sizes(strides, self.symbols)
         self.saved_inputs = {index for index, proxy in enumerate(saved) if proxy.name in places}
         self.all_tensors = len(self.tensors) == len(saved)
         sources = [places[proxy.name] for proxy in self.joint.differentiable]
         found = {place: index for index, place in enumerate(sources)}
         self.gradient_of = [found.get(place, -1) for place in range(len(primals))] + [-1] * len(self.sizes)
-        self.cotangent_strides = compile_sizes(tuple([proxy.stride for proxy in self.joint.cotangents]), self.sizes)
+        self.cotangent_strides = compile_sizes(tuple([proxy.stride for proxy in self.joint.cotangents]), self.symbols)
         self.edges = [tensors.index(place) for place in sources]
         self.related = dependents(self.original) if len(self.original.output) == self.outputs else {}
         self.again = SecondDerivatives(self.original, self.joint, saved, self.late)
@@ -119,7 +125,7 @@ class DifferentiatedProgram:
         saved = self.partitioned.saved
         if all(present) and all(wanted):
             consumed = self._consumed(self.partitioned.backward)
-            function = compile_trace(self.backward_trace, boxed=True, costs=self.checks, sizes=self.sizes)
+            function = compile_trace(self.backward_trace, boxed=True, costs=self.checks, sizes=self.symbols)
             return Backward(self._plainly(function), tuple(range(len(saved))), consumed), False
         cotangents = self.joint.cotangents
         absent = frozenset(proxy.name for proxy, given in zip(cotangents, present, strict=True) if not given)
@@ -128,7 +134,7 @@ class DifferentiatedProgram:
         functional, executable, constant = self._late(ZeroCotangents(every, absent, unwanted), sizes)
         read = {proxy.name for proxy in executable.inputs}
         used = tuple([index for index, proxy in enumerate(saved) if proxy.name in read])
-        function = compile_trace(executable, boxed=True, costs=self.checks, sizes=self.sizes)
+        function = compile_trace(executable, boxed=True, costs=self.checks, sizes=self.symbols)
         return Backward(self._plainly(function), used, self._consumed(functional)), constant
 
     def _late(self, specialise: ZeroCotangents, sizes: tuple[int, ...]) -> tuple[Trace, Trace, bool]:
@@ -137,7 +143,7 @@ class DifferentiatedProgram:
         The prologue was made before: where the passes need another fact about sizes, it cannot check that any more.
         """
         backward = self.partitioned.backward
-        if self.sizes and not self._constant:
+        if self.symbols and not self._constant:
             assert self.late.sizes is not None
             known = self.late.sizes.fact_count
             try:
@@ -148,9 +154,9 @@ class DifferentiatedProgram:
             except SizeVariesError:
                 pass
             self._constant = True  # what it computes with sizes may rest on such a fact from now on
-        if self.sizes:
-            backward = backward.with_constant_sizes(dict(zip(self.sizes, sizes, strict=True)))
-        return *self.late.backward(backward, specialise), bool(self.sizes)
+        if self.symbols:
+            backward = backward.with_constant_sizes(dict(zip(self.symbols, sizes, strict=True)))
+        return *self.late.backward(backward, specialise), bool(self.symbols)
 
     def _plainly(self, function: Callable[[list[Any]], Sequence[Any]]) -> Callable[[list[Any]], Sequence[Any]]:
         if not self.plain:

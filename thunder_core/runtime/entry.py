@@ -83,7 +83,12 @@ class Entry:
 
     def symbols(self, inputs: tuple[Any, ...]) -> tuple[int, ...]:
         """What the symbols are in a call with these inputs."""
-        return () if self.sizes is None else inputs[-len(self.sizes.hints) :]
+        return () if self.sizes is None else inputs[len(inputs) - len(self.sizes.hints) :]
+
+    @property
+    def varies(self) -> bool:
+        """Whether sizes of inputs, or numbers, vary between the calls that it serves."""
+        return self.sizes is not None and bool(self.sizes.hints)
 
     @property
     def report(self) -> EntryReport:
@@ -115,6 +120,7 @@ def build_run(
     plain: bool = False,
     sizes: Mapping[str, int] | None = None,
     varying: bool = False,
+    defined: Mapping[str, int] | None = None,
 ) -> Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]:
     """One generated function: computation, epilogue, then the recipe's statements.
 
@@ -122,6 +128,7 @@ def build_run(
         plain: inputs are of classes with a ``__torch_function__``, which has been recorded and must not act again.
         sizes: the symbols for sizes, with the values that they had when the program was recorded.
         varying: whether these sizes vary; they are the last inputs then.
+        defined: the symbols that lines of the computation define, each with its position among the results.
     """
     names = tuple(sizes or ())
     lines = ["def run(inputs, args, kwargs):", "    values = computation(*inputs)"]
@@ -133,8 +140,9 @@ def build_run(
             "        note(failure, 'a line of the compiled program raised it')",
             "        raise",
         ]
+    lines.extend(f"    {name} = {_result(functional.results[place])}" for name, place in (defined or {}).items())
     if epilogue is not None:
-        taken = names if varying else ()
+        taken = (*(names if varying else ()), *(defined or ()))
         arguments = ", ".join([*[_result(argument) for argument in functional.epilogue_arguments], *taken])
         lines.append(f"    after = epilogue({arguments})")
     if sizes and varying:

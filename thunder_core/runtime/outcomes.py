@@ -7,7 +7,7 @@ last check, and random generators get their states back. So the entry of the oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -19,19 +19,21 @@ from thunder_core.errors import DataDependentError, WrongGuess
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import as_constant, with_size
+from thunder_core.ir.size import SizeExpr, as_constant, symbols_of, with_size
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import tensors_written_by
 from thunder_core.ir.trace import Trace, bodies_of
-from thunder_core.ir.tree import map_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import accumulation_hooks_of, backward_hooks_of
 from thunder_core.symbols import functions
-from thunder_core.symbols.checks import CHECK_SHAPES, SHAPES, is_same
+from thunder_core.symbols.checks import SHAPES, are_alike, checked_value, is_same, unmet
 from thunder_core.symbols.generators import generator_states, set_generator_states
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD
 
 if TYPE_CHECKING:
+    from thunder_core.guards.sizes import SizeFact
     from thunder_core.runtime.entry import Entry
+    from thunder_core.tracing.sizes import Sizes
 
 _LASTING: Final = frozenset({torch.Tensor.detach_, functions.set_data})
 
@@ -45,23 +47,70 @@ class Guess:
         text: what it is: ``bool(t3)``, ``the shape of t4``.
         value: what it was, with symbols for sizes that are those of inputs.
         location: the user's line.
+        conditions: what has to hold of the symbols that the value defines, as Python.
+        asked: those of them that the program decides by.
     """
 
     reader: str
     text: str
     value: Any
     location: SourceLocation | None
+    conditions: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """For people."""
         where = "" if self.location is None else f", at {self.location.describe()}"
         value = ", ".join([str(shape) for shape, _ in self.value]) if self.reader == SHAPES else _short(self.value)
-        return f"{self.text} is {value}{where}"
+        only = f" ({', '.join(self.asked)})" if self.asked else ""
+        return f"{self.text} is {value}{only}{where}"
+
+    def symbols_of(self, value: Any, known: Mapping[str, int]) -> dict[str, int] | None:
+        """The symbols with those that a value of a call defines; None where it is not what the program checks.
+
+        Args:
+            known: the symbols of inputs and of values before.
+        """
+        symbols = dict(known)
+
+        def bound(leaf: Any, actual: Any) -> None:
+            if type(leaf) is SizeExpr and type(actual) is int and str(leaf) in leaf.symbols:
+                symbols.setdefault(str(leaf), actual)
+
+        _pairwise(bound, self.value, value)
+        if _undefined(self.value, symbols):
+            return None
+        expected = _with_symbols(self.value, symbols)
+        same = are_alike(value, expected) if self.reader == SHAPES else is_same(value, expected)
+        return symbols if same and unmet(self.conditions, symbols) is None else None
 
 
-def guesses_of(trace: Trace) -> tuple[Guess, ...]:
-    """The values that a program checks, in order."""
-    return tuple([_guess(bound) for bound in sorted(_checks(trace), key=lambda bound: bound.args[0])])
+def _pairwise(function: Callable[[Any, Any], None], one: Any, other: Any) -> None:
+    """Call a function with each leaf of nested tuples and what stands in its place in another value."""
+    if not isinstance(one, tuple | list):
+        function(one, other)
+    elif isinstance(other, tuple | list) and len(one) == len(other):
+        for left, right in zip(one, other, strict=True):
+            _pairwise(function, left, right)
+
+
+def _undefined(value: Any, symbols: Mapping[str, int]) -> bool:
+    """Whether a value has symbols that are not known: another value stands in their place."""
+    return any(name not in symbols for name in symbols_of(iterate_leaves(value)))
+
+
+def _with_symbols(value: Any, symbols: Mapping[str, int]) -> Any:
+    return map_leaves(lambda leaf: with_size(leaf, partial(as_constant, values=symbols)), value)
+
+
+def guesses_of(trace: Trace, sizes: Sizes | None = None) -> tuple[Guess, ...]:
+    """The values that a program checks, in order.
+
+    Args:
+        sizes: the symbols in it.
+    """
+    facts = {} if sizes is None else sizes.facts_of_lines()
+    return tuple([_guess(bound, facts) for bound in sorted(_checks(trace), key=lambda bound: bound.args[0])])
 
 
 def _checks(trace: Trace) -> Iterator[BoundSymbol]:
@@ -74,36 +123,42 @@ def _checks(trace: Trace) -> Iterator[BoundSymbol]:
                 yield from _checks(body)
 
 
-def _guess(bound: BoundSymbol) -> Guess:
-    reader, args = (SHAPES, bound.args[1]) if bound.symbol is CHECK_SHAPES else bound.args[1:3]
+def _guess(bound: BoundSymbol, facts: Mapping[str, Sequence[SizeFact]]) -> Guess:
+    """What a line checks, and the facts about the sizes that it defines."""
+    reader, args, value = checked_value(bound)
     names = ", ".join([getattr(arg, "name", repr(arg)) for arg in args])
     text = {SHAPES: f"the shape of {names}", "number": names}.get(reader, f"{reader}({names})")
-    return Guess(reader, text, bound.args[-1], bound.location)
+    names_of_sizes = dict.fromkeys(symbols_of(iterate_leaves(value)))
+    own = [fact for name in names_of_sizes for fact in facts.get(name, ())]
+    conditions = tuple(dict.fromkeys([fact.condition for fact in own]))
+    asked = tuple(dict.fromkeys([fact.condition for fact in own if fact.location is not None]))
+    return Guess(reader, text, value, bound.location, conditions, asked)
 
 
 def known_after(entry: Entry, wrong: WrongGuess, inputs: tuple[Any, ...]) -> Guesses:
     """What a run of an entry with these inputs tells about the values of a call."""
-    before = [(guess.reader, _in_call(guess.value, entry, inputs)) for guess in entry.guesses[: wrong.position]]
+    symbols = _symbols(entry, inputs)
+    if entry.sizes is not None:
+        symbols.update(zip(entry.sizes.defined, wrong.sizes, strict=False))
+    before = [(guess.reader, _with_symbols(guess.value, symbols)) for guess in entry.guesses[: wrong.position]]
     return Guesses((*before, (entry.guesses[wrong.position].reader, wrong.actual)), entry.keeps_numbers)
 
 
-def _in_call(value: Any, entry: Entry, inputs: tuple[Any, ...]) -> Any:
-    """A value that an entry was recorded with, where its symbols are those of a call with these inputs."""
-    if entry.sizes is None:
-        return value
-    symbols = dict(zip(entry.sizes.hints, entry.symbols(inputs), strict=True))
-    return map_leaves(lambda leaf: with_size(leaf, partial(as_constant, values=symbols)), value)
+def _symbols(entry: Entry, inputs: tuple[Any, ...]) -> dict[str, int]:
+    """The symbols of the inputs of an entry in a call with these inputs."""
+    return {} if entry.sizes is None else dict(zip(entry.sizes.hints, entry.symbols(inputs), strict=True))
 
 
 def fits(entry: Entry, known: Guesses, inputs: tuple[Any, ...]) -> bool:
     """Whether an entry was recorded with these values, as far as they are known, for a call with these inputs."""
     if entry.keeps_numbers is not known.numbers or len(entry.guesses) < len(known.values):
         return False
-    pairs = zip(entry.guesses, known.values, strict=False)
-    return all(
-        guess.reader == reader and is_same(_in_call(guess.value, entry, inputs), value)
-        for guess, (reader, value) in pairs
-    )
+    symbols: dict[str, int] | None = _symbols(entry, inputs)
+    for guess, (reader, value) in zip(entry.guesses, known.values, strict=False):
+        symbols = guess.symbols_of(value, symbols or {}) if guess.reader == reader else None
+        if symbols is None:
+            return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from thunder_core.executors.executor import fusing
 from thunder_core.ir.symbol import Tag
 from thunder_core.passes.assign_executors import AssignExecutors, RewriteClaims
 from thunder_core.passes.base import Pass, PassContext, Phase, Place
+from thunder_core.passes.check_sizes import CheckSizes
 from thunder_core.passes.checkpoint_bodies import FunctionalBodies
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.delete_last_use import DeleteLastUse
@@ -42,6 +43,7 @@ from thunder_core.passes.reinplace import Reinplace
 from thunder_core.passes.reinplace_parts import ReinplaceParts
 from thunder_core.passes.reports_last import ReportsLast
 from thunder_core.runtime.compilation import Compilation
+from thunder_core.tracing.sizes import active_sizes
 
 
 def _always(compilation: Compilation) -> bool:
@@ -102,6 +104,11 @@ def _checks_values(compilation: Compilation) -> bool:
     return any(Tag.GUESS in bound.symbol.tags for bound in compilation.trace.symbols)
 
 
+def _defines_sizes(compilation: Compilation) -> bool:
+    sizes = active_sizes()
+    return sizes is not None and bool(sizes.defined)
+
+
 def _fuses_writes_of_parts(compilation: Compilation) -> bool:
     return bool(fusing(compilation.executors) and compilation.result(Functionalized).partial_writes)
 
@@ -156,13 +163,11 @@ def _reinplace(compilation: Compilation) -> Reinplace:
 # ---- the programs ----------------------------------------------------------------------------------------------------
 
 
-def _executable(phase: Phase) -> tuple[Step, ...]:
-    """From a program with the executors' lines in place to what runs."""
-    return (
-        Step(Place.CLAIMED, phase),
-        Step(Place.LAST, phase),
-        Step(DeleteLastUse(), phase),
-    )
+def _executable(*phases: Phase) -> tuple[Step, ...]:
+    """From programs with the executors' lines in place to what runs."""
+    places = [Step(place, phase) for phase in phases for place in (Place.CLAIMED, Place.LAST)]
+    checks = [Step(CheckSizes(), phase, when=_defines_sizes) for phase in phases if phase is not Phase.BACKWARD]
+    return (*places, *checks, *[Step(DeleteLastUse(), phase) for phase in phases])
 
 
 _FOR_EXECUTORS: Final = (
@@ -216,8 +221,7 @@ TRAINING: Final = (
     Step(Place.PARTITIONED, Phase.FORWARD),
     Step(Place.PARTITIONED, Phase.BACKWARD),
     Step(_assign_forward_and_backward, Phase.FORWARD),
-    *_executable(Phase.FORWARD),
-    *_executable(Phase.BACKWARD),
+    *_executable(Phase.FORWARD, Phase.BACKWARD),
 )
 
 _LATE_BACKWARD: Final = (

@@ -126,7 +126,7 @@ class SecondDerivatives:
             effects = [bound for bound in silent.symbols if _differs_next_time(bound)]
             if effects:
                 raise _not_the_same(effects[0].symbol.name, effects[0].location)
-            names = () if self._late.sizes is None else tuple(self._late.sizes.hints)
+            names = () if self._late.sizes is None else tuple(self._late.sizes.values)
             self._program = compile_trace(self._late.second_derivatives(silent), sizes=names)
         return self._program
 

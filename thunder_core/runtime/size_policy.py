@@ -70,7 +70,7 @@ class SizePolicy:
 
         Where there were many of them, each size is likely to have its own: an entry for this size serves it at once.
         """
-        many = sum([entry.sizes is not None for entry in entries]) >= _MOST_OUTCOMES_WITH_SYMBOLS
+        many = sum([entry.varies for entry in entries]) >= _MOST_OUTCOMES_WITH_SYMBOLS
         if self._dynamic == "automatic" and many and not isinstance(changed.value, bool):
             return None
         return self.next((), args, kwargs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from thunder_core.ir.program import compile_source
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import map_leaves
+from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.saving.constants import is_encodable, print_constants
 from thunder_core.saving.reader import read_trace
 from thunder_core.saving.saved_program import SavedProgram
@@ -43,6 +43,28 @@ def save_trace(trace: Trace, path: str | Path, constants: Mapping[str, Any] | No
         TraceError: the program calls functions that cannot be imported.
     """
     Path(path).write_text(print_program(trace, constants or {}), encoding="utf-8")
+
+
+def for_one_size(trace: Trace, defined: Collection[str]) -> Trace:
+    """A program for the sizes that it was recorded with.
+
+    Args:
+        defined: the symbols that its lines define, and that it returns behind its results.
+    """
+    if not defined:
+        return trace.with_constant_sizes() if trace.sizes else trace
+
+    def names(value: Any) -> set[str]:
+        return {proxy.name for proxy in iterate_proxies(value)}
+
+    def without_names(bound: BoundSymbol) -> BoundSymbol:
+        told = Tag.GUESS in bound.symbol.tags and names(bound.args[-1]) & set(defined)
+        return replace(bound, args=bound.args[:-1]) if told else bound
+
+    constant = trace.with_constant_sizes()
+    lines = [without_names(bound) for bound in constant.symbols if names(bound.output).isdisjoint(defined)]
+    output = tuple([proxy for proxy in constant.output if names(proxy).isdisjoint(defined)])
+    return replace(constant, symbols=tuple(lines), output=output)
 
 
 def _on_its_own(trace: Trace) -> Trace:

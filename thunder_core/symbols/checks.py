@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from types import CodeType
 from typing import Any, Final
 
 import torch
 
 from thunder_core.errors import DataDependentError, WrongGuess
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.size import SIZE_NAMES
 from thunder_core.ir.symbol import Symbol, Tag
 
 READERS: Final[dict[str, Callable[..., Any]]] = {
@@ -31,7 +35,7 @@ SHAPES: Final = "shapes"
 """How `check_shapes` reads."""
 
 
-def check_value(position: int, reader: str, args: tuple[Any, ...], expected: Any) -> None:
+def check_value(position: int, reader: str, args: tuple[Any, ...], expected: Any, sizes: tuple[int, ...] = ()) -> None:
     """Check that a value of the program is the one that its Python saw while it was recorded.
 
     Args:
@@ -39,31 +43,106 @@ def check_value(position: int, reader: str, args: tuple[Any, ...], expected: Any
         reader: a name in `READERS`.
         args: what it is called with.
         expected: what was read; NaN equals NaN, and zeros with other signs differ.
+        sizes: those that lines before it define. They are told with the value.
 
     Raises:
         WrongGuess: it is another value.
     """
     actual = READERS[reader](*args)
     if not is_same(actual, expected):
-        raise WrongGuess(position, actual, expected)
+        raise WrongGuess(position, actual, expected, sizes)
 
 
-def check_shapes(position: int, tensors: tuple[torch.Tensor, ...], expected: tuple[Any, ...]) -> None:
+def check_shapes(
+    position: int, tensors: tuple[torch.Tensor, ...], expected: tuple[Any, ...], sizes: tuple[int, ...] = ()
+) -> None:
     """Check that tensors have the shapes and strides with which the rest of the program was recorded.
 
     Args:
         position: how many checks of values come before it in the program.
         expected: shape and strides of each.
+        sizes: as of `check_value`.
 
     Raises:
         WrongGuess: one has others.
     """
-    actual = tuple([(tuple(tensor.shape), tensor.stride()) for tensor in tensors])
-    if actual != expected:
-        raise WrongGuess(position, actual, expected)
+    actual = geometries_of(tensors)
+    if not are_alike(actual, expected):
+        raise WrongGuess(position, actual, expected, sizes)
 
 
-def require_value(position: int, reader: str, args: tuple[Any, ...], expected: Any) -> None:
+def check_sizes(
+    position: int,
+    conditions: tuple[str, ...],
+    symbols: dict[str, int],
+    reader: str,
+    args: tuple[Any, ...],
+    sizes: tuple[int, ...],
+) -> None:
+    """Check what the rest of the program takes for granted of sizes that lines before it define.
+
+    Args:
+        position: of the check of the value that the last of these sizes is from.
+        conditions: Python over the symbols.
+        symbols: the sizes, by name.
+        reader, args: how the value is read: as of `check_value`, or `SHAPES` and tensors.
+        sizes: as of `check_value`.
+
+    Raises:
+        WrongGuess: a condition does not hold.
+    """
+    failing = unmet(conditions, symbols)
+    if failing is not None:
+        actual = geometries_of(args) if reader == SHAPES else READERS[reader](*args)
+        raise WrongGuess(position, actual, failing, sizes)
+
+
+def checked_value(check: BoundSymbol) -> tuple[str, tuple[Any, ...], Any]:
+    """How a line that checks a value reads it, of what, and what it expects: of `check_shapes` and `check_value`."""
+    if check.symbol is CHECK_SHAPES:
+        return SHAPES, check.args[1], check.args[2]
+    return check.args[1], check.args[2], check.args[3]
+
+
+def unmet(conditions: Iterable[str], symbols: Mapping[str, int]) -> str | None:
+    """The first of some conditions on sizes that does not hold; None where all do."""
+    for condition in conditions:
+        try:
+            holds = eval(_code(condition), {**SIZE_NAMES, **symbols})
+        except ZeroDivisionError:
+            holds = False
+        if not holds:
+            return condition
+    return None
+
+
+@functools.cache
+def _code(condition: str) -> CodeType:
+    return compile(condition, "<size>", "eval")
+
+
+def geometries_of(tensors: Iterable[torch.Tensor]) -> tuple[Any, ...]:
+    """Shape and strides of each tensor."""
+    return tuple([(tuple(tensor.shape), tensor.stride()) for tensor in tensors])
+
+
+def are_alike(actual: tuple[Any, ...], expected: tuple[Any, ...]) -> bool:
+    """Whether shapes are equal, and the strides that decide where elements are."""
+    return actual == expected or (
+        len(actual) == len(expected)
+        and all(
+            shape == other and (0 in shape or all(size == 1 or a == b for size, a, b in zip(shape, stride, steps)))
+            for (shape, stride), (other, steps) in zip(actual, expected)
+        )
+    )
+
+
+def size_of(tensor: torch.Tensor, dimension: int) -> int:
+    """A size that depends on values, as a number of the program."""
+    return tensor.shape[dimension]
+
+
+def require_value(position: int, reader: str, args: tuple[Any, ...], expected: Any, sizes: Any = ()) -> None:
     """`check_value` of a program that is on its own: there is none for another value.
 
     Raises:
@@ -75,7 +154,9 @@ def require_value(position: int, reader: str, args: tuple[Any, ...], expected: A
         raise DataDependentError(str(wrong), advice=_SAVED) from None
 
 
-def require_shapes(position: int, tensors: tuple[torch.Tensor, ...], expected: tuple[Any, ...]) -> None:
+def require_shapes(
+    position: int, tensors: tuple[torch.Tensor, ...], expected: tuple[Any, ...], sizes: Any = ()
+) -> None:
     """`check_shapes` of a program that is on its own. Raises DataDependentError for other shapes."""
     try:
         check_shapes(position, tensors, expected)
@@ -126,6 +207,8 @@ def check_true(condition: torch.Tensor | bool, message: object) -> None:
 CHECK_TRUE = Symbol("thunder_core.symbols.checks.check_true", check_true)
 CHECK_METADATA = Symbol("thunder_core.symbols.checks.check_metadata", check_metadata)
 CHECK_SHAPES = Symbol("thunder_core.symbols.checks.check_shapes", check_shapes, tags=frozenset({Tag.GUESS}))
+CHECK_SIZES = Symbol("thunder_core.symbols.checks.check_sizes", check_sizes, tags=frozenset({Tag.GUESS}))
+SIZE_OF = Symbol("thunder_core.symbols.checks.size_of", size_of)
 CHECK_VALUE = Symbol("thunder_core.symbols.checks.check_value", check_value, tags=frozenset({Tag.GUESS}))
 REQUIRED: Final = {
     CHECK_VALUE: Symbol("thunder_core.symbols.checks.require_value", require_value),

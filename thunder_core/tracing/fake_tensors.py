@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import on_fakes
+from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import FakeTensor, FakeTensorMode, no_dispatch
 
 
@@ -29,6 +30,36 @@ def computed(leaf: torch.Tensor) -> torch.Tensor:
     """A tensor on the memory of ``leaf``, which requires grad, that autograd takes for computed from it."""
     with torch.enable_grad():
         return _Derived.apply(leaf)  # type: ignore[no-any-return]
+
+
+class _Results(torch.autograd.Function):
+    """Gives fake tensors that autograd takes for computed from others, which get gradients like themselves."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, results: Sequence[torch.Tensor], requires_grad: Sequence[bool], *arguments: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.save_for_backward(*arguments)
+        given = tuple([result.detach() for result in results])
+        pairs = zip(given, requires_grad, strict=True)
+        ctx.mark_non_differentiable(*[result for result, recorded in pairs if not recorded])
+        return given
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, None, *map(torch.zeros_like, ctx.saved_tensors)
+
+
+def computed_from(results: Any, requires_grad: Sequence[bool], arguments: Sequence[torch.Tensor]) -> Any:
+    """Nested fake tensors as autograd takes them for computed from ``arguments``.
+
+    Args:
+        requires_grad: of each result.
+    """
+    leaves = list(iterate_leaves(results))
+    with torch.inference_mode(False), torch.enable_grad():
+        given = iter(_Results.apply(leaves, tuple(requires_grad), *arguments))
+    return map_leaves(lambda leaf: next(given), results)
 
 
 def make_fake(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | None = None) -> FakeTensor:

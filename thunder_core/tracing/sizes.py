@@ -23,7 +23,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr, on_fakes
 from thunder_core.pytorch_errata import keeping_sizes
-from thunder_core.pytorch_internals import EnablePythonDispatcher
+from thunder_core.pytorch_internals import EnablePythonDispatcher, size_settings
 from thunder_core.tracing.user_frames import user_location
 
 SMALLEST: Final = 2
@@ -76,6 +76,15 @@ def _classes() -> tuple[Any, Any, Any]:
                 sizes.asked(len(self.guards))
             return result
 
+        def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:
+            """Take a symbol for an expression: never one for what is known only after it."""
+            sizes = self.sizes()
+            assert sizes is not None
+            if not sizes.is_later(tgt, a):
+                super()._set_replacement(a, tgt, msg)
+            elif tgt.is_Symbol:
+                super()._set_replacement(tgt, a, msg)
+
     class Printer(PythonPrinter):
         """Prints expressions as Python of ints, where PyTorch's are for its symbols as well."""
 
@@ -118,18 +127,24 @@ class Floats(Protocol):
 class Sizes:
     """The symbols of one compilation; the `thunder_core.ir.size.SizeScope` of its expressions.
 
+    Args:
+        general: lines of the program may define symbols, which can be 0 and 1 in other calls: where PyTorch has a way
+            that is right for all sizes, it takes that one.
+
     Attributes:
         environment: PyTorch's, for fakes.
-        hints: what each symbol was when the program was recorded, by name, in order.
+        hints: what each symbol of the inputs was when the program was recorded, by name, in order.
+        defined: likewise the symbols that lines of the program define.
         watcher: what observes the program while it runs; paused while sizes are computed with.
         floats: what records the floats that the program computes of sizes.
         thread: the one that records the program.
     """
 
-    def __init__(self, *, warm: bool = True) -> None:
+    def __init__(self, *, general: bool = False, warm: bool = True) -> None:
         if warm:
             _warm_up()
         self.number = next(_numbers)
+        self.general = general
         self.watcher: Watcher | None = None
         self.thread = threading.get_ident()
         self.floats: Floats | None = None
@@ -137,6 +152,8 @@ class Sizes:
         self._place, environment, printer = _classes()
         self.environment = environment(ref(self))
         self.hints: dict[str, int] = {}
+        self.defined: dict[str, int] = {}
+        self._checked: list[str] = []
         self._bounds: dict[str, tuple[int, int | None]] = {}
         self._symbols: dict[Any, str] = {}
         self._symints: dict[SizeExpr, torch.SymInt] = {}
@@ -191,10 +208,55 @@ class Sizes:
         self._symbols[symbol] = name
         return self.size(self.environment.create_symintnode(symbol, hint=value))
 
+    def define(self, hint: int, *, least: int = 0, checked: bool = False) -> SizeExpr:
+        """A symbol for a number that a line of the program computes, which is ``hint`` in this call.
+
+        Args:
+            least: a bound that it is never below. Unlike sizes of inputs it may be 0 or 1 in other calls.
+            checked: whether that is a fact, as others that have to hold.
+        """
+        from thunder_core.pytorch_internals import DimDynamic, StrictMinMaxConstraint, ValueRanges
+
+        place = self._place(path=f"size {len(self.defined)} of the program")
+        bounds = StrictMinMaxConstraint(warn_only=False, vr=ValueRanges(least, LARGEST))
+        symbol = self.environment.create_symbol(
+            hint, place, DimDynamic.DYNAMIC, bounds, positive=None, do_not_specialize_zero_one=True
+        )
+        name = str(symbol)
+        self.defined[name] = hint
+        self._bounds[name] = (least, LARGEST)
+        self._symbols[symbol] = name
+        if checked:
+            self._checked.append(name)
+        return SizeExpr(symbol, hint, self)
+
+    def ask_hints(self) -> None:
+        """Have PyTorch ask what sizes are where that matters to it: the answers are facts."""
+        self.general = False
+
+    def fix_defined(self) -> None:
+        """Make the symbols that lines define constants, by a fact for each."""
+        for name in self.defined:
+            size = self.symbol(name)
+            assert isinstance(size, SizeExpr)
+            int(size.symint)
+
+    @property
+    def values(self) -> dict[str, int]:
+        """What all symbols were when the program was recorded, by name."""
+        return {**self.hints, **self.defined}
+
+    def is_later(self, expression: Any, symbol: Any) -> bool:
+        """Whether an expression has a symbol that a line defines after ``symbol`` is known."""
+        order = list(self.defined)
+        known = order.index(self._symbols[symbol]) if self._symbols.get(symbol) in self.defined else -1
+        names = [self._symbols.get(other) for other in expression.free_symbols]
+        return any(name in self.defined and order.index(name) > known for name in names)
+
     def symbol(self, name: str) -> Size:
         """The symbol of that name."""
         expression = next(symbol for symbol, own in self._symbols.items() if own == name)
-        return SizeExpr(expression, self.hints[name], self)
+        return SizeExpr(expression, self.values[name], self)
 
     def asked(self, count: int) -> None:
         """The environment has ``count`` facts by now; those that are new were needed at this line of the program."""
@@ -226,7 +288,7 @@ class Sizes:
             return known
         text = self._texts[expression] = str(self._printer.doprint(expression))
         try:
-            eval(text, {**SIZE_NAMES, **self.hints})
+            eval(text, {**SIZE_NAMES, **self.values})
         except Exception as error:  # a function of PyTorch's, or one that its printer does not know
             raise SizeVariesError(f"{text} is not Python: {error}") from error
         return text
@@ -268,9 +330,23 @@ class Sizes:
         guards = self.environment.guards
         locations = [*self._locations, *[None] * (len(guards) - len(self._locations))]
         return ranges + [
-            SizeFact(self.text_of(guard.expr), location, self._constant_of(guard.expr))
+            SizeFact(self.text_of(guard.expr), location, self._constant_of(guard.expr), self.symbols_of(guard.expr))
             for guard, location in zip(guards, locations, strict=True)
         ]
+
+    def facts_of_inputs(self) -> list[SizeFact]:
+        """Those of `facts` that are about sizes of inputs alone."""
+        return [fact for fact in self.facts() if self.defined.keys().isdisjoint(fact.symbols)]
+
+    def facts_of_lines(self) -> dict[str, list[SizeFact]]:
+        """The other facts, by the last of the symbols in each that lines define."""
+        order = list(self.defined)
+        found = {name: [SizeFact(self._range(name), symbols=(name,))] for name in self._checked}
+        for fact in self.facts():
+            names = [name for name in fact.symbols if name in self.defined]
+            if names:
+                found.setdefault(max(names, key=order.index), []).append(fact)
+        return found
 
     def admits(self, values: Mapping[str, int]) -> bool:
         """Whether the symbols may have these values, by what is known of them so far."""
@@ -307,10 +383,17 @@ _active: Final = _Active()
 def compiling_with(sizes: Sizes | None) -> Iterator[None]:
     """Fake tensors that are made in the body may have these sizes."""
     outer, _active.sizes = _active.sizes, sizes
+    general = sizes is not None and sizes.general
     try:
-        yield
+        with size_settings.patch(backed_size_oblivious=True) if general else nullcontext():
+            yield
     finally:
         _active.sizes = outer
+
+
+def active_sizes() -> Sizes | None:
+    """The sizes that the program of this thread is compiled with; None for constants."""
+    return _active.sizes
 
 
 def active_environment() -> Any:

@@ -21,7 +21,9 @@ def _summed(gradient: Tensor, like: Tensor) -> Tensor:
     if torch.broadcast_shapes(like.shape, gradient.shape) != gradient.shape:
         raise RuntimeError(f"a gradient of shape {tuple(gradient.shape)} for a tensor of shape {tuple(like.shape)}")
     extra = gradient.dim() - like.dim()
-    repeated = [extra + dim for dim, size in enumerate(like.shape) if size == 1 and gradient.shape[extra + dim] != 1]
+    # a size that varies is that of the gradient: forward has broadcast it to no other
+    ones = [dim for dim, size in enumerate(like.shape) if isinstance(size, int) and size == 1]
+    repeated = [extra + dim for dim in ones if gradient.shape[extra + dim] != 1]
     if not repeated:
         return torch.sum(gradient, tuple(range(extra)))
     summed = torch.sum(gradient, (*range(extra), *repeated), keepdim=True)

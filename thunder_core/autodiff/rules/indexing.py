@@ -20,7 +20,8 @@ def getitem(input: Tensor, index: Any) -> Result:
         return NotImplemented
     if any(isinstance(item, slice) and item.step not in (None, 1) for item in items):
         return NotImplemented
-    if any(isinstance(size, torch.SymInt) for size in input.shape):  # places are counted with Python's ranges
+    bounds = [bound for item in items if isinstance(item, slice) for bound in (item.start, item.stop)]
+    if any(isinstance(size, torch.SymInt) for size in (*input.shape, *bounds)):  # Python's ranges count the places
         return NotImplemented
     output = input[index]
     kept, starts = _selected(input, items)

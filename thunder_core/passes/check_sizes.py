@@ -1,0 +1,50 @@
+"""Checks of what a program takes for granted of sizes that its lines define."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.size import symbols_of
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.passes.base import Pass, PassContext
+from thunder_core.symbols.checks import CHECK_SIZES, checked_value
+from thunder_core.tracing.sizes import Sizes, active_sizes
+
+
+@dataclass(frozen=True)
+class CheckSizes(Pass[Trace]):
+    """Puts checks of facts about sizes behind the lines that check the values which these sizes are from.
+
+    It runs after all passes that may need facts. A fact about several sizes is checked where the last is known.
+    """
+
+    name: ClassVar[str] = "CheckSizes"
+
+    def run(self, trace: Trace, context: PassContext) -> Trace:
+        sizes = active_sizes()
+        assert sizes is not None
+        return trace.with_symbols([line for bound in trace.symbols for line in _checked(bound, sizes)], self.name)
+
+
+def _checked(bound: BoundSymbol, sizes: Sizes) -> Iterator[BoundSymbol]:
+    """A line, and the check that follows it."""
+    yield bound
+    if Tag.GUESS not in bound.symbol.tags:
+        return
+    reader, args, expected = checked_value(bound)
+    facts = sizes.facts_of_lines()
+    own = dict.fromkeys(symbols_of(iterate_leaves(expected)))
+    conditions = {fact.condition: fact for name in own for fact in facts.get(name, ())}
+    if not conditions:
+        return
+    names = sorted({name for fact in conditions.values() for name in fact.symbols})
+    symbols = {name: sizes.symbol(name) for name in names}
+    location = next((fact.location for fact in conditions.values() if fact.location is not None), bound.location)
+    arguments = (bound.args[0], tuple(conditions), symbols, reader, args, bound.args[-1])
+    yield BoundSymbol(CHECK_SIZES, arguments, {}, None, Effects(external=True), bound.context, location)
