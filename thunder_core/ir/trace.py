@@ -141,12 +141,6 @@ class Trace:
                         f"{bound.symbol.name} is recorded without its symbols", location=bound.location
                     )
 
-    def check_bodies(self) -> None:
-        """Raise SizeVariesError if the traces among its arguments have sizes, which nothing hands to them."""
-        for body in self.bodies():
-            if body.sizes:
-                raise SizeVariesError(f"{body.name}, a program that a line takes, has sizes that vary between calls")
-
     def _symbols(self) -> Iterator[str]:
         for proxy in self.inputs:
             if isinstance(proxy, TensorProxy):
@@ -154,6 +148,9 @@ class Trace:
         for bound in self.symbols:
             for size in list_sizes((*bound.args, bound.kwargs) if bound.kwargs else bound.args):
                 yield from size.symbols
+            if Tag.HIGHER_ORDER in bound.symbol.tags:
+                for body in bodies_of(bound):
+                    yield from body.sizes
         for size in list_sizes((self.output,)):
             yield from size.symbols
 

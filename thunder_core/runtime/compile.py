@@ -210,8 +210,6 @@ def _transform(acquired: Acquired, settings: Settings, states: States) -> tuple[
             with compiling_with(sizes):
                 acquired = acquired.with_sizes_as_found()
                 program = transform(manager, acquired, settings, states)
-                for trace in program.executed:
-                    trace.check_bodies()
                 sizes.facts()  # raises for one that cannot be checked
                 return acquired, manager, program
         except Exception as error:  # noqa: BLE001 - told as a reason; what is wrong without symbols, too, is raised below
