@@ -1,4 +1,4 @@
-"""Inputs that are views and have gradients: their sizes vary as those of other inputs."""
+"""Inputs that are views and have gradients, and such that share memory: their sizes vary as those of other inputs."""
 
 from __future__ import annotations
 
@@ -100,3 +100,50 @@ def test_writes(made: Callable[[int, int], Made]) -> None:
             assert isinstance(actual, str)
         else:
             torch.testing.assert_close(actual, expected)
+
+
+def joint(b: int, n: int) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    leaf = random(b, n, 12).requires_grad_()
+    return leaf, (leaf * 1).chunk(3, -1)
+
+
+def pieces(b: int, n: int) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    """Their places in memory have other distances in each call."""
+    leaf = random(b * n + 7).requires_grad_()
+    x = leaf * 1
+    return leaf, (x[n : n + b], x[2 : 2 + n], x[b + n :])
+
+
+def attended(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (torch.nn.functional.scaled_dot_product_attention(x, y, z) * x.shape[1],)
+
+
+def combined(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.sum() * y[1:], x.reshape(-1)[1:].cumsum(0) + z.mean()
+
+
+def written(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    x.detach().mul_(2)
+    return y.exp(), z * 3
+
+
+def returned(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return y[1:], z * 3, x
+
+
+@pytest.mark.parametrize(
+    ("program", "made", "count"),
+    [(attended, joint, 1), (combined, pieces, 1), (written, pieces, 4), (returned, joint, 4), (returned, pieces, 4)],
+)
+def test_inputs_that_share_memory(program: Callable[..., Any], made: Callable[..., Any], count: int) -> None:
+    """They have constant sizes where the program writes or returns the memory."""
+    compiled = thunder.jit(program, dynamic=True, executors=[])
+    for b, n in SIZES:
+        found = []
+        for function in (compiled, program):
+            leaf, inputs = made(b, n)
+            results = function(*inputs)
+            torch.stack([result.square().sum() for result in results]).sum().backward()
+            found.append(([result.detach() for result in results], [one.detach() for one in inputs], leaf.grad))
+        torch.testing.assert_close(*found)
+    assert thunder.cache_misses(compiled) == count
