@@ -17,6 +17,7 @@ from benchmarks import (
     passes,
     plugin_discovery,
     saved_bytes,
+    shapes,
     training,
     values,
 )
@@ -59,6 +60,7 @@ FIGURES = {
     ),
     "import-time": Figure("import thunder beyond import torch", imports.measure),
     "dispatch": Figure("60 cache entries, oldest against newest", dispatch.measure, COMPARED),
+    "shapes": Figure("programs with sizes that vary, beside those with constant ones", shapes.measure),
     "values": Figure("programs whose Python depends on values", values.measure),
     "generation": Figure("text generation with models of Hugging Face", generation.measure),
     "dynamo": Figure("cached calls with Dynamo as the front end, and without", dynamo.measure),

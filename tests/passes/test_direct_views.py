@@ -35,6 +35,17 @@ def test_chains_become_one_call() -> None:
     assert DIRECT not in str(thunder.last_traces(thunder_without_fusion(heads, x, weight))[-1])
 
 
+def test_sizes_that_vary() -> None:
+    weight = torch.randn(5, 12)
+    compiled = thunder.jit(heads, executors=[Pointwise()], dynamic=True)
+    with torch.no_grad():
+        for rows in (3, 7, 4):
+            x = torch.randn(rows, 5)
+            torch.testing.assert_close(compiled(x, weight), heads(x, weight), rtol=0, atol=0)
+    assert thunder.cache_misses(compiled) == 1
+    assert lines(compiled) == ["torch.matmul", DIRECT, DIRECT, "torch.bmm"]
+
+
 def thunder_without_fusion(function: Callable[..., Any], *inputs: Any) -> Any:
     compiled = thunder.jit(function, executors=[])
     compiled(*inputs)

@@ -333,6 +333,7 @@ def _recorded(
         )
         if input_sizes is not None:
             trace.check_sizes()
+            recorder.inputs.check_sharing(trace.symbols, outputs)
         sources, objects = tuple(recorder.inputs.sources), tuple(recorder.inputs.objects)
     finally:
         recorder.close()

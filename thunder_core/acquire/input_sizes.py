@@ -118,15 +118,8 @@ class InputSizes:
 
     @staticmethod
     def may_vary(tensor: torch.Tensor) -> bool:
-        """Whether a tensor that the program meets may get symbols: a plain one, and no view that has a gradient.
-
-        Parameters keep their shapes.
-        """
-        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
-            return False
-        with DisableTorchFunction():
-            base = base_of(tensor)
-            return base is tensor or not (tensor.requires_grad or base.requires_grad)
+        """Whether a tensor that the program meets may get symbols: a plain one. Parameters keep their shapes."""
+        return type(tensor) is torch.Tensor and tensor.layout is torch.strided
 
     def number(self, value: Any, source: Source) -> Any:
         """What the program gets for a Python int or float that varies; None for one that is a constant."""

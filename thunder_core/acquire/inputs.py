@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CellType
 from typing import Any
 
@@ -22,7 +22,8 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
-from thunder_core.ir.size import Size, are_constant
+from thunder_core.ir.size import are_constant
+from thunder_core.ir.tensors import written_storages
 from thunder_core.pytorch_internals import DisableTorchFunction, neg_view
 from thunder_core.symbols.generators import NEW_GENERATOR
 from thunder_core.tracing.fake_mode import ObservingFakeMode, storage_address
@@ -221,7 +222,7 @@ class Inputs:
         storage = self._numbers.get(address)
         if storage is None:
             storage = self._numbers[address] = self._trace.storages.new()
-        varying = None if constant or self.input_sizes is None else self._varying(tensor, source, storage)
+        varying = None if constant or self.input_sizes is None else self.input_sizes.geometry(tensor, source)
         shape, stride = varying or (tuple(tensor.shape), tensor.stride())
         proxy = TensorProxy(
             self._trace.names.for_input(source.describe()),
@@ -247,19 +248,29 @@ class Inputs:
         self._append(proxy, source, tensor)
         return variable
 
-    def _varying(
-        self, tensor: torch.Tensor, source: Source, storage: int
-    ) -> tuple[tuple[Size, ...], tuple[Size, ...]] | None:
-        """Shape and strides of a tensor whose sizes vary; None for one with constant sizes.
+    def check_sharing(self, lines: Sequence[BoundSymbol], output: Sequence[Proxy]) -> None:
+        """Where inputs share memory and sizes of one vary, it is known neither where each of them begins nor whether
+        they overlap.
 
         Raises:
-            SizeVariesError: it shares memory with a tensor whose sizes vary.
+            SizeVariesError: the program writes such a memory, or returns a part of it.
         """
-        assert self.input_sizes is not None
-        sharing = [proxy for proxy in self.proxies if isinstance(proxy, TensorProxy) and proxy.storage == storage]
-        if any(not are_constant((*proxy.shape, *proxy.stride)) for proxy in sharing):
-            raise SizeVariesError(f"{source.describe()} shares memory with {sharing[0].name}", location=user_location())
-        return None if sharing else self.input_sizes.geometry(tensor, source)
+        inputs: dict[int, list[TensorProxy]] = {}
+        for proxy in self.proxies:
+            if isinstance(proxy, TensorProxy):
+                inputs.setdefault(proxy.storage, []).append(proxy)
+        shared = {
+            storage: proxies
+            for storage, proxies in inputs.items()
+            if len(proxies) > 1 and not all(are_constant((*proxy.shape, *proxy.stride)) for proxy in proxies)
+        }
+        if not shared:
+            return
+        returned = {proxy.storage for proxy in output if isinstance(proxy, TensorProxy)}
+        for storage in (written_storages(lines) | returned) & shared.keys():
+            one, other, *_ = shared[storage]
+            what = "is returned" if storage in returned else "is written"
+            raise SizeVariesError(f"{other.name} shares memory with {one.name}, and {what}")
 
     def _add_sparse(self, tensor: torch.Tensor, source: Any, constant: bool) -> Variable:
         proxy = TensorProxy(

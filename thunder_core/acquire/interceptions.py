@@ -55,7 +55,7 @@ from thunder_core.acquire.interception import (
     unbound,
 )
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_size import root_or_logarithm
+from thunder_core.acquire.traced_size import larger_or_smaller, root_or_logarithm
 from thunder_core.guards.heap import GUARDED_APART
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C
 from thunder_core.private_names import is_missing
@@ -239,6 +239,10 @@ _MATH: Final[Rows] = tuple(
     + [
         Interception(math, name, root_or_logarithm, "floats that lines compute", when=active_recorder)
         for name in ("sqrt", "log", "log2", "log10")
+    ]
+    + [
+        Interception(builtins, name, larger_or_smaller, "sizes stay sizes", when=active_recorder)
+        for name in ("max", "min")
     ]
 )
 """Functions of numbers."""

@@ -14,7 +14,7 @@ from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.edge_sizes import varies_by_values
 from thunder_core.acquire.hook_handles import register_hook
-from thunder_core.acquire.indexing import INDEXING, has_size, index_by_sizes
+from thunder_core.acquire.indexing import INDEXING, has_size, index_by_sizes, with_starts
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.traced_number import NumbersNeeded, TracedNumber
@@ -188,8 +188,11 @@ class AcquisitionMode(RecordingMode):
             return func(*args, **kwargs)
         if str(getattr(func, "__module__", "")).startswith(_COMMUNICATION):
             return self._special(func, args, kwargs, transformed=transformed)
-        if func in INDEXING and has_size(args[1]):
-            return index_by_sizes(self.recorder, func, *args)
+        if func in INDEXING and self.recorder.inputs.input_sizes is not None:
+            if func is Tensor.__getitem__:
+                args = (args[0], with_starts(self.recorder, *args))
+            if has_size(args[1]):
+                return index_by_sizes(self.recorder, func, *args)
         return self.recorder.call(func, args, kwargs)
 
     def _special(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, transformed: bool) -> Any:
@@ -293,7 +296,8 @@ class AcquisitionMode(RecordingMode):
             if isinstance(value, torch.Tensor) and self.recorder.tensors.find(value) is None:
                 assert inputs.input_sizes is not None
                 if inputs.input_sizes.may_vary(value) and inputs.is_found(value):
-                    inputs.lift(value)
+                    with self.recorder.suspension, DisableTorchFunction():
+                        inputs.lift(value)
 
     def _version_before(self, tensor: torch.Tensor) -> int:
         """How many writes the memory of an input, or of a view of one, had seen when the program began."""

@@ -14,7 +14,7 @@ import torch
 from thunder_core.errors import SizeVariesError
 from thunder_core.guards.bytecode import CLASS_NAMES
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
-from thunder_core.ir.size import Size, SizeExpr
+from thunder_core.ir.size import Size, SizeExpr, from_fake, least_of
 from thunder_core.tracing.user_frames import user_location
 
 _SYMBOLIC: Final = ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod")
@@ -240,6 +240,38 @@ def root_or_logarithm(recorder: Any, function: Callable[..., float], number: Any
     if type(number) is TracedSize and not others and number > 0:
         return _float(function, (number,))
     return function(number, *others)
+
+
+def larger_or_smaller(recorder: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """The interception of `max` and `min`: of a size and an int it is a size, whichever of them that is in a call.
+
+    Of other things it is what Python makes of them.
+    """
+    if len(args) != 2 or options or {type(arg) for arg in args} not in _SIZES:
+        return function(*args, **options)
+    size = args[0] if type(args[0]) is TracedSize else args[1]
+    sizes = size.node.shape_env.sizes()
+    if sizes is None or sizes.thread != threading.get_ident():
+        return function(*args)
+    return _unobserved(function.__name__, lambda _, *sizes: _extremum(function, *sizes))(size, *args)
+
+
+_SIZES: Final = ({TracedSize}, {TracedSize, int})
+_LARGEST: Final = max  # itself, also while it is replaced
+
+
+def _extremum(function: Callable[..., Any], first: Any, second: Any) -> Any:
+    largest = function is _LARGEST
+    if _never_negative(first - second if largest else second - first):
+        return first
+    if _never_negative(second - first if largest else first - second):
+        return second
+    return traced(torch.sym_max(first, second) if largest else torch.sym_min(first, second))
+
+
+def _never_negative(number: Any) -> bool:
+    """By what is known of the symbols in it."""
+    return least_of(from_fake(untraced(number))) >= 0
 
 
 def _with_other_number(size: TracedSize, name: str, other: Any) -> Any:

@@ -221,9 +221,9 @@ def _check(tensor: torch.Tensor, place: DeclaredPlace, named: dict[str, Declared
         )
     if declared.kind == "dynamic" and not InputSizes.may_vary(tensor):
         raise DeclaredSizeError(
-            f"{place.place} is declared as {declared.text}, and sizes of views with gradients, of parameters and of "
-            "subclasses of tensors do not vary",
-            advice=("pass a copy of a view: x.clone()", "declare Dim.AUTO: it is a constant where it cannot vary"),
+            f"{place.place} is declared as {declared.text}, and sizes of parameters and of subclasses of tensors do "
+            "not vary",
+            advice=("declare Dim.AUTO: it is a constant where it cannot vary",),
         )
     first = named.setdefault(declared.name, place) if declared.name else place
     if first.size != place.size:

@@ -62,15 +62,17 @@ def _nested_by_terms(shape: Sequence[Size], strides: Sequence[Size]) -> bool:
     Raises:
         SizeVariesError: that is not known.
     """
-    span: Size = 1  # of the dimensions so far: no element of theirs lies further on
+    reach: Size = 0  # no element of the dimensions so far lies further on
+    span: Size = 1
     for stride, size in sorted(zip(strides, shape, strict=True), key=lambda pair: (hint_of(pair[0]), hint_of(pair[1]))):
         if size == 1:
             continue
         if stride == 0:
             return False
-        if stride != span and not (isinstance(stride, int) and isinstance(span, int) and stride > span):
+        if stride != span and not known_at_most(reach + 1, stride):
             raise SizeVariesError(f"whether strides {tuple(strides)} of sizes {tuple(shape)} overlap is not known")
         span = stride * size
+        reach = reach + span - stride
     return True
 
 

@@ -142,8 +142,15 @@ class Speller:
                 return f"{path}({', '.join([self.spell(item) for item in value])})"
             return f"{path}({_sequence(self, tuple(value))})"
         if isinstance(value, Trace) and self.body_name is not None:
-            return self.body_name(value)
+            return self._body(value, self.body_name(value))
         return self.path(value)
+
+    def _body(self, body: Trace, name: str) -> str:
+        """A program that a line takes: it gets its sizes here, and the inputs from what it is handed to."""
+        if not body.sizes:
+            return name
+        self.modules.add("functools")
+        return f"functools.partial({name}, {', '.join([f'{size}={size}' for size in body.sizes])})"
 
     def path(self, value: Any) -> str:
         """The dotted import path of a class, function or enum member.

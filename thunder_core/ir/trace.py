@@ -150,10 +150,10 @@ class Trace:
                     )
 
     def check_bodies(self) -> None:
-        """Raise SizeVariesError if the traces among its arguments have sizes, which nothing hands to them."""
+        """Raise SizeVariesError if a trace among its arguments defines sizes, which later lines do not get."""
         for body in self.bodies():
-            if any(True for _ in body._symbols()):
-                raise SizeVariesError(f"{body.name}, a program that a line takes, has sizes that vary between calls")
+            if not body.producers.keys().isdisjoint(body._symbols()):
+                raise SizeVariesError(f"{body.name}, a program that a line takes, has sizes that its values decide")
 
     def _symbols(self) -> Iterator[str]:
         for proxy in self.inputs:
@@ -162,6 +162,9 @@ class Trace:
         for bound in self.symbols:
             for size in list_sizes((*bound.args, bound.kwargs) if bound.kwargs else bound.args):
                 yield from size.symbols
+            if Tag.HIGHER_ORDER in bound.symbol.tags:
+                for body in bodies_of(bound):
+                    yield from body.sizes
         for size in list_sizes((self.output,)):
             yield from size.symbols
 

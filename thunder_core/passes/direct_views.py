@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import torch
 
@@ -96,9 +96,7 @@ def _roots(line: BoundSymbol, roots: dict[str, TensorProxy]) -> dict[str, Tensor
 def _fits(view: Proxy, root: TensorProxy) -> bool:
     if not isinstance(view, TensorProxy) or (view.storage, view.dtype) != (root.storage, root.dtype):
         return False
-    plain = view.layout is root.layout is torch.strided and not view.dtype.is_complex  # which may be conjugated
-    numbers: tuple[Any, ...] = (*view.shape, *view.stride, view.offset, root.offset)
-    return plain and all(type(number) is int for number in numbers)
+    return view.layout is root.layout is torch.strided and not view.dtype.is_complex  # which may be conjugated
 
 
 def _direct(line: BoundSymbol, view: TensorProxy, root: TensorProxy) -> BoundSymbol:

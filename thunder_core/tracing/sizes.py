@@ -301,7 +301,8 @@ class Sizes:
         return int(size.expression.xreplace({symbol: values[self._symbols[symbol]] for symbol in free}))
 
     def least(self, size: SizeExpr) -> float:
-        return float(self.environment.bound_sympy(size.expression).lower)
+        forms = {size.expression, size.expression.expand()}  # bounds of products and of sums differ
+        return max(float(self.environment.bound_sympy(form).lower) for form in forms)
 
     def is_equal(self, one: Size, other: Size) -> bool:
         left, right = on_fakes(one), on_fakes(other)

@@ -123,3 +123,18 @@ def test_training_is_as_in_eager_and_keeps_less(kept: bool, monkeypatch: pytest.
     torch.testing.assert_close(*results)
     backward = str(thunder.last_backward_traces(compiled)[-1])
     assert (f"f32[2, {POSITIONS}, {WIDTH}] grad" in backward.partition("):")[0]) is kept
+
+
+def test_sizes_that_vary() -> None:
+    def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        parts = F.linear(x, weight).split(2 * SIZE, -1)
+        query, key, value = (part.unflatten(-1, (2, SIZE)).transpose(1, 2) for part in parts)
+        return F.scaled_dot_product_attention(-query, -key, value)
+
+    compiled = thunder.jit(program, executors=[Pointwise()], dynamic=True)
+    weight = torch.randn(6 * SIZE, 16, requires_grad=True)
+    for b, n in [(2, 6), (3, 9)]:
+        x = torch.randn(b, n, 16)
+        torch.testing.assert_close(compiled(x, weight), program(x, weight))
+    assert thunder.cache_misses(compiled) == 1
+    assert [line.symbol.name for line in thunder.last_traces(compiled)[-1].symbols].count("torch.clone") == 1

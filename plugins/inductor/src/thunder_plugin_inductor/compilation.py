@@ -114,7 +114,9 @@ class _Started:
             fakes = [make_fake(mode, proxy) for proxy in region.inputs if isinstance(proxy, TensorProxy)]
             fakes += on_fakes(sizes)
             before = len(waiting)
-            self.compiled: Any = compile_fx_inner(_graph(region, fakes, mode), fakes)
+            with mode:  # what is created of sizes has them
+                graph = _graph(region, fakes, mode)
+            self.compiled: Any = compile_fx_inner(graph, fakes)
         self.kernels = waiting[before:]
 
     def finished(self) -> CompiledRegion:

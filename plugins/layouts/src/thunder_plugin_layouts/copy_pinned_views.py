@@ -14,6 +14,7 @@ from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import hint_of
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
@@ -102,8 +103,8 @@ def _is_pinned(attention: BoundSymbol, argument: TensorProxy, arguments: Sequenc
         return False
     definitions = aliases.definitions(storage)
     created = [proxy for index, proxy in definitions if not trace.symbols[index].is_view()]
-    whole, *parts = [one.numel for one in (*created, *arguments) if one.storage == storage]
-    if len(created) != 1 or not all(isinstance(size, int) for size in (whole, *parts)):
+    whole, *parts = [hint_of(one.numel) for one in (*created, *arguments) if one.storage == storage]
+    if len(created) != 1:
         return False
     readers = [trace.symbols[index] for index in aliases.readers(storage)]
     others = [reader for reader in readers if reader is not attention and not reader.is_view()]
