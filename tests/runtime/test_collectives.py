@@ -256,6 +256,37 @@ def test_start_and_wait_of_a_collective_in_place_have_channels() -> None:
     assert effects == [Effects(channels=("0",)), Effects(channels=(WAITS,))]
 
 
+@pytest.mark.usefixtures("fake_group")
+def test_the_report_tells_what_each_line_sends_and_what_stands_before_its_wait() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        first = torch.ops._c10d_functional.all_gather_into_tensor(x * 2, 2, "0")
+        product = x @ x.t()
+        return torch.ops._c10d_functional.wait_tensor(first).sum() + product
+
+    compiled = thunder.jit(program, executors=[])
+    compiled(torch.ones(2, 3))
+    report = thunder.explain(compiled)
+    (found,) = report.entries[-1].collectives
+    assert (found.phase, found.kind, found.group, found.ranks) == ("inference", "all_gather", "0", 2)
+    assert (found.bytes, found.lines, found.flops) == (2 * 3 * 4, 1, 2 * 2 * 2 * 3)
+    assert "all_gather of 1 tensor" in str(report)
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_the_report_tells_of_a_collective_in_a_branch() -> None:
+    compiled = thunder.jit(in_a_branch, executors=[])
+    compiled(torch.ones(2, 3))
+    (found,) = thunder.explain(compiled).entries[-1].collectives
+    assert (found.kind, found.bytes) == ("all_reduce", 2 * 3 * 4)
+
+
+def test_a_program_without_collectives_reports_none() -> None:
+    compiled = thunder.jit(torch.sin)
+    compiled(torch.ones(2, 3))
+    assert thunder.explain(compiled).entries[-1].collectives == ()
+    assert "collectives:" not in str(thunder.explain(compiled))
+
+
 def in_a_branch(x: torch.Tensor) -> torch.Tensor:
     def reduced(y: torch.Tensor) -> torch.Tensor:
         z = y * 2

@@ -122,6 +122,7 @@ def _rows(report: CompileReport, pattern: str | None) -> list[DecisionRow]:
 
 def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> None:
     from thunder.command_line.explain_rows import operation_table, share_table
+    from thunder_core.report.collectives_report import collective_lines
     from thunder_core.report.decisions import shares
 
     entry = report.entries[-1]
@@ -135,7 +136,7 @@ def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> N
     remarks = [] if entry.training is None else list(entry.training.lines())
     if entry.as_recorded is not None:
         remarks.append(f"It runs line by line under PyTorch's autograd: {entry.as_recorded}")
-    remarks += entry.notes
+    remarks += [*collective_lines(entry.collectives), *entry.notes]
     print_lines(["", *remarks] if remarks else [])
 
 

@@ -31,6 +31,7 @@ from thunder_core.report.sizes_report import SizesReport
 from thunder_core.runtime.autocast import without_autocast
 from thunder_core.runtime.bridge import join
 from thunder_core.runtime.chosen_executors import with_executors
+from thunder_core.runtime.collectives import groups_of
 from thunder_core.runtime.decisions import executed_lines
 from thunder_core.runtime.entry import Entry, build_run
 from thunder_core.runtime.frozen_heap import frozen_heap
@@ -197,6 +198,7 @@ def _compile(
         acquired.sizes,
         guessed,
         acquired.keeps_numbers,
+        groups_of((program.final, *program.backward_traces[-1:])),
     )
     return entry, inputs
 
