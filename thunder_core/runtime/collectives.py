@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -32,6 +32,7 @@ _KINDS: Final = (
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather", "scatter", "send",
     "recv", "barrier",
 )  # fmt: skip
+_EVEN: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
 _REDUCTIONS: Final = frozenset({"reduce_op", "operation", "op"})
 
 
@@ -46,6 +47,7 @@ class Collective:
         tensors: shape and dtype of each tensor that the operator sends from this rank.
         reduction: by which values of ranks are reduced, as ``sum``; empty for a kind that does not reduce, and for
             operators of ``torch.ops.c10d``, which take an object that PyTorch gives no way to read.
+        even: whether the tensors must have as many elements on all ranks, and have these in each run.
         location: the user's line.
     """
 
@@ -54,6 +56,7 @@ class Collective:
     group: str
     tensors: tuple[tuple[tuple[int, ...], torch.dtype], ...]
     reduction: str = ""
+    even: bool = False
     location: SourceLocation | None = None
 
     @property
@@ -119,7 +122,8 @@ def collectives_of(line: BoundSymbol) -> tuple[Collective, ...]:
     one collective of unknown kind, of the tensors that it is given.
     """
     if line.varies():
-        line = line.with_sizes(as_constant)
+        found = collectives_of(line.with_sizes(as_constant))
+        return tuple([replace(each, even=False) for each in found])
     if line.symbol is START:
         operator, written, *args = line.args
         return (_started(line, operator, written, tuple(args)),)
@@ -196,7 +200,8 @@ def _collective(op: BoundSymbol, line: BoundSymbol) -> Collective:
     tensors = [leaf for leaf in iterate_leaves(op.args) if isinstance(leaf, TensorProxy)]
     group = op.effects.groups[0]
     metadata = tuple(map(_metadata, tensors))
-    return Collective(kind or line.symbol.name, line.symbol.name, group, metadata, reduction, line.location)
+    even = kind in _EVEN
+    return Collective(kind or line.symbol.name, line.symbol.name, group, metadata, reduction, even, line.location)
 
 
 def _started(line: BoundSymbol, operator: OpOverload, written: tuple[int, ...], args: tuple[Any, ...]) -> Collective:
@@ -206,7 +211,10 @@ def _started(line: BoundSymbol, operator: OpOverload, written: tuple[int, ...], 
     kind = _kind(operator)
     (group,) = line.effects.groups
     metadata = () if kind == "barrier" else tuple(map(_metadata, sent))
-    return Collective(kind or line.symbol.name, str(operator), group, metadata, location=line.location)
+    name = schema_of(operator).name
+    # lists of gathers and scatters may hold tensors of several sizes
+    even = kind in _EVEN and ("base" in name or "tensor" in name or kind not in ("all_gather", "reduce_scatter"))
+    return Collective(kind or line.symbol.name, str(operator), group, metadata, even=even, location=line.location)
 
 
 def _kind(operator: OpOverload) -> str:
