@@ -13,6 +13,7 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -91,7 +92,7 @@ class _Known:
     store: Any = None
     published: set[str] = field(default_factory=set)
     agreed: set[str] = field(default_factory=set)
-    told: set[str] = field(default_factory=set)  # states of other ranks when an error ended the comparison
+    mismatches: Counter[str] = field(default_factory=Counter)  # so far, by process group: as many on all its ranks
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -102,7 +103,7 @@ def _of_store(store: Any) -> _Known:
     with _known.lock:
         if _known.store is not store:
             _known.store = store
-            for kept in (_known.published, _known.agreed, _known.told):
+            for kept in (_known.published, _known.agreed, _known.mismatches):
                 kept.clear()
     return _known
 
@@ -115,8 +116,9 @@ def _agreed(store: Any) -> set[str]:
 class _Comparison:
     """The collectives of one program in one process group, and where ranks publish them.
 
-    A rank writes the texts of its collectives at ``prefix/rank/digest``, and the digest that it waits for at
-    ``prefix/rank``; that is empty when it waits for none.
+    A rank writes the texts of its collectives at ``prefix/rank/digest``, and at ``prefix/rank`` the digest that it
+    waits for, empty for none, with the number of mismatches before. A mismatch is one on all ranks, so what a rank with
+    fewer waits for is over.
     """
 
     name: str
@@ -146,7 +148,7 @@ class _Comparison:
         texts = [[repr(_signature(each)), each.describe()] for each in self.collectives]
         self.store.set(f"{self.prefix}/{self.rank}/{self.digest}", json.dumps(texts))
         known.published.add(self.key)
-        self.store.set(f"{self.prefix}/{self.rank}", json.dumps([self.digest, self.rank, time.time_ns()]))
+        self.store.set(f"{self.prefix}/{self.rank}", json.dumps([self.digest, known.mismatches[self.prefix]]))
 
     def wait(self, end: float, seconds: float) -> None:
         """Return when all other ranks have published the same.
@@ -164,28 +166,29 @@ class _Comparison:
                 raise self._absent(waiting, seconds)
             if waiting:
                 time.sleep(_PAUSE)
-        self.store.set(f"{self.prefix}/{self.rank}", json.dumps([""]))
+        self.store.set(f"{self.prefix}/{self.rank}", json.dumps(["", 0]))
 
     def _compare_with_waiting(self, rank: int) -> None:
         """Raise for a rank that waits for collectives that this one never published: both would wait for ever."""
         known = _of_store(self.store)
         if not self.store.check([f"{self.prefix}/{rank}"]):
             return
-        state = self.store.get(f"{self.prefix}/{rank}").decode()
-        digest = json.loads(state)[0]
-        if not digest or f"{self.prefix}/{digest}" in known.published or state in known.told:
+        digest, mismatches = json.loads(self.store.get(f"{self.prefix}/{rank}").decode())
+        before = known.mismatches[self.prefix]
+        if not digest or mismatches < before:
+            return
+        if mismatches == before and f"{self.prefix}/{digest}" in known.published:
             return
         if self.store.check([f"{self.prefix}/{rank}/{self.digest}"]):
             return  # it published ours in the meantime
-        places = [f"{self.prefix}/{other}" for other in self.ranks]
-        known.told.update([self.store.get(place).decode() for place in places if self.store.check([place])])
+        known.mismatches[self.prefix] += 1
         raise self._mismatch(rank, digest)
 
     def _withdraw(self) -> None:
         """As this rank does not run the program, no rank that comes later is to take it for one that does."""
         _of_store(self.store).published.discard(self.key)
         self.store.delete_key(f"{self.prefix}/{self.rank}/{self.digest}")
-        self.store.set(f"{self.prefix}/{self.rank}", json.dumps([""]))
+        self.store.set(f"{self.prefix}/{self.rank}", json.dumps(["", 0]))
 
     def _mismatch(self, rank: int, digest: str) -> CollectiveMismatchError:
         theirs = json.loads(self.store.get(f"{self.prefix}/{rank}/{digest}").decode())
