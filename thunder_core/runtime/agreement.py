@@ -23,8 +23,9 @@ import torch
 from thunder_core.errors import CollectiveMismatchError, OptionError
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.base import Phase
 from thunder_core.pytorch_internals import get_default_store, process_group_named
-from thunder_core.runtime.collectives import Collective, issues_of
+from thunder_core.runtime.collectives import Collective, issues_of_programs
 
 VARIABLE: Final = "THUNDER_COLLECTIVES_TIMEOUT"
 _SECONDS: Final = 30.0
@@ -48,12 +49,12 @@ def timeout() -> float:
     return seconds
 
 
-def agree(name: str, traces: Sequence[Trace], groups: Mapping[str, tuple[int, ...]]) -> None:
+def agree(name: str, programs: Mapping[Phase, Trace], groups: Mapping[str, tuple[int, ...]]) -> None:
     """Wait until all ranks of the process groups of a program have published the same collectives as this one.
 
     Args:
         name: of the program, for messages.
-        traces: that run, in order.
+        programs: its parts that run, in order.
         groups: ranks of the process groups that they communicate in, by name.
 
     Raises:
@@ -64,11 +65,10 @@ def agree(name: str, traces: Sequence[Trace], groups: Mapping[str, tuple[int, ..
     if not seconds:
         return
     found: dict[str, list[Collective]] = {group: [] for group in compared}
-    for trace in traces:
-        for issue in issues_of(trace):
-            for each in issue.collectives:
-                if each.group in found and each.kind not in _ONE_SIDED:
-                    found[each.group].append(each)
+    for _, issue in issues_of_programs(programs):
+        for each in issue.collectives:
+            if each.group in found and each.kind not in _ONE_SIDED:
+                found[each.group].append(each)
     comparisons = [_Comparison.of(name, group, compared[group], found[group]) for group in compared if found[group]]
     new = [each for each in comparisons if each.key not in _agreed(each.store)]
     for each in new:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
 
+from thunder_core.acquire.wrapper_line import programs_of
 from thunder_core.autodiff.derivative import PLAIN
 from thunder_core.ir.annotation import SHORT_DTYPES
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.keys import call_key
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
 from thunder_core.ir.size import as_constant
-from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.base import Phase
@@ -100,15 +101,31 @@ class Issue:
     between: tuple[BoundSymbol, ...]
 
 
-def issues_of(trace: Trace) -> Iterator[Issue]:
-    """The lines of a trace that communicate, in the order in which they run; those of bodies where these stand."""
+def issues_of_programs(programs: Mapping[Phase, Trace]) -> Iterator[tuple[Phase, Issue]]:
+    """The lines that communicate of the programs that run, in order."""
+    derivatives: dict[str, Trace] = {}
+    for phase, trace in programs.items():
+        for issue in issues_of(trace, derivatives):
+            yield phase, issue
+        derivatives |= _derivatives(trace)
+
+
+def issues_of(trace: Trace, derivatives: Mapping[str, Trace] = MappingProxyType({})) -> Iterator[Issue]:
+    """The lines of a trace that communicate, in the order in which they run; those of bodies where these stand.
+
+    Args:
+        derivatives: what lines of a backward run that go through a graph that forward recorded, by its name.
+    """
     lines = trace.symbols
     for index, line in enumerate(lines):
+        for name in [proxy.name for proxy in line.inputs() if proxy.name in derivatives]:
+            yield from issues_of(derivatives[name])
         if not line.effects.groups:
             continue
-        if Tag.HIGHER_ORDER in line.symbol.tags:
-            for body in bodies_of(line):
-                yield from issues_of(body)
+        bodies = programs_of(line.symbol)[:1] or bodies_of(line)
+        for body in bodies:
+            yield from issues_of(body)
+        if bodies:
             continue
         wait = _wait_of(lines, index)
         between = () if wait is None else tuple([other for other in lines[index + 1 : wait] if not _is_apart(other)])
@@ -150,15 +167,25 @@ def collectives_of_programs(
                 None if issue.wait is None else len(issue.between),
                 sum(count_operations(line) or 0 for line in issue.between),
             )
-            for phase, trace in programs.items()
-            for issue in issues_of(trace)
+            for phase, issue in issues_of_programs(programs)
             for each in issue.collectives
         ]
     )
 
 
-def groups_of(traces: Iterable[Trace]) -> dict[str, tuple[int, ...]]:
-    """The ranks of the process groups that lines of the traces communicate in, by name."""
+def _derivatives(trace: Trace) -> dict[str, Trace]:
+    """The backward programs of lines that autograd records, by the names of the graphs."""
+    found: dict[str, Trace] = {}
+    for line in trace.symbols:
+        programs = programs_of(line.symbol)
+        if len(programs) > 1:
+            found |= {proxy.name: programs[1] for proxy in line.outputs() if isinstance(proxy, OpaqueProxy)}
+    return found
+
+
+def groups_of(programs: Mapping[Phase, Trace]) -> dict[str, tuple[int, ...]]:
+    """The ranks of the process groups that programs communicate in, by name."""
+    traces = [*programs.values(), *[body for trace in programs.values() for body in _derivatives(trace).values()]]
     names = {group for trace in traces for line in trace.symbols for group in line.effects.groups}
     return {name: ranks_of(name) for name in sorted(names)}
 

@@ -34,7 +34,7 @@ from thunder_core.runtime.bridge import join
 from thunder_core.runtime.chosen_executors import with_executors
 from thunder_core.runtime.collectives import groups_of
 from thunder_core.runtime.decisions import executed_lines
-from thunder_core.runtime.entry import Entry, build_run
+from thunder_core.runtime.entry import Entry, build_run, executed_programs
 from thunder_core.runtime.frozen_heap import frozen_heap
 from thunder_core.runtime.outcomes import Undo, guesses_of
 from thunder_core.runtime.program import Program
@@ -66,7 +66,7 @@ def compile_program(
     with frozen_heap(), _own_saved_tensors(), progress.compiling(name):
         entry, inputs = _compile(function, args, kwargs, settings, states, reason, varying, guesses)
     if entry.groups:
-        agree(name, tuple(entry.executed.values()), entry.groups)
+        agree(name, entry.executed, entry.groups)
     return entry, inputs
 
 
@@ -203,7 +203,7 @@ def _compile(
         acquired.sizes,
         guessed,
         acquired.keeps_numbers,
-        groups_of((program.final, *program.backward_traces[-1:])),
+        groups_of(executed_programs(program.traces, program.backward_traces)),
     )
     return entry, inputs
 

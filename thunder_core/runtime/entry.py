@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -112,9 +112,7 @@ class Entry:
     @property
     def executed(self) -> dict[Phase, Trace]:
         """The programs that run: that of inference, or forward and backward."""
-        if not self.backward_traces:
-            return {Phase.INFERENCE: self.traces[-1]}
-        return {Phase.FORWARD: self.traces[-1], Phase.BACKWARD: self.backward_traces[-1]}
+        return executed_programs(self.traces, self.backward_traces)
 
     @cached_property
     def _unmatched_patterns(self) -> tuple[str, ...]:
@@ -122,6 +120,13 @@ class Entry:
         executed = [line for trace in (*self.traces[-1:], *self.backward_traces[-1:]) for line in trace.symbols]
         asked = ((self.executors, lines), (self.transforms, executed))
         return tuple([note for parts, found in asked for part in parts for note in part.unmatched(found)])
+
+
+def executed_programs(traces: Sequence[Trace], backward_traces: Sequence[Trace]) -> dict[Phase, Trace]:
+    """The last stage of a program: that of inference, or of forward and backward."""
+    if not backward_traces:
+        return {Phase.INFERENCE: traces[-1]}
+    return {Phase.FORWARD: traces[-1], Phase.BACKWARD: backward_traces[-1]}
 
 
 def build_run(
