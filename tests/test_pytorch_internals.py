@@ -1084,6 +1084,14 @@ def default_store(function: Any) -> None:
     _equal(function().get("key"), b"value")
 
 
+def fake_store(cls: Any) -> None:
+    torch.distributed.init_process_group("fake", store=cls(), rank=3, world_size=1024)
+    try:
+        _equal((torch.distributed.get_rank(), torch.distributed.get_world_size()), (3, 1024))
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def replicated_module() -> None:
     module = sys.modules["torch.distributed._composable.replicate"]
     assert module.replicate is replicate
@@ -1241,6 +1249,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "contract": composable_contract,
     "process_group_named": group_of_a_name,
     "get_default_store": default_store,
+    "FakeStore": fake_store,
     "replicate": replicated_module,
     "metadata": metadata,
     "OpOverload": lambda cls: _equal(type(_aten.relu.default), cls),

@@ -210,6 +210,7 @@ ROWS: Final = (
     Row("torch._C._distributed_c10d._resolve_process_group", "the ranks that compiled programs communicate with",
         name="process_group_named"),
     Row("torch.distributed.distributed_c10d._get_default_store", "comparing the collectives of ranks"),
+    Row("torch.testing._internal.distributed.fake_pg.FakeStore", "programs of many ranks without machines"),
     Row("torch._library.custom_ops.CustomOpDef", "operators that torch.library.custom_op defines"),
     Row("torch._decomp.core_aten_decompositions", "lowering to core ATen"),
     Row("torch._C._dispatch_has_kernel_for_dispatch_key", "autocast on GPUs"),

@@ -93,12 +93,14 @@ class Issue:
         index: its position among the lines of its trace.
         wait: the position of the first line that waits for a result of it; None if none does.
         between: the lines from there to here that compute.
+        inside: the line stands in a program that the line at ``index`` runs, and so do ``wait`` and ``between``.
     """
 
     collectives: tuple[Collective, ...]
     index: int
     wait: int | None
     between: tuple[BoundSymbol, ...]
+    inside: bool = False
 
 
 def issues_of_programs(programs: Mapping[Phase, Trace]) -> Iterator[tuple[Phase, Issue]]:
@@ -107,7 +109,7 @@ def issues_of_programs(programs: Mapping[Phase, Trace]) -> Iterator[tuple[Phase,
     for phase, trace in programs.items():
         for issue in issues_of(trace, derivatives):
             yield phase, issue
-        derivatives |= _derivatives(trace)
+        derivatives |= derivatives_of(trace)
 
 
 def issues_of(trace: Trace, derivatives: Mapping[str, Trace] = MappingProxyType({})) -> Iterator[Issue]:
@@ -119,17 +121,22 @@ def issues_of(trace: Trace, derivatives: Mapping[str, Trace] = MappingProxyType(
     lines = trace.symbols
     for index, line in enumerate(lines):
         for name in [proxy.name for proxy in line.inputs() if proxy.name in derivatives]:
-            yield from issues_of(derivatives[name])
+            yield from _inside(derivatives[name], index)
         if not line.effects.groups:
             continue
         bodies = programs_of(line.symbol)[:1] or bodies_of(line)
         for body in bodies:
-            yield from issues_of(body)
+            yield from _inside(body, index)
         if bodies:
             continue
         wait = _wait_of(lines, index)
         between = () if wait is None else tuple([other for other in lines[index + 1 : wait] if not _is_apart(other)])
         yield Issue(collectives_of(line), index, wait, between)
+
+
+def _inside(body: Trace, index: int) -> Iterator[Issue]:
+    for issue in issues_of(body):
+        yield replace(issue, index=index, inside=True)
 
 
 def collectives_of(line: BoundSymbol) -> tuple[Collective, ...]:
@@ -173,7 +180,7 @@ def collectives_of_programs(
     )
 
 
-def _derivatives(trace: Trace) -> dict[str, Trace]:
+def derivatives_of(trace: Trace) -> dict[str, Trace]:
     """The backward programs of lines that autograd records, by the names of the graphs."""
     found: dict[str, Trace] = {}
     for line in trace.symbols:
@@ -185,7 +192,7 @@ def _derivatives(trace: Trace) -> dict[str, Trace]:
 
 def groups_of(programs: Mapping[Phase, Trace]) -> dict[str, tuple[int, ...]]:
     """The ranks of the process groups that programs communicate in, by name."""
-    traces = [*programs.values(), *[body for trace in programs.values() for body in _derivatives(trace).values()]]
+    traces = [*programs.values(), *[body for trace in programs.values() for body in derivatives_of(trace).values()]]
     names = {group for trace in traces for line in trace.symbols for group in line.effects.groups}
     return {name: ranks_of(name) for name in sorted(names)}
 
