@@ -76,19 +76,23 @@ def _sizes(text: str) -> dict[str, int]:
 def _hardware(name: str) -> Hardware:
     from pathlib import Path
 
-    import yaml
     from pydantic import ValidationError
 
     from thunder.simulation.hardware import HARDWARE, Hardware
+    from thunder_core.config.yaml_reader import read_text
 
     if name in HARDWARE:
         return HARDWARE[name]
     if not Path(name).is_file():
         raise typer.BadParameter(f"{name!r} is no file, and none of {', '.join(HARDWARE)}", param_hint="--hardware")
+    data, _, problems = read_text(Path(name).read_text(encoding="utf-8"), name, as_json=name.endswith(".json"))
+    if problems:
+        raise typer.BadParameter("; ".join(map(str, problems)), param_hint="--hardware")
     try:
-        return Hardware.model_validate(yaml.safe_load(Path(name).read_text(encoding="utf-8")))
-    except (ValidationError, yaml.YAMLError) as error:
-        raise typer.BadParameter(f"{name}: {error}", param_hint="--hardware") from error
+        return Hardware.model_validate(data)
+    except ValidationError as error:
+        found = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise typer.BadParameter(f"{name}: {found}", param_hint="--hardware") from error
 
 
 def _maker(target: str, inputs: str | None) -> Made:

@@ -29,8 +29,9 @@ class Unallocated(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         writes = name.endswith("_") and not name.endswith("__") and name not in _METADATA
-        if writes and args and isinstance(args[0], torch.Tensor) and args[0].numel() > _LARGE:
-            return args[0]
+        written = args[0] if args else kwargs.get("tensor")  # so functions of torch.nn.init name it
+        if writes and isinstance(written, torch.Tensor) and written.numel() > _LARGE:
+            return written
         if func in _FACTORIES and kwargs.keys().isdisjoint({"out", "generator"}):
             metadata = func(*args, **{**kwargs, "device": "meta"})
             if metadata.numel() > _LARGE:
