@@ -119,7 +119,7 @@ def simulate(
         entry = _compiled(program, args, kwargs, train, dict(options or {}))
         programs = entry.executed
         memory = _memory(program, peak_of(programs), optimizer if train else "none")
-        axes = {device_mesh.get_group(name).group_name: name for name in sizes}
+        axes = {str(device_mesh.get_group(name).group_name): name for name in sizes}
         times = times_of(programs, entry.groups, hardware)
         report = entry.report
         collectives, seconds = report.collectives, report.seconds

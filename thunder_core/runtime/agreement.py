@@ -66,9 +66,9 @@ def agree(name: str, programs: Mapping[Phase, Trace], groups: Mapping[str, tuple
         return
     found: dict[str, list[Collective]] = {group: [] for group in compared}
     for _, issue in issues_of_programs(programs):
-        for each in issue.collectives:
-            if each.group in found and each.kind not in _ONE_SIDED:
-                found[each.group].append(each)
+        for collective in issue.collectives:
+            if collective.group in found and collective.kind not in _ONE_SIDED:
+                found[collective.group].append(collective)
     comparisons = [_Comparison.of(name, group, compared[group], found[group]) for group in compared if found[group]]
     new = [each for each in comparisons if each.key not in _agreed(each.store)]
     for each in new:

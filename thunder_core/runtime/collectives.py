@@ -146,8 +146,7 @@ def collectives_of(line: BoundSymbol) -> tuple[Collective, ...]:
     one collective of unknown kind, of the tensors that it is given.
     """
     if line.varies():
-        found = collectives_of(line.with_sizes(as_constant))
-        return tuple([replace(each, even=False) for each in found])
+        return tuple([replace(each, even=False) for each in collectives_of(line.with_sizes(as_constant))])
     if line.symbol is START:
         operator, written, *args = line.args
         return (_started(line, operator, written, tuple(args)),)
