@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -87,25 +88,20 @@ def _can_compare(group: str, ranks: tuple[int, ...]) -> bool:
 
 @dataclass
 class _Known:
-    """What this process published and agreed on, in one store; a new default process group has a new store."""
+    """What this process published and agreed on, in one store."""
 
-    store: Any = None
     published: set[str] = field(default_factory=set)
     agreed: set[str] = field(default_factory=set)
     mismatches: Counter[str] = field(default_factory=Counter)  # so far, by process group: as many on all its ranks
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_known = _Known()
+_lock: Final = threading.Lock()
+_known: Final[WeakKeyDictionary[Any, _Known]] = WeakKeyDictionary()  # each default process group has a store of its own
 
 
 def _of_store(store: Any) -> _Known:
-    with _known.lock:
-        if _known.store is not store:
-            _known.store = store
-            for kept in (_known.published, _known.agreed, _known.mismatches):
-                kept.clear()
-    return _known
+    with _lock:
+        return _known.setdefault(store, _Known())
 
 
 def _agreed(store: Any) -> set[str]:
