@@ -1076,6 +1076,39 @@ def composable_contract() -> None:
     assert callers[0] == ("torch.distributed._composable.contract", apply)
 
 
+def _in_fake_group(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    def checked(function: Any) -> None:
+        store = torch.distributed.HashStore()
+        torch.distributed.init_process_group("fake", store=store, rank=0, world_size=2)
+        try:
+            check(function)
+        finally:
+            torch.distributed.destroy_process_group()
+
+    return checked
+
+
+@_in_fake_group
+def group_of_a_name(function: Any) -> None:
+    group = torch.distributed.group.WORLD
+    assert group is not None
+    assert function(group.group_name) is group
+
+
+@_in_fake_group
+def default_store(function: Any) -> None:
+    function().set("key", "value")
+    _equal(function().get("key"), b"value")
+
+
+def fake_store(cls: Any) -> None:
+    torch.distributed.init_process_group("fake", store=cls(), rank=3, world_size=1024)
+    try:
+        _equal((torch.distributed.get_rank(), torch.distributed.get_world_size()), (3, 1024))
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def replicated_module() -> None:
     module = sys.modules["torch.distributed._composable.replicate"]
     assert module.replicate is replicate
@@ -1232,6 +1265,9 @@ CHECKS: dict[str, Callable[..., object]] = {
     "LazyGraphModule": generates_code_lazily,
     "replicate_for_data_parallel": replicates_modules,
     "contract": composable_contract,
+    "process_group_named": group_of_a_name,
+    "get_default_store": default_store,
+    "FakeStore": fake_store,
     "replicate": replicated_module,
     "metadata": metadata,
     "OpOverload": lambda cls: _equal(type(_aten.relu.default), cls),

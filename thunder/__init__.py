@@ -19,6 +19,7 @@ from thunder._inspection import (
 from thunder_core._version import __version__
 from thunder_core.errors import (
     AcquisitionError,
+    CollectiveMismatchError,
     ConfigError,
     ConfigWarning,
     DataDependentError,
@@ -38,6 +39,7 @@ from thunder_core.errors import (
 
 __all__ = [
     "AcquisitionError",
+    "CollectiveMismatchError",
     "ConfigError",
     "ConfigWarning",
     "DataDependentError",

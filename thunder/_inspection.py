@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from thunder_core.report.compile_report import CompileReport
 
 
-def _compiled(jitted: Any) -> Any:
+def compiled_program(jitted: Any) -> Any:
     from thunder_core.runtime.compiled import Compiled
     from thunder_core.runtime.module import ThunderModule
     from thunder_core.runtime.module_forward import compiled_of, forward_of
@@ -53,12 +53,12 @@ def original(jitted: Any) -> Any:
         replaced = original_of(jitted.__self__)
         if replaced is not None:
             return getattr(replaced, jitted.__name__)
-        return MethodType(_compiled(jitted).function, jitted.__self__)
-    return _compiled(jitted).function
+        return MethodType(compiled_program(jitted).function, jitted.__self__)
+    return compiled_program(jitted).function
 
 
 def _last(jitted: Any) -> Any:
-    compiled = _compiled(jitted)
+    compiled = compiled_program(jitted)
     if compiled.last is None:
         raise OptionError(f"{compiled.name} has not been compiled yet", advice=("call it once first",))
     return compiled.last
@@ -95,17 +95,17 @@ def last_epilogue_traces(jitted: Any) -> tuple[Trace, ...]:
 
 def cache_hits(jitted: Any) -> int:
     """Number of calls that found a compiled entry; under transformations of torch.func, of programs that did."""
-    return sum(program.hits for program in _compiled(jitted).programs())
+    return sum(program.hits for program in compiled_program(jitted).programs())
 
 
 def cache_misses(jitted: Any) -> int:
     """Number of calls that did not; under transformations of torch.func, of programs that did not."""
-    return sum(program.misses for program in _compiled(jitted).programs())
+    return sum(program.misses for program in compiled_program(jitted).programs())
 
 
 def explain(jitted: Any) -> CompileReport:
     """What happened in the compilations of a program so far; print it, or use its fields."""
-    report: CompileReport = _compiled(jitted).report()
+    report: CompileReport = compiled_program(jitted).report()
     return report
 
 

@@ -156,6 +156,10 @@ class UncacheableError(AcquisitionError):
     """The program consumed Python's or NumPy's random state under ``sharp_edges="error"``."""
 
 
+class CollectiveMismatchError(ThunderError, RuntimeError):
+    """Ranks are about to communicate differently in a process group, so that they would wait for each other."""
+
+
 class FunctionalizationError(ThunderError, RuntimeError):
     """A mutation could not be expressed functionally."""
 

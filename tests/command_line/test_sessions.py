@@ -45,4 +45,4 @@ def _plain(text):
 def test_sessions_show_every_command():
     text = DOCUMENT.read_text()
     shown = {command["line"].split()[1] for command in COMMAND.finditer(text) if command["line"].startswith("thunder")}
-    assert {"--help", "plugins", "doctor", "schema", "cache", "config", "explain", "new"} <= shown
+    assert {"--help", "plugins", "doctor", "schema", "cache", "config", "explain", "simulate", "new"} <= shown

@@ -11,9 +11,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir.effects import WAITS, Effects
+from thunder_core.passes.dependencies import dependencies
 from thunder_testing.processes import process_suite
 
 
@@ -190,6 +193,137 @@ def test_lines_are_in_order_and_stay() -> None:
 @pytest.mark.usefixtures("fake_group")
 def test_functional_collectives_are_neither_merged_nor_removed() -> None:
     assert sum("all_reduce" in name for name in lines(functional_and_unused)) == 4
+
+
+def in_two_groups(x: torch.Tensor) -> torch.Tensor:
+    first = torch.ops._c10d_functional.all_reduce(x * 2, "sum", "0")
+    second = torch.ops._c10d_functional.all_reduce(x * 3, "sum", "1")
+    noise = torch.rand(2, 3)
+    wait = torch.ops._c10d_functional.wait_tensor
+    return wait(first) + wait(second) + noise
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_a_collective_has_the_channel_of_its_process_group_and_a_wait_that_of_waits() -> None:
+    dist.new_group([0, 1])
+    compiled = thunder.jit(in_two_groups, executors=[])
+    compiled(torch.ones(2, 3))
+    trace = thunder.last_traces(compiled)[-1]
+    found = [line.effects.channels for line in trace.symbols if line.effects.channels]
+    assert found == [("0",), ("1",), (WAITS,), (WAITS,)]
+    assert not any(line.effects.external for line in trace.symbols)
+    text = str(trace)
+    assert "; group '0'\n" in text
+    assert "; waits\n" in text
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_collectives_follow_those_of_their_group_alone() -> None:
+    dist.new_group([0, 1])
+    compiled = thunder.jit(in_two_groups, executors=[])
+    compiled(torch.ones(2, 3))
+    lines = thunder.last_traces(compiled)[-1].symbols
+    effects = {index for index, line in enumerate(lines) if not line.effects.pure}
+    names = {index: line.symbol.name for index, line in enumerate(lines)}
+    before = dependencies(lines)
+    reduces = [index for index in effects if names[index].endswith("all_reduce")]
+    assert all(effects.isdisjoint(before[index]) for index in reduces)
+    (draw,) = [index for index in effects if names[index].endswith("rand")]
+    assert effects.isdisjoint(before[draw])
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_a_saved_trace_has_the_channels(tmp_path: Any) -> None:
+    dist.new_group([0, 1])
+    compiled = thunder.jit(in_two_groups, executors=[])
+    compiled(torch.ones(2, 3))
+    trace = thunder.last_traces(compiled)[-1]
+    thunder.save_trace(compiled, tmp_path / "trace.py")
+    read = thunder.load_trace(tmp_path / "trace.py").trace
+    assert [line.effects for line in read.symbols] == [line.effects for line in trace.symbols]
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_start_and_wait_of_a_collective_in_place_have_channels() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        dist.all_reduce(y)
+        return y
+
+    compiled = thunder.jit(program, executors=[])
+    compiled(torch.ones(2, 3))
+    effects = [line.effects for line in thunder.last_traces(compiled)[0].symbols if line.effects.channels]
+    assert effects == [Effects(channels=("0",)), Effects(channels=(WAITS,))]
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_the_report_tells_what_each_line_sends_and_what_stands_before_its_wait() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        first = torch.ops._c10d_functional.all_gather_into_tensor(x * 2, 2, "0")
+        product = x @ x.t()
+        return torch.ops._c10d_functional.wait_tensor(first).sum() + product
+
+    compiled = thunder.jit(program, executors=[])
+    compiled(torch.ones(2, 3))
+    report = thunder.explain(compiled)
+    (found,) = report.entries[-1].collectives
+    assert (found.phase, found.kind, found.group, found.ranks) == ("inference", "all_gather", "0", 2)
+    assert (found.bytes, found.lines, found.flops) == (2 * 3 * 4, 1, 2 * 2 * 2 * 3)
+    assert "all_gather of 1 tensor" in str(report)
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_the_report_tells_of_a_collective_in_a_branch() -> None:
+    compiled = thunder.jit(in_a_branch, executors=[])
+    compiled(torch.ones(2, 3))
+    (found,) = thunder.explain(compiled).entries[-1].collectives
+    assert (found.kind, found.bytes) == ("all_reduce", 2 * 3 * 4)
+
+
+def test_a_program_without_collectives_reports_none() -> None:
+    compiled = thunder.jit(torch.sin)
+    compiled(torch.ones(2, 3))
+    assert thunder.explain(compiled).entries[-1].collectives == ()
+    assert "collectives:" not in str(thunder.explain(compiled))
+
+
+def in_a_branch(x: torch.Tensor) -> torch.Tensor:
+    def reduced(y: torch.Tensor) -> torch.Tensor:
+        z = y * 2
+        dist.all_reduce(z)
+        return z
+
+    return torch.cond(x.sum() > 0, reduced, lambda y: y - 1, (x,))
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_a_branch_of_cond_keeps_the_effects_of_what_it_does() -> None:
+    compiled = thunder.jit(in_a_branch, executors=[])
+    assert torch.equal(compiled(torch.ones(2, 3)), in_a_branch(torch.ones(2, 3)))
+    (line,) = [line for line in thunder.last_traces(compiled)[-1].symbols if line.symbol.name.endswith("cond")]
+    assert line.effects == Effects(channels=("0", WAITS))
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_a_branch_of_cond_whose_result_nobody_reads_still_communicates() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        in_a_branch(x)
+        return x + 1
+
+    compiled = thunder.jit(program, executors=[])
+    compiled(torch.ones(2, 3))
+    assert any(line.symbol.name.endswith("cond") for line in thunder.last_traces(compiled)[-1].symbols)
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_a_checkpoint_region_has_the_channels_of_its_lines() -> None:
+    def block(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce(x.sin(), "sum", "0"))
+
+    compiled = thunder.jit(lambda x: checkpoint(block, x, use_reentrant=False), executors=[])
+    compiled(torch.ones(2, 3))
+    (line,) = [line for line in thunder.last_traces(compiled)[0].symbols if not line.effects.pure]
+    assert line.effects == Effects(channels=("0", WAITS))
 
 
 @pytest.mark.usefixtures("fake_group")

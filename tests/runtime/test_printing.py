@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import thunder
 from tests.subjects import SUBJECT, eager
 from thunder_core.errors import DataDependentError, UnsupportedError
 
@@ -228,3 +229,18 @@ def test_method_of_a_logger_by_another_name(jit: Callable[..., Any], caplog: pyt
             compiled(torch.tensor([value]))
     assert [record.getMessage() for record in caplog.records] == ["value tensor([2.])", "value tensor([4.])"]
     assert {record.funcName for record in caplog.records} == {"program"}
+
+
+def test_a_branch_of_cond_prints_though_nobody_uses_its_result(capsys):
+    def program(x):
+        def printing(y):
+            print("positive")
+            return y * 2
+
+        torch.cond(x.sum() > 0, printing, lambda y: y + 1, (x,))
+        return x + 1
+
+    compiled = thunder.jit(program)
+    for sign in (1.0, -1.0, 1.0):
+        assert torch.equal(compiled(torch.full((3,), sign)), torch.full((3,), sign + 1))
+    assert capsys.readouterr().out == "positive\npositive\n"

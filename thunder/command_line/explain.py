@@ -23,7 +23,7 @@ _PROGRAM = (
     "thunder.jit made of one. A class of modules is called, and so is a function without parameters if it makes one "
     "of these."
 )
-_INPUTS = (
+INPUTS = (
     "What the program is called with, a Python expression: one argument, a tuple of arguments, or a dict of keyword "
     "arguments. It sees the names of the program's file, and torch. Without it, `inputs` or `example_inputs` of the "
     "program or of its file is taken: a value, or a function that makes one."
@@ -38,7 +38,7 @@ def explain(
     config: Annotated[str | None, typer.Option(help="A configuration: a file, or the name of a preset.")] = None,
     executors: Annotated[str | None, typer.Option(help="Names of executors, in order: a,b.")] = None,
     transforms: Annotated[str | None, typer.Option(help="Names of transforms to add: a,b.")] = None,
-    inputs: Annotated[str | None, typer.Option(help=_INPUTS)] = None,
+    inputs: Annotated[str | None, typer.Option(help=INPUTS)] = None,
     train: Annotated[
         bool, typer.Option("--train", help="Run backward, too, from the sum of all floating-point outputs.")
     ] = False,
@@ -54,7 +54,8 @@ def explain(
     gradients.
     """
     check_is_there(config)
-    options = {"config": config, "executors": _names(executors), "transforms": _names(transforms)}
+    lists = {"executors": executors, "transforms": transforms}
+    options = {"config": config} | {name: None if given is None else names_in(given) for name, given in lists.items()}
     with contextlib.redirect_stdout(sys.stderr):  # what the program prints is not ours
         report = _compile(program, inputs, train, {name: value for name, value in options.items() if value is not None})
     rows = _rows(report, op)
@@ -64,8 +65,9 @@ def explain(
         _print(program, report, rows)
 
 
-def _names(given: str | None) -> list[str] | None:
-    return None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+def names_in(given: str) -> list[str]:
+    """The names of a list that is separated by commas."""
+    return [name.strip() for name in given.split(",") if name.strip()]
 
 
 def _compile(target: str, inputs: str | None, train: bool, options: dict[str, Any]) -> CompileReport:
@@ -80,7 +82,7 @@ def _compile(target: str, inputs: str | None, train: bool, options: dict[str, An
     from thunder.command_line.program import is_compiled, load_program
     from thunder.command_line.running import run
 
-    with _without_own_frames(target):
+    with without_own_frames(target):
         program = load_program(target)
         args, kwargs = program.arguments(inputs)
         reuse = is_compiled(program.called) and not options
@@ -94,7 +96,7 @@ def _compile(target: str, inputs: str | None, train: bool, options: dict[str, An
 
 
 @contextlib.contextmanager
-def _without_own_frames(target: str) -> Iterator[None]:
+def without_own_frames(target: str) -> Iterator[None]:
     """Errors of the program are printed as Python does, with its own lines."""
     from thunder.command_line.failure import print_failure
 
@@ -122,6 +124,7 @@ def _rows(report: CompileReport, pattern: str | None) -> list[DecisionRow]:
 
 def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> None:
     from thunder.command_line.explain_rows import operation_table, share_table
+    from thunder_core.report.collectives_report import collective_lines
     from thunder_core.report.decisions import shares
 
     entry = report.entries[-1]
@@ -135,7 +138,7 @@ def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> N
     remarks = [] if entry.training is None else list(entry.training.lines())
     if entry.as_recorded is not None:
         remarks.append(f"It runs line by line under PyTorch's autograd: {entry.as_recorded}")
-    remarks += entry.notes
+    remarks += [*collective_lines(entry.collectives), *entry.notes]
     print_lines(["", *remarks] if remarks else [])
 
 

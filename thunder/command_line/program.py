@@ -9,8 +9,8 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -18,6 +18,7 @@ from typing import Any, Final
 import typer
 
 _INPUTS: Final = ("inputs", "example_inputs")
+_NONE: Final = object()
 _NO_INPUTS: Final = (
     'how to call it? Give --inputs, like "torch.randn(2, 4)", or define `inputs` next to it: one argument, a tuple of '
     "arguments, a dict of keyword arguments, or a function that makes one of these"
@@ -33,12 +34,14 @@ class Program:
         module: where it was found.
         called: a function, an `nn.Module`, or what `thunder.jit` made of one.
         without_inputs: whether it takes none.
+        given: inputs that it was made with; `_NONE` for none.
     """
 
     target: str
     module: ModuleType
     called: Any
     without_inputs: bool
+    given: Any = _NONE
 
     def arguments(self, expression: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call it with.
@@ -61,6 +64,8 @@ class Program:
 
         if expression is not None:
             return _split(_evaluate(expression, self.module))
+        if self.given is not _NONE:
+            return _split(self.given)
         if self.without_inputs:
             return (), {}
         for holder in (self.called, self.module):
@@ -78,14 +83,41 @@ def load_program(target: str) -> Program:
     Raises:
         typer.BadParameter: there is no such file, module or name, or it is nothing that can be compiled.
     """
+    module, found = _found(target)
+    return _program(target, module, found)
+
+
+def _found(target: str) -> tuple[ModuleType, Any]:
+    """The module of ``target``, and what is there."""
     place, _, name = target.rpartition(":")
     if not place or not all(name.split(".")):
         raise _problem(f"{target!r} names no object; write program.py:model or package.module:model")
     if ".py:" in place:
         raise _problem(f"{target!r} has more than one colon; write program.py:model.part for a part of an object")
     module = _file(Path(place)) if place.endswith(".py") else _module(place)
-    found = functools.reduce(functools.partial(_attribute, place), name.split("."), module)
-    return _program(target, module, found)
+    return module, functools.reduce(functools.partial(_attribute, place), name.split("."), module)
+
+
+def load_for_mesh(target: str) -> Callable[[Any], Program]:
+    """As `load_program`, for what may depend on a mesh of devices.
+
+    A function with one parameter, ``mesh``, is called with it; it may return a pair, of which the second are inputs.
+
+    Raises:
+        typer.BadParameter: as `load_program` does, here or when the result is called.
+    """
+    module, found = _found(target)
+
+    def load(mesh: Any) -> Program:
+        made = found
+        if inspect.isfunction(found) and list(inspect.signature(found).parameters) == ["mesh"]:
+            made = found(mesh)
+        if isinstance(made, tuple) and len(made) == 2:
+            made, inputs = made
+            return replace(_program(target, module, made), given=inputs, without_inputs=False)
+        return _program(target, module, made)
+
+    return load
 
 
 def is_compiled(called: Any) -> bool:

@@ -17,11 +17,13 @@ from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.interception import refusal
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir.effects import WAITS
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, OpOverload, peek_interpreter_stack, schema_of
 from thunder_core.symbols.collectives import RECEIVE, START, WAIT
+from thunder_core.symbols.communication import channels_of
 from thunder_core.tracing.user_frames import user_location
 
 
@@ -77,7 +79,9 @@ def record(recorder: Recorder, operator: OpOverload, args: tuple[Any, ...], kwar
     places = _written(operator, args, names)
     handle_proxy = OpaqueProxy(recorder.trace.names.intermediate(), "Work")
     written = [tensors[place] for place in places]
-    buffers = _record(recorder, START, (operator, places, *args), written, handle_proxy)
+    buffers = _record(
+        recorder, START, (operator, places, *args), written, channels_of(operator, args, {}), handle_proxy
+    )
     read = [tensor for place, tensor in enumerate(tensors) if place not in places]
     if schema_of(operator).name == "c10d::barrier":
         recorder.tensors.kept_by_pytorch(tensors[0])  # of 2.11, in a static variable of ProcessGroup.barrier
@@ -115,13 +119,18 @@ def _written(operator: OpOverload, args: tuple[Any, ...], names: list[str]) -> t
 
 
 def _record(
-    recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], like: Sequence[Any], first: OpaqueProxy | None
+    recorder: Recorder,
+    symbol: Symbol,
+    args: tuple[Any, ...],
+    like: Sequence[Any],
+    channels: tuple[str, ...],
+    first: OpaqueProxy | None = None,
 ) -> tuple[Any, ...]:
     """Record a line that returns new tensors like those in ``like``, after ``first`` if that is given."""
     with recorder.suspension, DisableTorchFunction(), torch.no_grad():
         call = Call(recorder.inputs, args, {})
         outcome, fakes = recorder.infer(_COPIES, (list(like),), {}, call.variables)
-        outcome = replace(outcome, external=True)
+        outcome = replace(outcome, channels=channels)
         context = recorder.trace.context_of(symbol)
         made: tuple[Any, ...] = recorder.writer.record(symbol, call, outcome, fakes, context)
         if first is not None:
@@ -154,9 +163,9 @@ def _recorded_work() -> Any:
             # the collector does not see what objects of this class hold, and traced tensors must not stay alive
             self._waiting, self._written, self._read = False, [], []
             if not written:
-                _record(recorder, WAIT, (self, *read), (), None)
+                _record(recorder, WAIT, (self, *read), (), (WAITS,))
             for tensor, buffer in written:
-                (value,) = _record(recorder, RECEIVE, (self, buffer, *read), (buffer,), None)
+                (value,) = _record(recorder, RECEIVE, (self, buffer, *read), (buffer,), (WAITS,))
                 with DisableTorchFunction(), torch.no_grad():
                     recorder.call(torch.Tensor.copy_, (tensor, value), {})
             return True

@@ -12,7 +12,7 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import UnsupportedError
-from thunder_core.ir.effects import Effects
+from thunder_core.ir.effects import joined
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.symbols import control_flow
@@ -58,7 +58,7 @@ def cond(
         region.body(f"{side}_branch", free, output)
         for region, side, output in zip(bodies, ("true", "false"), proxies, strict=True)
     ]
-    random = any(region.effects().random for region in bodies)
+    effects = joined([region.effects() for region in bodies])
     variables: list[Variable] = []
 
     def fresh(leaf: Any) -> Any:
@@ -71,7 +71,7 @@ def cond(
     structure = map_leaves(fresh, proxies[0])
     output = map_leaves(lambda leaf: variables[leaf.index].proxy if isinstance(leaf, Slot) else leaf, structure)
     predicate = recorder.tensors.proxy_of(pred)
-    recorder.trace.write(control_flow.COND, (predicate, *traces, free), {}, output, Effects(random=random))
+    recorder.trace.write(control_flow.COND, (predicate, *traces, free), {}, output, effects)
     return map_leaves(
         lambda leaf: recorder.tensors.traced(variables[leaf.index]) if isinstance(leaf, Slot) else leaf, structure
     )

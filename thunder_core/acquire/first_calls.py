@@ -87,7 +87,7 @@ def before_call(recorder: Recorder, module: Any, args: tuple[Any, ...], kwargs: 
     lazy: Any = module
     if isinstance(module, LazyModuleMixin) and lazy.has_uninitialized_params():
         lines = [line for part in recorder.trace.outwards() for line in part]
-        in_order = not any(line.effects.random or line.effects.external for line in lines)
+        in_order = not any(line.effects.kept for line in lines)
         given = tree_map(_without_program, (args, kwargs))
         raise Uninitialized(module, *given, in_order=in_order)
 

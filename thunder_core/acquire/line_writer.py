@@ -48,11 +48,7 @@ class LineWriter:
         if not changes_autograd:
             self._check_numbers(symbol, outcome)
         identical = all(result.same_as >= 0 for result in outcome.results)
-        if (
-            identical
-            and outcome.results
-            and not (outcome.written or outcome.random or outcome.external or changes_autograd)
-        ):
+        if identical and outcome.results and not (outcome.written or outcome.kept or changes_autograd):
             if symbol.target in ASSIGNS:
                 raise UnsupportedError(
                     f"the program assigns to the property `{call.args[1]}` of a tensor, or deletes it",
@@ -64,8 +60,7 @@ class LineWriter:
                 self._check_storage(symbol, call.variables[result.same_as], fakes[index] if fakes else None)
             return map_leaves(lambda leaf: _pick(leaf, outcome, call.objects), outcome.structure)
         location = user_location()
-        pure = not (outcome.random or outcome.external)
-        constant = call.foldable and pure and all(map(self._tensors.is_constant, call.variables))
+        constant = call.foldable and not outcome.kept and all(map(self._tensors.is_constant, call.variables))
         proxies: list[TensorProxy] = []
         objects: list[Any] = []
         made: list[Variable] = []
@@ -220,11 +215,12 @@ class LineWriter:
 
 
 def _effects(symbol: Symbol, outcome: Outcome, call: Call) -> Effects:
-    external = symbol.target in CHANGES_AUTOGRAD or outcome.external or not (outcome.results or outcome.written)
-    if not (outcome.written or outcome.random or external):
+    silent = not (outcome.results or outcome.written or outcome.channels)
+    external = symbol.target in CHANGES_AUTOGRAD or outcome.external or silent
+    if not (outcome.written or outcome.kept or external):
         return PURE
     names = tuple(dict.fromkeys(call.proxies[index].name for index in outcome.written))
-    return Effects(names, outcome.random, external)
+    return Effects(names, outcome.random, external, outcome.channels)
 
 
 def _pick(leaf: Any, outcome: Outcome, objects: list[Any]) -> Any:

@@ -275,7 +275,7 @@ def _check(line: BoundSymbol, *, inside: bool) -> None:
         return
     if Tag.LOCAL in tags:
         raise NotEvaluated(f"{name} comes before it{place}, a function of the program's that would run once more")
-    if tags & {Tag.AS_RECORDED, Tag.AUTOGRAD, Tag.HOOK} or line.effects.external:
+    if tags & {Tag.AS_RECORDED, Tag.AUTOGRAD, Tag.HOOK} or line.happens_once():
         raise NotEvaluated(f"{name} has an effect before it{place}, which cannot be undone")
     if any(not isinstance(proxy, TensorProxy | NumberProxy) for proxy in line.outputs()):
         raise NotEvaluated(f"{name} makes an object before it{place}")

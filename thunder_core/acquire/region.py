@@ -13,7 +13,7 @@ from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.tensors import Tensors
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context, current_context
-from thunder_core.ir.effects import Effects
+from thunder_core.ir.effects import Effects, joined
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.symbols.autocast import CLEAR_CACHE
@@ -74,15 +74,11 @@ class Region:
             mutated = set(line.effects.mutates)
             storages |= {p.storage for p in line.inputs() if isinstance(p, TensorProxy) and p.name in mutated}
         mutates = tuple(p.name for p in self.free() if isinstance(p, TensorProxy) and p.storage in storages)
-        return Effects(
-            mutates,
-            any(line.effects.random for line in self.lines),
-            any(line.effects.external and line.symbol is not CLEAR_CACHE for line in self.lines),
-        )
+        return joined([line.effects for line in self.lines if line.symbol is not CLEAR_CACHE], mutates)
 
     def only_communicates(self) -> bool:
         """Whether what lines do besides is to call operators that communicate and give their result."""
-        return all(not line.effects.external or communicates(line.symbol.target) for line in self.lines)
+        return all(not line.effects.visible or _gives_what_arrives(line) for line in self.lines)
 
     def leave_writes(self) -> None:
         """Move lines to those around: from the first on to the last that writes a tensor from outside."""
@@ -109,6 +105,10 @@ class Region:
         context, ambient = current_context(), self.trace.ambient
         lines = [_relative(line, ambient, context) for line in self.lines]
         return Trace(name, inputs, tuple(lines), output, Stage.ACQUIRED, "acquisition", context)
+
+
+def _gives_what_arrives(line: BoundSymbol) -> bool:
+    return communicates(line.symbol.target) and not line.effects.mutates
 
 
 def _relative(line: BoundSymbol, ambient: Context, context: Context) -> BoundSymbol:

@@ -201,7 +201,7 @@ class _Scope:
         self, call: DifferentiableCall, line: WrapperLine, backward: Region, cotangents: list[Proxy], into: Any
     ) -> None:
         effects = backward.effects()
-        if effects.mutates or (effects.external and not backward.only_communicates()):
+        if effects.mutates or (effects.visible and not backward.only_communicates()):
             raise call.refuse(f"the derivative of {call.name} writes, or does more than to compute")
         written = line.complete(backward, cotangents, into)
         if written is not None:

@@ -148,7 +148,7 @@ def _write(recorder: Recorder, call: DifferentiableCall) -> None:
     """Add the line of a call, and remember the call."""
     forward = call.line.forward
     effects = forward.effects()
-    if effects.mutates or (effects.external and not forward.only_communicates()):
+    if effects.mutates or (effects.visible and not forward.only_communicates()):
         raise call.refuse(f"{call.name} writes, or does more than to compute, while autograd records")
     with forward.recording():
         for output in call.outputs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from thunder_core.acquire.region import Region
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import on_fakes
+from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.symbols.opaque import callable_symbol
 
@@ -131,11 +133,22 @@ class WrapperLine:
         self._programs.with_derivative(forward, self._backward, len(self._free), self._places, len(results))
 
 
+def programs_of(symbol: Symbol) -> tuple[Trace, ...]:
+    """The programs, forward and backward, that lines of a symbol run; none for those that are no wrapper's.
+
+    Autograd may record the line while it runs: then its symbol calls `thunder_core.autodiff.eager_graph.record_graph`.
+    """
+    target = symbol.target.args[0] if isinstance(symbol.target, partial) else symbol.target
+    programs = getattr(getattr(target, "__self__", None), "programs", None)
+    return programs.traces if isinstance(programs, _Programs) else ()
+
+
 class _Programs:
     """What a line computes.
 
     Attributes:
         forward, backward: the programs; without a derivative the second is None.
+        traces: the same.
         differentiable: how many results of ``forward`` have gradients, which are the first arguments of ``backward``.
         returned: how many the line returns; the others are further arguments of ``backward``.
         arguments: how many the line takes.
@@ -146,6 +159,7 @@ class _Programs:
     def __init__(self) -> None:
         self.forward: Any = None
         self.backward: Any = None
+        self.traces: tuple[Trace, ...] = ()
         self.differentiable = self.returned = self.arguments = 0
         self.places: list[int] = []
         self.expected: tuple[Proxy, ...] = ()
@@ -159,13 +173,14 @@ class _Programs:
                 compiled.append(compile_trace(forward))
             return compiled[0](*args)
 
-        self.forward = compile_and_run
+        self.forward, self.traces = compile_and_run, (forward,)
         self.differentiable, self.returned = differentiable, len(forward.output)
 
     def with_derivative(
         self, forward: Trace, backward: Trace, arguments: int, places: list[int], returned: int
     ) -> None:
         self.forward, self.backward = compile_trace(forward), compile_trace(backward)
+        self.traces = forward, backward
         self.returned, self.arguments, self.places = returned, arguments, places
         self.expected = backward.inputs[: self.differentiable]
 
@@ -192,6 +207,8 @@ def _function(programs: _Programs) -> type[torch.autograd.Function]:
                 gradients[place] = gradient
             return tuple(gradients)
 
+    cls: Any = Wrapper
+    cls.programs = programs
     return Wrapper
 
 

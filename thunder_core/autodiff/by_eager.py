@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -75,7 +76,7 @@ def _record(bound: BoundSymbol, wanted: tuple[int, ...]) -> BoundSymbol:
     if Tag.LOCAL in bound.symbol.tags or import_path(function) is None:  # no literal stands for it
         symbol = Symbol(
             f"{bound.symbol.name}_with_graph".replace(".", "_"),
-            lambda *given, **options: eager_graph.record_graph(function, *given, **options),
+            partial(eager_graph.record_graph, function),
             tags=frozenset({Tag.OPAQUE, Tag.LOCAL}),
         )
         return BoundSymbol(symbol, arguments, {}, None, effects, context)

@@ -49,8 +49,7 @@ def _claim(executor: Executor, bound: BoundSymbol) -> Decision:
 
 def unfusible(bound: BoundSymbol) -> str | None:
     """Why no region may hold the line, whatever an executor claims; None if one may."""
-    effects = bound.effects
-    if effects.random or effects.external:
+    if bound.effects.kept:
         return "it has effects"
     for proxy in (*bound.inputs(), *bound.outputs()):
         if not isinstance(proxy, TensorProxy):

@@ -42,10 +42,13 @@ class Aliases:
 
     @cached_property
     def pinned(self) -> frozenset[int]:
-        """Storages that lines write or give to external effects: two tensors in them do not stand for one another."""
+        """Storages that lines write, or give to effects that are visible outside of tensors.
+
+        Two tensors in one of them do not stand for one another.
+        """
         pinned: set[int] = set()
         for line in self._lines:
-            touched = tensor_inputs_of(line) if line.effects.external else tensors_written_by(line)
+            touched = tensor_inputs_of(line) if line.effects.visible else tensors_written_by(line)
             pinned.update([proxy.storage for proxy in touched])
         return frozenset(pinned)
 

@@ -84,6 +84,15 @@ class BoundSymbol:
 
         return replace(self.map_arguments(of_leaf), output=map_leaves(of_leaf, self.output))
 
+    def happens_once(self) -> bool:
+        """Whether it does something that running it once more would repeat.
+
+        Collectives with the tag COLLECTIVE may be repeated: what they give depends on their arguments alone, and all
+        ranks repeat them.
+        """
+        repeatable = not self.symbol.tags.isdisjoint((Tag.COLLECTIVE, Tag.WAIT))
+        return self.effects.external or (bool(self.effects.channels) and not repeatable)
+
     def is_view(self) -> bool:
         """Whether it computes nothing: all its outputs lie in the memory of its inputs."""
         if not self.effects.pure:

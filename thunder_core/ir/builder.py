@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import list_proxies, map_leaves
@@ -48,8 +47,7 @@ class Inlining:
         args, kwargs = map_leaves(self.value, op.args), map_leaves(self.value, op.kwargs)
         effects = op.effects
         if effects.mutates:
-            mutates = tuple([self._values[name].name for name in effects.mutates])
-            effects = Effects(mutates, effects.random, effects.external)
+            effects = replace(effects, mutates=tuple([self._values[name].name for name in effects.mutates]))
         return BoundSymbol(op.symbol, args, kwargs, map_leaves(self.value, op.output), effects, op.context, op.location)
 
     def _new(self, proxy: Proxy) -> Proxy:

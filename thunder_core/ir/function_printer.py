@@ -9,6 +9,7 @@ from thunder_core.ir.annotation import Annotator
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.context_text import describe_context, with_items
+from thunder_core.ir.effects import WAITS
 from thunder_core.ir.literals import Speller
 from thunder_core.ir.location import SourceLocation, one_line
 from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy
@@ -183,6 +184,7 @@ def _effects(bound: BoundSymbol) -> list[str]:
         words.append("random")
     if effects.external:
         words.append("external")
+    words += ["waits" if channel == WAITS else f"group {channel!r}" for channel in effects.channels]
     return words
 
 

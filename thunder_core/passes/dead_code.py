@@ -18,8 +18,9 @@ from thunder_core.passes.base import Pass, PassContext
 class DeadCode(Pass[Trace]):
     """Removes the lines that nobody can notice.
 
-    A line stays when it draws random numbers, has external effects, defines a name that is used later, or writes memory
-    that is read later: by a later line, by the caller through an input, or through an output. Linear in the trace.
+    A line stays when it draws random numbers, communicates, has external effects, defines a name that is used later, or
+    writes memory that is read later: by a later line, by the caller through an input, or through an output. Linear in
+    the trace.
     """
 
     name: ClassVar[str] = "DeadCode"
@@ -61,8 +62,7 @@ class _Live:
         return True
 
     def _needed(self, bound: BoundSymbol) -> bool:
-        effects = bound.effects
-        if effects.random or effects.external:
+        if bound.effects.kept:
             return True
         names = self.names
         for proxy in bound.outputs():

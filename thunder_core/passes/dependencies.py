@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tensors import written_storages
@@ -14,14 +15,14 @@ from thunder_core.ir.tensors import written_storages
 def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
     """For each bound symbol the earlier ones that must run before it, by position.
 
-    Those that define what it reads; the one with effects before it, if it has effects; and for storage that is written,
-    the writer before it or the bound symbol that made it, and those that read the storage since. What follows a check
-    of a guessed value waits for it: it may not work with another value.
+    Those that define what it reads; those with effects before it that it keeps its order with; and for storage that is
+    written, the writer before it or the bound symbol that made it, and those that read the storage since. What follows
+    a check of a guessed value waits for it: it may not work with another value.
     """
     definer: dict[str, int] = {}
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
-    effectful: int | None = None
+    order = _Order()
     guess: int | None = None
     written = written_storages(symbols)
     known: set[int] = set()
@@ -34,9 +35,7 @@ def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
         if Tag.GUESS in bound.symbol.tags:
             guess = index
         if not bound.effects.pure:
-            if effectful is not None:
-                before.add(effectful)
-            effectful = index
+            before.update(order.add(index, bound.effects))
         for proxy in inputs if written else ():
             if not isinstance(proxy, TensorProxy) or proxy.storage not in written:
                 continue
@@ -56,6 +55,34 @@ def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
                 writer[proxy.storage] = index
                 known.add(proxy.storage)
     return result
+
+
+class _Order:
+    """The order among bound symbols with effects.
+
+    Those that only communicate follow those of the same channel. Those with external effects, which may be any, follow
+    all others and come before all later ones. All other effects are a channel of their own.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str | None, int] = {}
+        self._external: int | None = None
+
+    def add(self, index: int, effects: Effects) -> list[int]:
+        """The earlier bound symbols that the next one, with ``effects``, follows."""
+        if effects.external:
+            before = [*self._last.values()]
+            self._last.clear()
+            if self._external is not None:
+                before.append(self._external)
+            self._external = index
+            return before
+        channels: list[str | None] = [*effects.channels]
+        if effects.random or effects.mutates:
+            channels.append(None)
+        found = [self._last.get(channel, self._external) for channel in channels]
+        self._last.update(dict.fromkeys(channels, index))
+        return [earlier for earlier in found if earlier is not None]
 
 
 def run_order(before: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) -> list[tuple[int, ...]] | None:

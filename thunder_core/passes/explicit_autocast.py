@@ -182,7 +182,7 @@ def _plain(context: Context) -> Context:
 
 def _computes_nothing(bound: BoundSymbol) -> bool:
     """Whether a line is there for an effect alone: no value depends on what it casts."""
-    return bound.effects.external and not bound.effects.mutates and not tensor_outputs_of(bound)
+    return bound.effects.visible and not bound.effects.mutates and not tensor_outputs_of(bound)
 
 
 def _mentions_autocast(trace: Trace) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from thunder_core.passes.pass_manager import PassRecord
+from thunder_core.report.collectives_report import CollectiveReport, collective_lines
 from thunder_core.report.decision_table import decision_table
 from thunder_core.report.decisions import LineDecisions, share_lines
 from thunder_core.report.preset_choice import PresetChoice
@@ -51,6 +52,7 @@ class EntryReport:
         preset: where its executors come from, if none were named.
         sizes: which sizes vary between calls; None where all are constants, as they were to be.
         values: of tensors, that it was compiled with, and checks in each run.
+        collectives: what it communicates with other processes, in the order of its lines.
     """
 
     reason: str
@@ -68,6 +70,7 @@ class EntryReport:
     preset: PresetChoice | None = None
     sizes: SizesReport | None = None
     values: tuple[str, ...] = ()
+    collectives: tuple[CollectiveReport, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -150,6 +153,7 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
         lines.extend(f"  {line}" for line in entry.regions.lines())
     if entry.training is not None:
         lines.extend(f"  {line}" for line in entry.training.lines())
+    lines.extend(f"  {line}" for line in collective_lines(entry.collectives))
     lines.extend(f"  {note}" for note in entry.notes)
     if entry.as_recorded is not None:
         lines.append(f"  runs line by line under PyTorch's autograd: {entry.as_recorded}")

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from thunder_core.report.amounts import bytes_text, counted
+
 
 @dataclass(frozen=True)
 class DerivativeReport:
@@ -65,22 +67,11 @@ class TrainingReport:
             for item in self.derivatives
             if item.reason
         ]
-        kept = f"{_counted(self.saved_values, 'value')} of {_amount(self.saved_bytes)}, "
-        kept += f"{_counted(self.saved_results, 'result')} and {_counted(self.saved_inputs, 'input')}"
+        kept = f"{counted(self.saved_values, 'value')} of {bytes_text(self.saved_bytes)}, "
+        kept += f"{counted(self.saved_results, 'result')} and {counted(self.saved_inputs, 'input')}"
         return (
             f"lines differentiated: {counts}",
             *remarks,
             f"forward of {self.forward_lines} lines keeps {kept} for backward of {self.backward_lines} lines",
             f"values computed again in backward: {self.recomputed} (recompute={self.recompute!r})",
         )
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _amount(number: int) -> str:
-    size, units = float(number), ["bytes", "KiB", "MiB", "GiB"]
-    while size >= 1024 and len(units) > 1:
-        size, units = size / 1024, units[1:]
-    return f"{size:.1f} {units[0]}" if units[0] != "bytes" else f"{number} bytes"

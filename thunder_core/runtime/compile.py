@@ -28,11 +28,13 @@ from thunder_core.pytorch_internals import top_saved_tensors_default_hooks
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.report.region_report import RegionReport
 from thunder_core.report.sizes_report import SizesReport
+from thunder_core.runtime.agreement import agree
 from thunder_core.runtime.autocast import without_autocast
 from thunder_core.runtime.bridge import join
 from thunder_core.runtime.chosen_executors import with_executors
+from thunder_core.runtime.collectives import groups_of
 from thunder_core.runtime.decisions import executed_lines
-from thunder_core.runtime.entry import Entry, build_run
+from thunder_core.runtime.entry import Entry, build_run, executed_programs
 from thunder_core.runtime.frozen_heap import frozen_heap
 from thunder_core.runtime.outcomes import Undo, guesses_of
 from thunder_core.runtime.program import Program
@@ -53,7 +55,8 @@ def compile_program(
 ) -> tuple[Entry, tuple[Any, ...]]:
     """Acquire ``function`` with these arguments, transform it, and make it callable.
 
-    Returns the entry and its computation's inputs for this call. ``reason`` says why, for the report.
+    Returns the entry and its computation's inputs for this call. ``reason`` says why, for the report. A program that
+    communicates is compared with that of other ranks (`thunder_core.runtime.agreement`).
 
     Args:
         varying: which sizes of inputs are to be symbols; None for constants alone.
@@ -61,7 +64,10 @@ def compile_program(
     """
     name = getattr(function, "__qualname__", type(function).__qualname__)
     with frozen_heap(), _own_saved_tensors(), progress.compiling(name):
-        return _compile(function, args, kwargs, settings, states, reason, varying, guesses)
+        entry, inputs = _compile(function, args, kwargs, settings, states, reason, varying, guesses)
+    if entry.groups:
+        agree(name, entry.executed, entry.groups)
+    return entry, inputs
 
 
 @contextmanager
@@ -207,6 +213,7 @@ def _compile(
         acquired.sizes,
         guessed,
         acquired.keeps_numbers,
+        groups_of(executed_programs(program.traces, program.backward_traces)),
     )
     return entry, inputs
 

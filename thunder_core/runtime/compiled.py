@@ -36,6 +36,14 @@ _MOST_ATTEMPTS = 64  # entries that a call tries one after the other, each of wh
 _logger = logging.getLogger("thunder.recompiles")
 
 
+class NotRun(BaseException):
+    """A program was compiled for a call, and is not run."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__("the program is not run")
+        self.entry = entry
+
+
 class Compiled:
     """Calls a program through its cache: finds the entry whose guards hold, or compiles one.
 
@@ -58,6 +66,7 @@ class Compiled:
         self._sizes = SizePolicy(settings.config.dynamic, function)
         self._recompilations = Recompilations(name, settings.config)
         self._at_limit = f"no entry fits, and the recompile limit of {settings.config.recompile_limit} is reached"
+        self.compiles_only = False  # a call that needs a new program raises `NotRun` instead of running it
         self._lock = threading.RLock()
         self._outcomes = 0
         self._likely = LikelyOutcomes()
@@ -205,6 +214,8 @@ class Compiled:
         entry, inputs = compile_program(
             self.function, args, kwargs, self.settings, self.states, reason, varying, guesses
         )
+        if self.compiles_only:
+            raise NotRun(entry)
         self._accept(entry, inputs)
         self._sizes.learn(varying, entry, args, kwargs)
         if not entry.raises:

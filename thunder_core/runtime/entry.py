@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from thunder_core.ir.program import compile_source
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment
+from thunder_core.passes.base import Phase
 from thunder_core.passes.functionalize.result import (
     FromComputation,
     FromEpilogue,
@@ -24,8 +25,10 @@ from thunder_core.passes.functionalize.result import (
 )
 from thunder_core.passes.transform import Transform
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
+from thunder_core.report.collectives_report import CollectiveReport
 from thunder_core.report.compile_report import EntryReport, StageReport
 from thunder_core.report.decisions import LineDecisions
+from thunder_core.runtime.collectives import collectives_of_programs
 from thunder_core.runtime.decisions import Assignments, decisions_of, lines_of
 from thunder_core.runtime.outcomes import Guess
 from thunder_core.tracing.sizes import Sizes
@@ -56,6 +59,7 @@ class Entry:
         raises: its run raises an exception that this one call led to; such an entry is not kept.
         sizes: the symbols that its traces print; None where all sizes are constants.
         guesses: values of tensors that its run checks; it raises `thunder_core.errors.WrongGuess` for others.
+        groups: ranks of the process groups that it communicates in, by name.
         keeps_numbers: numbers that the program reads from tensors are numbers of its traces.
     """
 
@@ -80,6 +84,7 @@ class Entry:
     sizes: Sizes | None = None
     guesses: tuple[Guess, ...] = ()
     keeps_numbers: bool = True
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def symbols(self, inputs: tuple[Any, ...]) -> tuple[int, ...]:
         """What the symbols are in a call with these inputs."""
@@ -97,7 +102,8 @@ class Entry:
         if self.checks.lines:
             stages += (StageReport("checks of results", self.checks.seconds, self.checks.lines),)
         notes = (*map(str, self.notes), *self._unmatched_patterns)
-        return replace(self.made, stages=stages, decisions=self._decisions, notes=notes)
+        collectives = self._collectives
+        return replace(self.made, stages=stages, decisions=self._decisions, notes=notes, collectives=collectives)
 
     @cached_property
     def _decisions(self) -> tuple[LineDecisions, ...]:
@@ -105,11 +111,27 @@ class Entry:
         return decisions_of(self.assignments, self.unclaimed)
 
     @cached_property
+    def _collectives(self) -> tuple[CollectiveReport, ...]:
+        return collectives_of_programs(self.executed, self.groups) if self.groups else ()
+
+    @property
+    def executed(self) -> dict[Phase, Trace]:
+        """The programs that run: that of inference, or forward and backward."""
+        return executed_programs(self.traces, self.backward_traces)
+
+    @cached_property
     def _unmatched_patterns(self) -> tuple[str, ...]:
         lines = list(lines_of((*self.traces, *self.backward_traces), self.assignments, self.unclaimed))
         executed = [line for trace in (*self.traces[-1:], *self.backward_traces[-1:]) for line in trace.symbols]
         asked = ((self.executors, lines), (self.transforms, executed))
         return tuple([note for parts, found in asked for part in parts for note in part.unmatched(found)])
+
+
+def executed_programs(traces: Sequence[Trace], backward_traces: Sequence[Trace]) -> dict[Phase, Trace]:
+    """The last stage of a program: that of inference, or of forward and backward."""
+    if not backward_traces:
+        return {Phase.INFERENCE: traces[-1]}
+    return {Phase.FORWARD: traces[-1], Phase.BACKWARD: backward_traces[-1]}
 
 
 def build_run(

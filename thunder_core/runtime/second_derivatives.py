@@ -170,7 +170,7 @@ def _not_the_same(called: str, location: SourceLocation | None = None) -> Unsupp
 def _differs_next_time(bound: BoundSymbol) -> bool:
     """Whether running the line once more gives something else, or can be noticed. Hooks are set on new tensors."""
     random = bound.effects.random and not is_untagged(bound.symbol.target)
-    return random or (bound.effects.external and Tag.HOOK not in bound.symbol.tags)
+    return random or (bound.effects.visible and Tag.HOOK not in bound.symbol.tags)
 
 
 def _without_reports(trace: Trace) -> Trace:

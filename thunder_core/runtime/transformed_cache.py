@@ -139,7 +139,7 @@ class Transformed:
 def _effects(trace: Trace) -> tuple[bool, bool]:
     """Whether a trace draws random numbers, and whether it does what is visible outside of its tensors."""
     lines = [line for program in trace.programs() for line in program.symbols]
-    return any(line.effects.random for line in lines), any(line.effects.external for line in lines)
+    return any(line.effects.random for line in lines), any(line.effects.visible for line in lines)
 
 
 def _writes_input(trace: Trace) -> bool:

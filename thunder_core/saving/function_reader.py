@@ -20,7 +20,7 @@ from thunder_core.ir.annotation_syntax import (
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.context_syntax import read_context, read_header_context
-from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.effects import PURE, Effects, joined
 from thunder_core.ir.expressions import ExpressionReader
 from thunder_core.ir.module_syntax import CallSyntax, FunctionSyntax, ModuleSyntax
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
@@ -234,9 +234,9 @@ def _effects(bound: BoundSymbol, outcome: Outcome) -> Effects:
     arguments = _arguments(bound)
     mutates = tuple(dict.fromkeys(arguments[index].name for index in outcome.written))
     inner = [line.effects for body in bodies_of(bound) for line in body.symbols]
-    silent = not outcome.results and not outcome.written
-    external = bound.symbol.target in CHANGES_AUTOGRAD or silent or any(effects.external for effects in inner)
-    random = outcome.random or any(effects.random for effects in inner)
+    silent = not (outcome.results or outcome.written or outcome.channels)
+    external = bound.symbol.target in CHANGES_AUTOGRAD or outcome.external or silent
+    own = Effects((), outcome.random, external, outcome.channels)
     if bound.symbol in STATEFUL:
-        random = external = True
-    return Effects(mutates, random, external) if mutates or random or external else PURE
+        own = Effects(random=True, external=True)
+    return joined([own, *inner], mutates)

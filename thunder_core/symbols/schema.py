@@ -82,11 +82,10 @@ def schema_is_external(overload: OpOverload) -> bool:
 
 
 def communicates(func: Any) -> bool:
-    """Whether ``func`` is an operator that communicates with other processes and writes none of its arguments."""
+    """Whether ``func`` is an operator of PyTorch that communicates with other processes."""
     overloads = _overloads(func) if isinstance(func, OpOverload | OpOverloadPacket) else None
     return bool(overloads) and all(
-        schema_of(overload).name.partition("::")[0] in _COMMUNICATES and not schema_of(overload).is_mutable
-        for overload in overloads or ()
+        schema_of(overload).name.partition("::")[0] in _COMMUNICATES for overload in overloads or ()
     )
 
 

@@ -27,6 +27,7 @@ from thunder_core.pytorch_internals import (
     schema_of,
     storage_identity,
 )
+from thunder_core.symbols.communication import channels_of
 from thunder_core.symbols.schema import schema_effects, schema_is_external, schema_is_random, written_values
 from thunder_core.tracing.native_attention import NATIVE_ATTENTION
 from thunder_core.tracing.sizes import active_environment, kernels_for_sizes
@@ -55,12 +56,14 @@ class Observed:
         written: storages that they wrote.
         random: they drew random numbers.
         external: they did something that is visible outside of tensors.
+        channels: that they communicated in, in the order of their first use.
         autocast: what the call is made under, by device type; operators do not see it.
     """
 
     written: set[int] = field(default_factory=set)
     random: bool = False
     external: bool = False
+    channels: dict[str, None] = field(default_factory=dict)
     autocast: tuple[tuple[str, torch.dtype], ...] = ()
 
 
@@ -104,10 +107,12 @@ class ObservingFakeMode(FakeTensorMode):
         return result
 
     def _observe(self, observed: Observed, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if schema_is_random(func):
-            observed.random = True
-        if schema_is_external(func):
-            observed.external = True
+        channels = channels_of(func, args, kwargs)
+        if channels:
+            observed.channels.update(dict.fromkeys(channels))
+        else:
+            observed.random |= bool(schema_is_random(func))
+            observed.external |= schema_is_external(func)
         for value in written_values(schema_effects(func) or (), args, kwargs):
             _note_written(observed, value)
         for value in unannotated_writes(schema_of(func).name, args):

@@ -63,7 +63,7 @@ def lowered_form(bound: BoundSymbol, ambient: Context, store: Store | None = Non
 
     Raises LoweringError as `lower` does: so for all lines with effects outside of tensors, which tracing would have.
     """
-    if bound.effects.external:
+    if bound.effects.visible:
         raise LoweringError(f"{bound.symbol.name} has effects outside of tensors", location=bound.location)
     context = bound.context or ambient
     key = call_key(bound, context)

@@ -62,6 +62,7 @@ class Outcome:
         written: indices of the tensor arguments whose storage the call wrote.
         random: it drew random numbers.
         external: it did something that is visible outside of its tensors.
+        channels: that it communicated in.
         cacheable: an equal call has the same outcome and needs no fakes.
     """
 
@@ -71,6 +72,12 @@ class Outcome:
     random: bool
     cacheable: bool
     external: bool = False
+    channels: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> bool:
+        """Whether it did something besides to compute and to write."""
+        return self.random or self.external or bool(self.channels)
 
 
 @calls_program
@@ -133,4 +140,5 @@ def infer(
     structure = map_leaves(describe, value)
     written = tuple(index for index, fake in enumerate(fakes) if storage_address(fake) in observed.written)
     cacheable = cacheable and not written and bool(results)
-    return Outcome(structure, tuple(results), written, observed.random, cacheable, observed.external), tensors
+    effects = observed.random, cacheable, observed.external, tuple(observed.channels)
+    return Outcome(structure, tuple(results), written, *effects), tensors

@@ -14,7 +14,7 @@ from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.definitions import needed_ops
-from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.effects import Effects
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import from_fake
@@ -155,7 +155,7 @@ class Tracer:
             (func, *recorded) if self.level is Level.CORE_ATEN else torch_call(func, *recorded)
         )
         symbol, recorded_args, recorded_kwargs = registry.resolve(target, recorded_args, recorded_kwargs)
-        effects = Effects(mutates, observed.random) if mutates or observed.random else PURE
+        effects = Effects(mutates, observed.random, channels=tuple(observed.channels))
         output = map_leaves(self._result, result)
         self.ops.append(BoundSymbol(symbol, recorded_args, recorded_kwargs, output, effects))
 
@@ -190,7 +190,7 @@ class Tracer:
             self._define(result, self.proxy(args[0]))
         elif func is torch.ops.aten.bernoulli_.float and self._draw_mask(*args):
             pass
-        elif observed.external or observed.written or _tensors(result):
+        elif observed.external or observed.channels or observed.written or _tensors(result):
             self.record(func, args, kwargs, result, observed)
         if self._watch is not None:
             self._watch(func, args, kwargs, result)

@@ -10,14 +10,16 @@ from typing import Any
 import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.effects import PURE, WAITS, Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
 
 CPU = torch.device("cpu")
-KINDS = ("a", "b", "c", "product", "view", "write", "draw", "act")
+KINDS = ("a", "b", "c", "product", "view", "write", "draw", "act", "send", "other_send", "wait")
 SYMBOLS = {kind: Symbol(kind, len) for kind in KINDS}
 EFFECTS = {"draw": Effects(random=True), "act": Effects(external=True)}
+CHANNELS = {"send": "0", "other_send": "1", "wait": WAITS}
+EFFECTS |= {kind: Effects(channels=(channel,)) for kind, channel in CHANNELS.items()}
 
 
 def tensor(name: str, storage: int) -> TensorProxy:
@@ -57,11 +59,13 @@ class Machine:
         memories: by storage, what is there.
         seen: what each line read, by the name of its result.
         acts: what lines with effects outside did, in order.
+        sent: what was communicated, in order, by kind.
     """
 
     memories: dict[int, Any] = field(default_factory=dict)
     seen: dict[str, Any] = field(default_factory=dict)
     acts: list[Any] = field(default_factory=list)
+    sent: dict[str, list[Any]] = field(default_factory=dict)
     drawn: int = 0
 
     def run(self, lines: Iterable[BoundSymbol]) -> Machine:
@@ -76,7 +80,9 @@ class Machine:
             if kind == "draw":
                 self.drawn += 1
             if kind == "act":
-                self.acts.append(hash(read))
+                self.acts.append(hash((read, *[(name, *sent) for name, sent in sorted(self.sent.items())])))
+            if kind in CHANNELS:
+                self.sent.setdefault(kind, []).append(hash((read, len(self.acts))))
             if kind != "view":
                 self.memories[output.storage] = hash((kind, read, self.drawn if kind == "draw" else None))
         return self

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.ir.tree import iterate_leaves
@@ -40,7 +40,7 @@ def call_recomputed(
         emitter.fresh(target, requires_grad=target.requires_grad or inside[target.name] in recorded)
         for target in targets
     ]
-    effects = Effects(random=call.effects.random, external=call.effects.external)
+    effects = replace(call.effects, mutates=())
     emitter.lines.append(BoundSymbol(operation, arguments, {}, (output, *copies), effects, call.context, call.location))
     return copies
 

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.effects import Effects
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
@@ -39,7 +38,7 @@ def find_twin(call: BoundSymbol, target: TensorProxy, metadata: Metadata, emitte
     not when the twin returns another shape or shares memory with an argument.
     """
     symbol = call.symbol.functional
-    if symbol is None or call.effects.random or call.effects.external or emitter.modes.autocast:
+    if symbol is None or call.effects.kept or emitter.modes.autocast:
         return None
     if not call.args or call.args[0] != target:
         return None
@@ -99,7 +98,7 @@ def call_on_copies(
     if outcome is not None:  # autograd does not record all that calls write (running statistics, say)
         recorded = [result.requires_grad for result in outcome.results[-len(targets) :]]
     copies = [emitter.fresh(target, requires_grad=flag) for target, flag in zip(targets, recorded, strict=True)]
-    effects = Effects(random=call.effects.random, external=call.effects.external)
+    effects = replace(call.effects, mutates=())
     emitter.lines.append(BoundSymbol(operation, arguments, {}, (output, *copies), effects, call.context, call.location))
     return copies
 

@@ -57,7 +57,7 @@ def _line(bound: BoundSymbol, trust: Sequence[str]) -> str | None:
     symbol = bound.symbol
     name = _describe(bound)
     replayable = is_replayable(bound)
-    if bound.effects.external and not replayable:
+    if bound.happens_once() and not replayable:
         return f"{name} does something besides computing, which would not happen again"
     if symbol.tags & _USERS:
         return f"{name} calls Python code, or asks autograd"

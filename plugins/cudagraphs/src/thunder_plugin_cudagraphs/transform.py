@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.effects import Effects
+from thunder_core.ir.effects import Effects, joined
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
@@ -132,8 +132,7 @@ def _requires_grad(proxy: Proxy) -> bool:
 def _effects(trace: Trace, inputs: Inputs) -> Effects:
     """What all lines do to inputs, also through views, and whether one is random, or has a state."""
     written = tuple([inputs.names[position] for position in inputs.mutated])
-    effects = [bound.effects for bound in trace.symbols]
-    return Effects(written, any(one.random for one in effects), any(one.external for one in effects))
+    return joined([bound.effects for bound in trace.symbols], written)
 
 
 def from_options(options: CUDAGraphsOptions) -> CUDAGraphs:

@@ -19,7 +19,7 @@ _WITH_FUNCTIONS = frozenset({Tag.HOOK, Tag.HIGHER_ORDER, Tag.AUTOGRAD})
 def why_not_compared(bound: BoundSymbol) -> str | None:
     """Why this line of an executor cannot be run by the reference as well; None if it can."""
     symbol, target = bound.symbol, innermost(bound.symbol.target)
-    if bound.effects.mutates or bound.effects.external:
+    if bound.effects.mutates or bound.effects.visible:
         return "it has effects, which must happen once"
     if symbol.tags & _WITH_FUNCTIONS:
         return "it calls functions of the program's, or autograd"

@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
-from thunder_core.ir.effects import Effects
+from thunder_core.ir.effects import WAITS, Effects
 from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
@@ -30,7 +30,7 @@ from thunder_plugin_distributed.data_parallel_gradients import (
     average_gradients,
 )
 
-_EFFECT: Final = Effects(external=True)
+_EXTERNAL: Final = Effects(external=True)
 _WAIT: Final = registry.symbol_of(wait)
 
 
@@ -160,4 +160,9 @@ class _Average:
         return self._tensor(name, int(proxy.shape[0]), proxy.dtype, proxy.device)
 
     def _line(self, symbol: Symbol, args: tuple[Any, ...], output: Any) -> BoundSymbol:
-        return BoundSymbol(symbol, args, {}, output, _EFFECT, self._call.context, self._call.location)
+        effects = _EXTERNAL
+        if symbol is SUMMED:
+            effects = Effects(channels=(self._group,))
+        elif symbol is _WAIT:
+            effects = Effects(channels=(WAITS,))
+        return BoundSymbol(symbol, args, {}, output, effects, self._call.context, self._call.location)

@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
-from thunder_core.ir.effects import Effects
+from thunder_core.ir.effects import WAITS, Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
@@ -63,7 +63,7 @@ def _all_awaited(trace: Trace, lines: list[BoundSymbol]) -> list[BoundSymbol]:
         for proxy in line.outputs():
             if isinstance(proxy, TensorProxy) and not trace.users(proxy.name) and not trace.is_returned(proxy.name):
                 result = replace(proxy, name=builder.name(proxy.name), storage=builder.new_storage())
-                effects = Effects(random=True)
+                effects = Effects(channels=(WAITS,))
                 waits.append(BoundSymbol(symbol, (proxy,), {}, result, effects, line.context, line.location))
         unread |= {proxy.name: waits for proxy in line.outputs()}
     found: list[BoundSymbol] = []

@@ -1,0 +1,24 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+
+def bytes_text(number: float) -> str:
+    """Bytes in the largest unit that is not larger: ``1.5 MiB``."""
+    size, units = float(number), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.1f} {units[0]}" if units[0] != "bytes" else f"{round(number)} bytes"
+
+
+def counted(number: int, what: str) -> str:
+    """``1 line``, ``2 lines``."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def operations_text(number: float) -> str:
+    """Floating-point operations: ``1.5 GFLOP``."""
+    for unit, size in (("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6), ("kFLOP", 1e3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{round(number)} FLOP"
