@@ -135,6 +135,18 @@ class Observer:
         node = self._heap.nodes.get(id(value))
         return None if node is None else node.source
 
+    def met_module(self, is_wanted: Callable[[torch.nn.Module], bool]) -> tuple[torch.nn.Module, Source] | None:
+        """A module that a path leads to, and the path; None where no module that was met is wanted."""
+        for node in self._heap.distinct_nodes():
+            if node.kind is NodeKind.MODULE and is_wanted(node.object):
+                self._heap.guard_module(node)
+                return node.object, node.source
+        return None
+
+    def met_tensor(self, tensor: torch.Tensor, source: Source) -> None:
+        """The program reads a tensor from a path by code that is not observed."""
+        self._heap.tensors.met(tensor, source)
+
     def add_guard(self, guard: Guard) -> None:
         """Have each call checked by a guard, besides those of what the program reads."""
         self._heap.guards.append(guard)
