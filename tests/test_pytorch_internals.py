@@ -49,6 +49,41 @@ def _parameters(function: Any, *names: str) -> None:
     _equal(tuple(inspect.signature(function).parameters)[: len(names)], names)
 
 
+# --- TorchScript
+
+
+def _script() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.script(torch.nn.Linear(2, 3))
+
+
+def script_method(cls: Any) -> None:
+    method = _script().forward
+    assert type(method) is cls
+    assert "__call__" in vars(cls)
+    assert [node.kind() for node in method.inlined_graph.nodes()][-1] == "aten::linear"
+
+
+def parses_schema(parse: Callable[..., Any]) -> None:
+    schema = parse("aten::tensor.int(int t, *, ScalarType? dtype=None) -> Tensor")
+    _equal([str(argument.real_type) for argument in schema.arguments], ["int", "Optional[ScalarType]"])
+
+
+def operator_of_interpreter(get: Callable[..., Any]) -> None:
+    _equal(get("prim::dtype")[0](torch.zeros(1)), 6)
+
+
+def has_kernels(find: Callable[..., Any]) -> None:
+    find("aten::eq", "Tensor")
+    _raised(RuntimeError, lambda: find("aten::eq", "int"))
+
+
+def state_of_script(read: Callable[..., Any]) -> None:
+    module = _script()
+    assert read(module) == module.forward.owner
+
+
 # --- fake tensors
 
 
@@ -1104,6 +1139,11 @@ CHECKS: dict[str, Callable[..., object]] = {
     "distribute_region": dtensor_random_region,
     "check_tensor_meta": dtensor_tensor_check,
     "is_functional_tensor": functional_tensor,
+    "ScriptMethod": script_method,
+    "parse_schema": parses_schema,
+    "jit_get_operation": operator_of_interpreter,
+    "dispatch_find_schema_or_throw": has_kernels,
+    "state_of_script": state_of_script,
     "is_functorch_wrapped_tensor": wrapped,
     "peek_interpreter_stack": interpreter_stack,
     "get_interpreter_stack": interpreters,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire import copies, subclasses, values, wrapper_calls, wrapper_derivatives
+from thunder_core.acquire import copies, size_tensors, subclasses, values, wrapper_calls, wrapper_derivatives
 from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.hook_handles import register_hook
@@ -17,7 +17,7 @@ from thunder_core.acquire.indexing import INDEXING, has_size, index_by_sizes
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.traced_number import NumbersNeeded, TracedNumber
-from thunder_core.acquire.traced_size import traced, traced_size, untraced
+from thunder_core.acquire.traced_size import TracedSize, traced, traced_size, untraced
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording, SizeVariesError, UnsupportedError
@@ -239,6 +239,10 @@ class AcquisitionMode(RecordingMode):
             return values.defer(self.recorder, func, args, kwargs)
         if func in _value_reads:
             return values.read_value(self.recorder, func, args, kwargs)
+        if func in _FROM_DATA and len(args) == 1 and type(args[0]) is TracedSize:
+            made = size_tensors.make_tensor(self.recorder, args[0], kwargs)
+            if made is not None:
+                return made
         intercept = _INTERCEPTS.get(func)
         if intercept is not None:
             return intercept(self.recorder, *args, **kwargs)

@@ -1,8 +1,8 @@
 """Calls of programs in TorchScript: functions and methods that `torch.jit.script` and `torch.jit.trace` make.
 
 PyTorch runs them in C++. While a program is recorded their graphs run on the program's values instead
-(`thunder_core.acquire.script_graph`), so that what they call becomes lines, what they decide a check, and what they read
-of modules a guard.
+(`thunder_core.acquire.script_graph`): what they call becomes lines, what they decide a check, and what they read of
+modules a guard.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from thunder_core.guards.conditions import VALUE, identity_check
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import Source
 from thunder_core.guards.steps import AttributeSource
-from thunder_core.pytorch_internals import disable_current_modes, state_of_script
+from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes, state_of_script
 from thunder_core.tracing.user_frames import user_location
 
 _ATTRIBUTES: Final = "attributes of modules of TorchScript"
@@ -92,7 +92,7 @@ def _run(recorder: Recorder, graph: Any, args: list[Any]) -> Any:
 def _attribute(observer: Any, owner: _Module, name: str) -> Any:
     """What a module holds, guarded."""
     module = owner.module
-    with disable_current_modes():
+    with disable_current_modes(), DisableTorchFunction():
         value = getattr(module, name)
     source = AttributeSource(owner.source, name)
     if isinstance(value, torch.nn.Module):
@@ -155,6 +155,6 @@ def _fail(call: Callable[[], Any]) -> None:
     Raises:
         Exception: the error.
     """
-    with disable_current_modes():
+    with disable_current_modes(), DisableTorchFunction():
         call()
     raise refuse("is called with arguments that do not fit its schema")

@@ -51,7 +51,7 @@ class ScriptGraph:
             outputs = list(node.outputs())
             if len(outputs) == 1:
                 results = (results,)
-            for value, result in zip(outputs, results or (), strict=True):
+            for value, result in zip(outputs, results if outputs else (), strict=True):
                 self._values[value.debugName()] = result
 
     def _inputs(self, node: Any) -> list[Any]:

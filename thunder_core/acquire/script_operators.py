@@ -15,8 +15,9 @@ from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.errors import UnsupportedError
 from thunder_core.pytorch_internals import (
-    dispatch_find_schema_or_throw,
+    DisableTorchFunction,
     disable_current_modes,
+    dispatch_find_schema_or_throw,
     jit_get_operation,
     parse_schema,
     schema_of,
@@ -34,14 +35,14 @@ _LAYOUTS: Final = (torch.strided, torch.sparse_coo)
 def number_of(dtype: torch.dtype) -> int:
     """The number that TorchScript has for a dtype."""
     number: Any = jit_get_operation("prim::dtype")[0]
-    with disable_current_modes():
+    with disable_current_modes(), DisableTorchFunction():
         return int(number(torch.empty(0, dtype=dtype)))
 
 
 @cache
 def dtype_of(number: int) -> torch.dtype:
     """The dtype that TorchScript has a number for."""
-    with disable_current_modes():
+    with disable_current_modes(), DisableTorchFunction():
         dtype: torch.dtype = torch.ops.aten.empty.memory_format([0], dtype=number).dtype
     return dtype
 
@@ -66,25 +67,36 @@ def call(schema: str, args: list[Any]) -> Any:
         Exception: what the operator raises.
     """
     name = schema.partition("(")[0]
-    function = _FUNCTIONS.get(name) or _FUNCTIONS.get(name.partition(".")[0])
     packet, _, overload = name.partition(".")
-    if name not in _FUNCTIONS and _is_dispatched(packet, overload):
+    function = _OF_TENSORS.get(name)
+    if function is not None:
+        return function(*args)
+    if _is_dispatched(packet, overload):
         namespace, _, base = packet.partition("::")
         target = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
         return _dispatched(target, args)
-    if function is not None:
-        return function(*args)
+    function = _OF_DATA.get(packet)
     parsed = _parsed(schema)
+    if function is not None:
+        result = function(*args)
+        is_float = [str(returned.type) for returned in parsed.returns] == ["float"]
+        return float(result) if is_float and type(result) in (int, TracedSize) else result  # 2**n is a float
     if any(argument.alias_info is not None and argument.alias_info.is_write for argument in parsed.arguments):
         raise _unknown(name)
     if any(_holds_tensor(arg) for arg in args):
         raise _unknown(name)
+    return _evaluate(packet, args)
+
+
+def _evaluate(name: str, args: list[Any]) -> Any:
+    """The result of an operator of TorchScript's interpreter for constants of this call."""
     try:
-        evaluate: Any = jit_get_operation(packet)[0]
+        evaluate: Any = jit_get_operation(name)[0]
     except RuntimeError as error:
         raise _unknown(name) from error
-    with disable_current_modes():
-        return evaluate(*map(_constant, args))
+    constants = list(map(_constant, args))
+    with disable_current_modes(), DisableTorchFunction():
+        return evaluate(*constants)
 
 
 def refuse(what: str) -> UnsupportedError:
@@ -205,11 +217,21 @@ def _add_in_place(values: Any, others: Any) -> Any:
 
 
 def _format(text: str, *values: Any) -> str:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            raise refuse("makes a text of a tensor")
     head, *rest = text.split("{}")
-    return head + "".join([str(value) + part for value, part in zip(values, rest, strict=False)])
+    return head + "".join([_text(value) + part for value, part in zip(values, rest, strict=False)])
+
+
+def _text(value: Any) -> str:
+    """A text as TorchScript makes it, which differs from Python's for floats and tensors.
+
+    Raises:
+        UnsupportedError: it is one of these.
+    """
+    if type(value) in (str, int, bool, TracedSize) or value is None:
+        return str(value)
+    if isinstance(value, list) and all(type(item) in (int, TracedSize) for item in value):
+        return str(value)
+    raise refuse(f"makes a text of a {type(value).__name__}")
 
 
 def _tensor(data: Any, dtype: Any, device: Any, requires_grad: Any = False) -> Any:
@@ -240,12 +262,11 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-
 def _fill_range(count: Any) -> list[int]:
     return list(range(count))
 
 
-_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+_OF_TENSORS: Final[dict[str, Callable[..., Any]]] = {
     # values of tensors
     "aten::Bool.Tensor": bool,
     "aten::Int.Tensor": int,
@@ -277,6 +298,10 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "prim::ndim": lambda tensor: tensor.ndim,
     "prim::type": lambda device: device.type,
     "prim::index": lambda device: device.index,
+}
+"""Reads of tensors, by name with overload."""
+
+_OF_DATA: Final[dict[str, Callable[..., Any]]] = {
     # tensors of data
     "prim::NumToTensor": _number_as_tensor,
     "aten::tensor": _tensor,
@@ -286,7 +311,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "aten::Bool": bool,
     "aten::Int": _as_int,
     "aten::Float": float,
-    "aten::str": str,
+    "aten::str": _text,
     "aten::add": operator.add,
     "aten::sub": operator.sub,
     "aten::mul": operator.mul,
@@ -344,4 +369,4 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "aten::_unwrap_optional": _unwrap,
     "prim::unchecked_unwrap_optional": _unwrap,
 }
-"""What operators do that have no kernels, and those whose results fakes do not tell, by name with or without overload."""
+"""What operators without kernels do, whatever their overload."""
