@@ -49,6 +49,23 @@ def _parameters(function: Any, *names: str) -> None:
     _equal(tuple(inspect.signature(function).parameters)[: len(names)], names)
 
 
+# --- control flow
+
+
+def higher_order_operator(operator: Any) -> None:
+    assert isinstance(operator, torch._ops.HigherOrderOperator)
+    called: list[Any] = []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            called.append(func)
+            return func
+
+    with Mode():
+        operator(lambda x: x, (torch.ones(2),), (torch.ones(2),), ())
+    _equal(called, [operator])
+
+
 # --- TorchScript
 
 
@@ -1139,6 +1156,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "distribute_region": dtensor_random_region,
     "check_tensor_meta": dtensor_tensor_check,
     "is_functional_tensor": functional_tensor,
+    **dict.fromkeys(("map_impl", "scan_op", "while_loop_op", "cond_op"), higher_order_operator),
     "ScriptMethod": script_method,
     "parse_schema": parses_schema,
     "jit_get_operation": operator_of_interpreter,

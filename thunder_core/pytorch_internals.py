@@ -81,6 +81,9 @@ ROWS: Final = (
     Row("torch.distributed.tensor._api.check_tensor_meta", _DTENSOR, kind=Kind.SPELLED),
     Row("torch._C._get_dtensor_allow_implicit_replication", _DTENSOR),
     Row("torch._is_functional_tensor", "refusing tensors of PyTorch's tracers"),
+    # Control flow.
+    *[Row(f"torch._higher_order_ops.{path}", "loops and branches that are operators, in compiled programs")
+      for path in ("map.map_impl", "scan.scan_op", "while_loop.while_loop_op", "cond.cond_op")],
     # TorchScript.
     Row("torch._C.ScriptMethod", _SCRIPT),
     Row("torch._C.parse_schema", _SCRIPT),

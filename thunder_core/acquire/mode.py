@@ -12,6 +12,7 @@ import torch
 from thunder_core.acquire import copies, size_tensors, subclasses, values, wrapper_calls, wrapper_derivatives
 from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
+from thunder_core.acquire.control_flow import HANDLERS
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.indexing import INDEXING, has_size, index_by_sizes
 from thunder_core.acquire.recorder import Recorder
@@ -122,6 +123,10 @@ class AcquisitionMode(RecordingMode):
             return fast(variable)
         if func is _SIZE and not kwargs and type(args[0]) is Tensor and (variable := variable_of(args[0])) is not None:
             return traced_size(variable.proxy.shape[args[1]]) if len(args) > 1 else _size(variable)
+        control_flow = HANDLERS.get(func)
+        if control_flow is not None:
+            with self:  # the functions that it is given are the program's
+                return control_flow(self.recorder, *args, **(kwargs or {}))
         if types and is_torch_function_enabled():  # some methods name the class though it is disabled
             kinds = tuple([kind for kind in types if subclasses.is_handed_calls(kind)])
             if kinds:

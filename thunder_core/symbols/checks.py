@@ -3,12 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 import torch
 
 from thunder_core.errors import DataDependentError, WrongGuess
 from thunder_core.ir.symbol import Symbol, Tag
+
+
+def text(tensor: torch.Tensor, node: str = "") -> str:
+    """``repr`` of a tensor as it is where autograd records it.
+
+    Args:
+        node: the name of the class of its ``grad_fn``; empty for a leaf that requires grad.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = tensor.detach().clone().requires_grad_()
+        return repr(leaf if not node else _identity(node)(leaf))
+
+
+@cache
+def _identity(node: str) -> Callable[[torch.Tensor], Any]:
+    """A function that returns its argument, with a ``grad_fn`` of a class of this name."""
+
+    class Identity(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.view_as(tensor)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return gradient
+
+    def identity(tensor: torch.Tensor) -> Any:
+        result: Any = Identity.apply(tensor)
+        type(result.grad_fn).__name__ = node
+        return result
+
+    return identity
+
 
 READERS: Final[dict[str, Callable[..., Any]]] = {
     "bool": torch.Tensor.__bool__,
@@ -21,6 +55,7 @@ READERS: Final[dict[str, Callable[..., Any]]] = {
     "contains": torch.Tensor.__contains__,
     "format": torch.Tensor.__format__,
     "repr": torch.Tensor.__repr__,
+    "text": text,
     "number": lambda number: number,
 }
 """How a line reads a value: of a tensor, or the Python number that an earlier line gave."""
