@@ -37,8 +37,8 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "repr of an argument": lambda x: repr(x),
     "f-string": lambda x: f"{x * 2} and {x!r:.9}",
     "f-string of one number": lambda x: f"{x.sum():.2f} {x.argmax():d} {(x > 0).any()}",
-    "percent": lambda x: "%s %.2f" % (x.exp(), x.detach().sum()),
-    "format": lambda x: "{:>10.3f}|{!r}".format(x.sum(), x),
+    "percent": lambda x: "%s %.2f" % (x.exp(), x.detach().sum()),  # noqa: UP031
+    "format": lambda x: "{:>10.3f}|{!r}".format(x.sum(), x),  # noqa: UP032
     "list": lambda x: str([x.sum(), {"a": x.max()}]),
     "many elements": lambda x: str(torch.cat([x.flatten()] * 1000)),
     "without gradients": lambda x: str((x * 2).detach()),

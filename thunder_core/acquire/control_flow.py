@@ -47,7 +47,7 @@ def _scan(
     pairs = False
     for index in range(len(tensors[0])):
         result = combine(*carried, *[tensor[index] for tensor in tensors], *additional_inputs)
-        pairs = len(result) == 2 and len(tree_leaves(result[0])) == len(init)  # noqa: PLR2004
+        pairs = len(result) == 2 and len(tree_leaves(result[0])) == len(init)
         first, rest = result if pairs else (result[: len(init)], result[len(init) :])
         carried, carried_structure = tree_flatten(first)
         given.append(rest)
