@@ -19,7 +19,7 @@ import thunder
 torch.manual_seed(0)
 layer = nn.Linear(3, 3)
 
-# Eager PyTorch runs these operators by torch.compile, and takes only some of what they allow: Python's loops are expected.
+# Eager PyTorch runs these operators by torch.compile, which takes some of what they allow: loops say what to expect.
 
 
 def map_of_a_module(x: torch.Tensor, *, own: bool) -> Any:

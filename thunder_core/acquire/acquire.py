@@ -291,6 +291,7 @@ def _recorded(
         finally:
             observer.undo()
         if raised is None:  # the frames of an exception hold what they hold
+            recorder.inputs.made_objects.close()  # it holds functions over tensors of the program
             leaks.check(recorder.tensors)
         trace = Trace(
             "computation",
@@ -410,6 +411,7 @@ def _run(
                         recorder.inputs.input_sizes.sizes.watcher = None
             collectives.finish(recorder)
             recorder.inputs.made_objects.check()
+            recorder.inputs.check_captured()
             changed = recorder.switches.left_changed()
         writes = observer.writes()
         recipe = Rebuilder(recorder.inputs, observer, outputs).recipe(result, writes, changed)
