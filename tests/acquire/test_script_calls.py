@@ -269,6 +269,58 @@ def test_module_of_torchscript_trains_as_in_eager(how: str) -> None:
     torch.testing.assert_close(steps(program, model), expected)
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 5, 2, batch_first=True)
+        self.gru = nn.GRU(5, 3)
+        self.blocks = nn.ModuleList([nn.Linear(3, 3) for _ in range(3)])
+        self.attention = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True)
+        self.factors = [1, 2]
+
+    def forward(self, x: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor] | None = None):
+        y, (_, last) = self.lstm(x, state)
+        z, _ = self.gru(y)
+        for i, block in enumerate(self.blocks):
+            z = block(z) + i * 0.5
+        outs: list[torch.Tensor] = []
+        for factor in self.factors:
+            outs.append(z * factor)
+        return self.attention(torch.cat(outs, -1)), last
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_scripted_recurrent_module(train: bool) -> None:
+    module = scripted(Recurrent()).train(train)
+    compiled = thunder.jit(lambda x: module(x)[0].sin().sum() + module(x * 2)[1].sum())
+    x = torch.randn(2, 3, 4)
+    loss = compiled(x)
+    loss.backward()
+    found = [p.grad for p in module.parameters()]
+    module.zero_grad()
+    expected = module(x)[0].sin().sum() + module(x * 2)[1].sum()
+    expected.backward()
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(found, [p.grad for p in module.parameters()])
+    module.factors = [1, 3]
+    torch.testing.assert_close(compiled(x), module(x)[0].sin().sum() + module(x * 2)[1].sum())
+
+
+def test_scripted_module_that_changes_a_list_is_refused() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.counts = [0]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.counts.append(1)
+            return x + len(self.counts)
+
+    module = scripted(Counts())
+    with pytest.raises(UnsupportedError, match="changes the attribute `counts`"):
+        thunder.jit(lambda x: module(x))(torch.ones(2))
+
+
 def test_changed_attributes_of_scripted_module_are_seen() -> None:
     module = scripted(nn.Linear(4, 4))
     compiled = thunder.jit(lambda x: module(x * 2))

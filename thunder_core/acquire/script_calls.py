@@ -17,8 +17,7 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.script_graph import ScriptGraph
 from thunder_core.acquire.script_operators import refuse
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import VALUE, identity_check
+from thunder_core.guards.conditions import identity_check
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import Source
 from thunder_core.guards.steps import AttributeSource
@@ -26,6 +25,7 @@ from thunder_core.pytorch_internals import DisableTorchFunction, disable_current
 from thunder_core.tracing.user_frames import user_location
 
 _ATTRIBUTES: Final = "attributes of modules of TorchScript"
+_COPIES: Final = "attributes of modules of TorchScript when they were read"
 
 
 def call_function(recorder: Recorder, original: Callable[..., Any], function: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -79,14 +79,20 @@ class _Module:
 
 def _run(recorder: Recorder, graph: Any, args: list[Any]) -> Any:
     known: dict[tuple[int, str], Any] = recorder.notes.setdefault(_ATTRIBUTES, {})
+    copies: dict[int, Any] = recorder.notes.setdefault(_COPIES, {})
 
     def attribute(owner: _Module, name: str) -> Any:
         key = id(owner.module), name
         if key not in known:
-            known[key] = _attribute(recorder.mode.observer, owner, name)
+            value = known[key] = _attribute(recorder.mode.observer, owner, name)
+            copies[id(value)] = _copy(value)
         return known[key]
 
-    return ScriptGraph(attribute).run(graph, args)
+    result = ScriptGraph(attribute).run(graph, args)
+    for (_, name), value in known.items():
+        if isinstance(value, list | dict) and not _is_as(value, copies[id(value)]):
+            raise refuse(f"changes the attribute `{name}` of a module")
+    return result
 
 
 def _attribute(observer: Any, owner: _Module, name: str) -> Any:
@@ -98,13 +104,19 @@ def _attribute(observer: Any, owner: _Module, name: str) -> Any:
     if isinstance(value, torch.nn.Module):
         known = observer.met_module(lambda other: other is value)
         return _Module(value, source if known is None else known[1])
-    if isinstance(value, torch.Tensor):
-        observer.met_tensor(value, source)
-        return value
-    if not is_plain(value):
+    if not _is_data(value):
         raise refuse(f"reads the attribute `{name}` of a module, a {type(value).__name__}")
-    observer.add_guard(Check(source, VALUE, value))
+    observer.met(value, source)
     return value
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a value is a tensor, plain, or a container of these."""
+    if type(value) in (list, tuple):
+        return all(map(_is_data, value))
+    if type(value) is dict:
+        return all(map(_is_data, value.values()))
+    return isinstance(value, torch.Tensor) or is_plain(value)
 
 
 def _arguments(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fail: Callable[[], Any]) -> list[Any]:
@@ -147,6 +159,15 @@ def _copy(value: Any) -> Any:
     if type(value) is dict:
         return {key: _copy(item) for key, item in value.items()}
     return value
+
+
+def _is_as(value: Any, before: Any) -> bool:
+    """Whether a list or a dictionary holds the very same tensors, and equal data, as its copy."""
+    if type(value) is list:
+        return len(value) == len(before) and all(map(_is_as, value, before))
+    if type(value) is dict:
+        return list(value) == list(before) and all(map(_is_as, value.values(), before.values()))
+    return value is before or (not isinstance(value, torch.Tensor) and bool(value == before))
 
 
 def _fail(call: Callable[[], Any]) -> None:

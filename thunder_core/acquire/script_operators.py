@@ -81,6 +81,8 @@ def call(schema: str, args: list[Any]) -> Any:
         result = function(*args)
         is_float = [str(returned.type) for returned in parsed.returns] == ["float"]
         return float(result) if is_float and type(result) in (int, TracedSize) else result  # 2**n is a float
+    if packet.startswith("prim::") and [str(argument.type) for argument in parsed.arguments] == ["Tensor"]:
+        return getattr(args[0], packet.removeprefix("prim::"))  # an attribute of tensors
     if any(argument.alias_info is not None and argument.alias_info.is_write for argument in parsed.arguments):
         raise _unknown(name)
     if any(_holds_tensor(arg) for arg in args):
@@ -287,15 +289,8 @@ _OF_TENSORS: Final[dict[str, Callable[..., Any]]] = {
     "aten::is_complex": lambda tensor: tensor.is_complex(),
     "aten::is_contiguous": lambda tensor: tensor.is_contiguous(),
     "aten::requires_grad": lambda tensor: tensor.requires_grad,
-    "prim::requires_grad": lambda tensor: tensor.requires_grad,
     "prim::dtype": lambda tensor: number_of(tensor.dtype),
-    "prim::device": lambda tensor: tensor.device,
     "prim::layout": lambda tensor: _LAYOUTS.index(tensor.layout),
-    "prim::is_cuda": lambda tensor: tensor.is_cuda,
-    "prim::is_cpu": lambda tensor: tensor.is_cpu,
-    "prim::is_meta": lambda tensor: tensor.is_meta,
-    "prim::is_sparse": lambda tensor: tensor.is_sparse,
-    "prim::ndim": lambda tensor: tensor.ndim,
     "prim::type": lambda device: device.type,
     "prim::index": lambda device: device.index,
 }

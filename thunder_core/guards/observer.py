@@ -143,9 +143,9 @@ class Observer:
                 return node.object, node.source
         return None
 
-    def met_tensor(self, tensor: torch.Tensor, source: Source) -> None:
-        """The program reads a tensor from a path by code that is not observed."""
-        self._heap.tensors.met(tensor, source)
+    def met(self, value: Any, source: Source) -> None:
+        """The program reads a value from a path by code that is not observed: guard all of it."""
+        self._heap.meet(value, source)
 
     def add_guard(self, guard: Guard) -> None:
         """Have each call checked by a guard, besides those of what the program reads."""
