@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
+import thunder
+
 
 def x() -> tuple[torch.Tensor]:
     return (torch.randn(3, 4),)
