@@ -137,6 +137,51 @@ def test_calls_that_overlap_have_hooks_of_their_own() -> None:
         torch.testing.assert_close(x.grad, other.grad)
 
 
+def test_hook_that_changes_a_list_of_the_program() -> None:
+    def program(x: torch.Tensor) -> Any:
+        gradients: list[Any] = ["first"]
+        shift, y = x.exp(), x * 2
+        y.register_hook(lambda gradient: gradients.append(gradient + shift))
+        x.register_hook(lambda gradient: gradients.append(len(gradients)))
+        return (y * weight).sum(), gradients
+
+    for function in (program, thunder.jit(program)):
+        kept = []
+        for seed in range(3):
+            torch.manual_seed(seed)
+            x = torch.randn(3, requires_grad=True)
+            loss, gradients = function(x)
+            assert gradients == ["first"]
+            loss.backward()
+            first, gradient, count = gradients
+            assert (first, count) == ("first", 2)
+            torch.testing.assert_close(gradient, (weight + x.exp()).detach(), check_stride=False)
+            kept.append(gradients)
+        assert len(set(map(id, kept))) == len(kept)
+
+
+def test_list_that_the_program_changes_or_reads_after_a_hook_is_refused() -> None:
+    def changed(x: torch.Tensor) -> Any:
+        seen: list[Any] = []
+        y = x * 2
+        y.register_hook(lambda gradient: seen.append(gradient))
+        seen.append(1)
+        return y.sum(), seen
+
+    def read(x: torch.Tensor) -> Any:
+        seen: list[Any] = []
+        y = x.detach().requires_grad_()
+        y.register_hook(lambda gradient: seen.append(gradient))
+        (y * y).sum().backward()
+        return seen[0] + 1
+
+    x = torch.randn(3, requires_grad=True)
+    with pytest.raises(UnsupportedError, match="changes a list after"):
+        thunder.jit(changed)(x)
+    with pytest.raises(UnsupportedError, match="hook that uses a list"):
+        thunder.jit(read)(x)
+
+
 def test_write_to_a_held_tensor_is_refused() -> None:
     def program(x: torch.Tensor) -> Any:
         scale, y = x.detach() + 1, x * 2

@@ -159,6 +159,7 @@ class Inputs:
             captured = self.made_objects.captured(source)
             self._append(proxy, source, self.made_objects.object_of(source) if captured else value)
             self._capture(proxy, captured)
+            self._hand_out_lists()
         if isinstance(value, torch.Generator):
             self._generators.drawn(value)
         return proxy
@@ -193,6 +194,14 @@ class Inputs:
         if tensors:
             held = tuple([variable.proxy for variable in map(variable_of, tensors.values()) if variable is not None])
             self._trace.write(CAPTURE, (proxy, tuple(tensors), held), {}, effects=Effects(external=True))
+
+    def _hand_out_lists(self) -> None:
+        """Make inputs of the lists that functions use, so that the program returns or stores the same ones."""
+        for value, _, source in self.made_objects.lists:
+            if id(value) not in self._opaque:
+                name = self._trace.names.for_input(source.describe())
+                proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)
+                self._append(proxy, source, value)
 
     def check_captured(self) -> None:
         """To be called when the program has run: functions see the tensors that they hold as they are at the end.

@@ -48,6 +48,9 @@ class MadeObjects:
     Args:
         source_of: the path to an object that existed before the program.
         closure_of: the path to the variable of a function that existed before the program, by the variable's cell.
+
+    Attributes:
+        lists: those that functions use, with what they held then, and their sources.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class MadeObjects:
         self._made: dict[int, tuple[Any, Source | None]] = {}
         self._objects: list[tuple[Any, dict[str, Any]]] = []
         self._cells: list[tuple[CellType, Any, str]] = []
+        self.lists: list[tuple[list[Any], list[Any], Source]] = []
         self._captured: dict[int, tuple[torch.Tensor, ConstantSource]] = {}
         self._capturing: set[Source] = set()
         self._values: dict[Source, Any] = {}
@@ -96,6 +100,12 @@ class MadeObjects:
                     advice=("give the variable that the function uses a name of its own, which is assigned to once",),
                 )
 
+        for items, known, _ in self.lists:
+            if len(items) != len(known) or any(one is not other for one, other in zip(items, known, strict=True)):
+                raise UnsupportedError(
+                    "the program changes a list after it gave a hook, or another function that uses it, away",
+                    advice=("make it outside of the compiled function, and pass it as an argument",),
+                )
         for value, before in self._objects:
             after = vars(value)
             if tuple(after) != tuple(before) or any(after[name] is not item for name, item in before.items()):
@@ -113,6 +123,7 @@ class MadeObjects:
         self._made.clear()
         self._cells.clear()
         self._objects.clear()
+        self.lists.clear()
         self._captured.clear()
         self._capturing.clear()
         self._values.clear()
@@ -181,12 +192,23 @@ class MadeObjects:
             return ConstantSource(value)
         if kind is BuiltinFunctionType and isinstance(value.__self__, type | ModuleType | None):
             return ConstantSource(value)
+        if kind is list:
+            return self._list(value, where)
         attributes = _attributes(value)
         if attributes is not None:
             self._objects.append((value, dict(attributes)))
             items = [self._part(item, where) for item in (kind, *attributes.values())]
             return self._combined(functools.partial(_instance, tuple(attributes)), tuple(items), kind.__name__)
         _refuse_part(where, f"a {kind.__qualname__} that the program makes")
+
+    def _list(self, value: list[Any], where: str) -> Source:
+        """A list that the program makes, which each call has one of: a hook appends to it, and the caller gets it."""
+        items = tuple([self._part(item, where) for item in value])
+        source = self._combined(_new_list, items, "list")
+        if source in self._capturing:
+            _refuse_part(where, "a list of tensors that the program computes")
+        self.lists.append((value, list(value), source))
+        return source
 
     def _parts(self, value: Any, where: str) -> Source:
         """A tuple or a dictionary of parts, or a part."""
@@ -242,6 +264,10 @@ class MadeObjects:
 def _is_captured(source: Source) -> bool:
     """Whether a source represents a tensor that the program computes."""
     return isinstance(source, ConstantSource) and isinstance(source.value, Captured)
+
+
+def _new_list(*items: Any) -> list[Any]:
+    return list(items)
 
 
 def _tuple(*items: Any) -> tuple[Any, ...]:
