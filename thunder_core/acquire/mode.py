@@ -245,7 +245,7 @@ class AcquisitionMode(RecordingMode):
         if func in _value_reads:
             return values.read_value(self.recorder, func, args, kwargs)
         if func in _FROM_DATA and len(args) == 1 and type(args[0]) is TracedSize:
-            made = size_tensors.make_tensor(self.recorder, args[0], kwargs)
+            made = size_tensors.make_tensor(self.recorder, func, args[0], kwargs)
             if made is not None:
                 return made
         intercept = _INTERCEPTS.get(func)

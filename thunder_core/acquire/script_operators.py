@@ -271,7 +271,7 @@ def _fill_range(count: Any) -> list[int]:
 _OF_TENSORS: Final[dict[str, Callable[..., Any]]] = {
     # values of tensors
     "aten::Bool.Tensor": bool,
-    "aten::Int.Tensor": int,
+    "aten::Int.Tensor": lambda tensor: int(tensor) if tensor.is_floating_point() else tensor.item(),
     "aten::Float.Tensor": float,
     "aten::IntImplicit": _implicit,
     "aten::FloatImplicit": _implicit,

@@ -50,12 +50,15 @@ _COMPUTATIONS: Final[dict[Any, Callable[..., Any]]] = {
 """What functions of int64 tensors do to their numbers."""
 
 
-def make_tensor(recorder: Recorder, size: TracedSize, options: dict[str, Any]) -> torch.Tensor | None:
-    """``torch.tensor(size)`` as a line that takes a size; None with options that such a line has not."""
+def make_tensor(
+    recorder: Recorder, function: Callable[..., Any], size: TracedSize, options: dict[str, Any]
+) -> torch.Tensor | None:
+    """``torch.tensor(size)`` and the like as a line that takes a size; None with options that such a line has not."""
     given = {name: option for name, option in options.items() if option is not None}
     if given.keys() - _OPTIONS:
         return None
-    result: torch.Tensor = recorder.call(torch.full, ((), size), {"dtype": torch.int64, **given})
+    dtype = torch.get_default_dtype() if function is torch.scalar_tensor else torch.int64
+    result: torch.Tensor = recorder.call(torch.full, ((), size), {"dtype": dtype, **given})
     return result
 
 
