@@ -83,6 +83,11 @@ def script_method(cls: Any) -> None:
     assert [node.kind() for node in method.inlined_graph.nodes()][-1] == "aten::linear"
 
 
+def scripted_class(cls: Any) -> None:
+    assert type(_script()) is cls
+    assert "__setattr__" in vars(cls)
+
+
 def parses_schema(parse: Callable[..., Any]) -> None:
     schema = parse("aten::tensor.int(int t, *, ScalarType? dtype=None) -> Tensor")
     _equal([str(argument.real_type) for argument in schema.arguments], ["int", "Optional[ScalarType]"])
@@ -1159,6 +1164,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "is_functional_tensor": functional_tensor,
     **dict.fromkeys(("map_impl", "scan_op", "while_loop_op", "cond_op"), higher_order_operator),
     "ScriptMethod": script_method,
+    "RecursiveScriptModule": scripted_class,
     "parse_schema": parses_schema,
     "jit_get_operation": operator_of_interpreter,
     "dispatch_find_schema_or_throw": has_kernels,

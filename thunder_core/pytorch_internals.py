@@ -86,6 +86,7 @@ ROWS: Final = (
       for path in ("map.map_impl", "scan.scan_op", "while_loop.while_loop_op", "cond.cond_op")],
     # TorchScript.
     Row("torch._C.ScriptMethod", _SCRIPT),
+    Row("torch.jit.RecursiveScriptModule", _SCRIPT),
     Row("torch._C.parse_schema", _SCRIPT),
     Row("torch._C._jit_get_operation", _SCRIPT),
     Row("torch._C._dispatch_find_schema_or_throw", _SCRIPT),

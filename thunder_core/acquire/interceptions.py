@@ -61,6 +61,7 @@ from thunder_core.guards.heap import GUARDED_APART
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import (
+    RecursiveScriptModule,
     ScriptMethod,
     detect_is_causal_mask,
     is_compiling_flag,
@@ -114,7 +115,7 @@ _PROGRAMS: Final[Rows] = (
     ),
     Interception(ScriptMethod, "__call__", script_calls.call_method, "what a scripted method calls is recorded"),
     Interception(
-        torch.jit.RecursiveScriptModule,
+        RecursiveScriptModule,
         "__setattr__",
         script_calls.assign,
         "attributes of scripted modules are written in C++",

@@ -131,11 +131,9 @@ class MadeObjects:
     def _part(self, value: Any, where: str) -> Source:
         """The source of what a function holds, or of the function itself."""
         if is_traced(value):
-            known = self._captured.get(id(value))
-            if known is None:
-                number = Captured(len(self._captured))
-                known = self._captured[id(value)] = value, ConstantSource(number, where)
-            return known[1]
+            if id(value) not in self._captured:
+                self._captured[id(value)] = value, ConstantSource(Captured(len(self._captured)), where)
+            return self._captured[id(value)][1]
         source = ConstantSource(value) if is_plain(value) else self._source_of(value)
         if source is not None:
             self._values[source] = value

@@ -28,6 +28,7 @@ from thunder_core.tracing.user_frames import user_location
 Tensor: Any = torch.Tensor
 
 _MEMORY_FORMATS: Final = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+_INTEGERS: Final = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 _LAYOUTS: Final = (torch.strided, torch.sparse_coo)
 
 
@@ -271,7 +272,7 @@ def _fill_range(count: Any) -> list[int]:
 _OF_TENSORS: Final[dict[str, Callable[..., Any]]] = {
     # values of tensors
     "aten::Bool.Tensor": bool,
-    "aten::Int.Tensor": lambda tensor: int(tensor) if tensor.is_floating_point() else tensor.item(),
+    "aten::Int.Tensor": lambda tensor: tensor.item() if tensor.dtype in _INTEGERS else int(tensor),
     "aten::Float.Tensor": float,
     "aten::IntImplicit": _implicit,
     "aten::FloatImplicit": _implicit,
