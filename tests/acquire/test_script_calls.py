@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -95,6 +96,15 @@ def nested(x: torch.Tensor):
 def reads(x: torch.Tensor):
     largest = int(x.abs().max())
     return x * largest + float(x.mean()), x.argmax().item()
+
+
+def swish(x: torch.Tensor):
+    return x.mul(torch.sigmoid(x))
+
+
+def swish_backward(x: torch.Tensor, gradient: torch.Tensor):
+    gate = torch.sigmoid(x)
+    return gradient * (gate * (1 + x * (1 - gate)))
 
 
 FUNCTIONS = [branch, sums, writes, dtypes, numbers, drops, without_gradients, nested, reads]
@@ -304,6 +314,63 @@ def test_scripted_recurrent_module(train: bool) -> None:
     torch.testing.assert_close(found, [p.grad for p in module.parameters()])
     module.factors = [1, 3]
     torch.testing.assert_close(compiled(x), module(x)[0].sin().sum() + module(x * 2)[1].sum())
+
+
+def test_loaded_and_frozen_modules() -> None:
+    module = scripted(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU()).eval())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        buffer = io.BytesIO()
+        torch.jit.save(module, buffer)
+        buffer.seek(0)
+        modules = [torch.jit.load(buffer), torch.jit.freeze(module), torch.jit.optimize_for_inference(module)]
+    x = torch.randn(3, 4)
+    for other in modules:
+        compiled = thunder.jit(lambda x, other=other: other(x * 2))
+        torch.testing.assert_close(compiled(x), module(x * 2))
+        torch.testing.assert_close(compiled(-x), module(-x * 2))
+
+
+def test_scripted_functions_under_autocast() -> None:
+    module = scripted(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU(), nn.Linear(4, 4)))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return module(x)
+
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(thunder.jit(program)(x), program(x))
+
+
+def test_scripted_functions_in_an_autograd_function() -> None:
+    forward = scripted(swish)
+    backward = scripted(swish_backward)
+
+    class Swish(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return forward(x)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return backward(ctx.saved_tensors[0], gradient)
+
+    x, other = (torch.linspace(-1, 1, 4).requires_grad_() for _ in range(2))
+    thunder.jit(lambda x: Swish.apply(x * 2).sum())(x).backward()
+    Swish.apply(other * 2).sum().backward()
+    torch.testing.assert_close(x.grad, other.grad)
+
+
+def test_scripted_functions_under_transformations() -> None:
+    script = scripted(swish)
+    x = torch.randn(3, 2)
+    for program in (
+        lambda x: torch.vmap(script)(x * 2),
+        lambda x: torch.func.grad(lambda x: script(x).sum())(x),
+    ):
+        torch.testing.assert_close(thunder.jit(program)(x), program(x))
+    torch.testing.assert_close(torch.vmap(thunder.jit(lambda x: script(x)))(x), script(x))
 
 
 def test_scripted_module_that_changes_a_list_is_refused() -> None:
