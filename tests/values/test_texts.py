@@ -70,6 +70,30 @@ def test_text_is_that_of_eager(name: str, requires_grad: bool) -> None:
     assert len(thunder.explain(compiled).entries) <= 2
 
 
+def test_text_of_parameters() -> None:
+    layer, scale = torch.nn.Linear(2, 2), torch.nn.Parameter(torch.tensor(1.5))
+
+    def program(x: torch.Tensor) -> Any:
+        return (
+            str(layer.weight),
+            f"{layer.bias} {scale}",
+            repr(layer.weight.detach()),
+            str(layer.weight.t()),
+            str(x > 0),
+        )
+
+    compiled = thunder.jit(program)
+    x = torch.randn(2)
+    assert compiled(x) == program(x)
+    with torch.no_grad():
+        layer.weight.mul_(2)
+        assert compiled(x) == program(x)
+    with torch.inference_mode():
+        assert compiled(x) == program(x)
+    with pytest.raises(TypeError, match="unsupported format string"):
+        thunder.jit(lambda x: f"{scale:.2f}")(x)
+
+
 def test_text_in_an_exception() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         y = x * 2

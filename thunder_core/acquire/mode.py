@@ -206,6 +206,9 @@ class AcquisitionMode(RecordingMode):
                     return self.recorder.call(func, args, kwargs)
             with DisableTorchFunctionSubclass(), _versions(func):
                 return func(*args, **kwargs)  # batching rules turn it into ATen calls, recorded as they come out
+        if func is Tensor.__format__ and (type(args[0]) is not Tensor or args[0].dim() or args[0].is_meta):
+            with self:  # PyTorch formats the number of a tensor without dimensions, and takes the text of others
+                return object.__format__(*args)
         if func is Tensor.__repr__ and is_traced(args[0]) and asked_by_debugger():
             return describe(args[0])
         if func in _MEMORY:

@@ -81,7 +81,7 @@ def _value(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
         return Resolved(_array(recorder, request))
     if reader is None:
         return Declined("only numbers, texts and nested lists of numbers are checked in each run")
-    if reader == "repr" or (reader == "format" and call.proxies[0].shape and call.args[1:] == ("",)):
+    if reader == "repr":
         return _text(recorder, request)
     return Resolved(speculate(recorder, reader, call.args))
 
