@@ -66,7 +66,14 @@ def dtypes(x: torch.Tensor):
         y = x.to(torch.float64)
     else:
         y = torch.zeros(3, dtype=torch.int64)
-    return y, torch.tensor([1, 2]), torch.tensor(1.5), torch.empty_like(x, dtype=torch.int32).fill_(4), y.shape
+    return (
+        y,
+        torch.tensor([1, 2]),
+        torch.tensor(1.5),
+        torch.as_tensor(x, dtype=torch.float64),
+        torch.empty_like(x, dtype=torch.int32).fill_(4),
+        y.shape,
+    )
 
 
 def numbers(x: torch.Tensor):

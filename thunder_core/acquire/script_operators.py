@@ -25,8 +25,6 @@ from thunder_core.pytorch_internals import (
 from thunder_core.symbols.operators import torch_call
 from thunder_core.tracing.user_frames import user_location
 
-Tensor: Any = torch.Tensor
-
 _MEMORY_FORMATS: Final = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 _INTEGERS: Final = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 _LAYOUTS: Final = (torch.strided, torch.sparse_coo)
@@ -237,13 +235,18 @@ def _text(value: Any) -> str:
     raise refuse(f"makes a text of a {type(value).__name__}")
 
 
-def _tensor(data: Any, dtype: Any, device: Any, requires_grad: Any = False) -> Any:
-    options: dict[str, Any] = {} if device is None else {"device": device}
-    if dtype is not None:
-        options["dtype"] = dtype_of(dtype)
-    if requires_grad:
-        options["requires_grad"] = True
-    return torch.tensor(data, **options)
+def _tensor(data: Any, dtype: Any, device: Any, requires_grad: Any) -> Any:
+    options: dict[str, Any] = {"requires_grad": True} if requires_grad else {}
+    return torch.tensor(data, **_options(dtype, device), **options)
+
+
+def _as_tensor(data: Any, dtype: Any, device: Any) -> Any:
+    return torch.as_tensor(data, **_options(dtype, device))
+
+
+def _options(dtype: Any, device: Any) -> dict[str, Any]:
+    options = {"dtype": None if dtype is None else dtype_of(dtype), "device": device}
+    return {name: option for name, option in options.items() if option is not None}
 
 
 def _number_as_tensor(number: Any) -> Any:
@@ -301,8 +304,7 @@ _OF_DATA: Final[dict[str, Callable[..., Any]]] = {
     # tensors of data
     "prim::NumToTensor": _number_as_tensor,
     "aten::tensor": _tensor,
-    "aten::as_tensor": _tensor,
-    "aten::scalar_tensor": _tensor,
+    "aten::as_tensor": _as_tensor,
     # numbers
     "aten::Bool": bool,
     "aten::Int": _as_int,
