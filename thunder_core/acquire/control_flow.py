@@ -26,9 +26,17 @@ from thunder_core.pytorch_internals import (
 
 
 def _map(
-    recorder: Recorder, function: Callable[..., Any], tensors: Sequence[torch.Tensor], others: Sequence[Any]
+    recorder: Recorder,
+    function: Callable[..., Any],
+    tensors: Sequence[torch.Tensor],
+    others: Sequence[Any],
+    mutated_arg_indices: str = "",
 ) -> Any:
-    """``function(*slices, *others)`` for the slices of each index of the first dimension; results are stacked."""
+    """``function(*slices, *others)`` for the slices of each index of the first dimension; results are stacked.
+
+    Args:
+        mutated_arg_indices: which arguments the function writes to, which the lines of its calls say.
+    """
     return _stacked([function(*[tensor[index] for tensor in tensors], *others) for index in range(len(tensors[0]))])
 
 
@@ -38,6 +46,7 @@ def _scan(
     init: Sequence[Any],
     tensors: Sequence[torch.Tensor],
     additional_inputs: Sequence[Any],
+    mutated_arg_indices: str = "",
 ) -> Any:
     """``combine(*carried, *slices, *additional)`` in turn: what is carried at last, and what each turn gives, stacked.
 
@@ -63,6 +72,7 @@ def _while_loop(
     body: Callable[..., Any],
     carried: Sequence[Any],
     additional_inputs: Sequence[Any],
+    mutated_arg_indices: str = "",
 ) -> tuple[Any, ...]:
     """``carried = body(*carried, *additional)`` as long as the condition holds of it."""
     values = tuple(carried)
