@@ -60,9 +60,8 @@ class ScriptGraph:
     def _run_node(self, node: Any) -> Any:
         """What a node gives: a value if it has one output, else one for each output."""
         kind = node.kind()
-        special = getattr(self, _NODES[kind], None) if kind in _NODES else None
-        if special is not None:
-            return special(node)
+        if kind in _NODES:
+            return getattr(self, _NODES[kind])(node)
         schema = node.schema()
         if schema == _NO_SCHEMA:
             raise refuse(f"has a node {kind}")
