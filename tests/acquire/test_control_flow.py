@@ -66,7 +66,8 @@ def scan_of_columns(x: torch.Tensor, *, own: bool) -> Any:
             carry, y = carry + column * factor, carry * column
             ys.append(y)
         return carry, torch.stack(ys, 1)
-    return scan(lambda carry, column: (carry + column * factor, carry * column), x[:, 0] * 0, x, dim=1)
+    carry, ys = scan(lambda carry, column: (carry + column * factor, carry * column), x[:, 0] * 0, x, dim=1)
+    return carry, ys if ys.shape[0] == len(x) else ys.t()  # PyTorch 2.11 stacks along the first dimension
 
 
 def loop_of_tensors(x: torch.Tensor, *, own: bool) -> Any:
