@@ -49,6 +49,65 @@ def _parameters(function: Any, *names: str) -> None:
     _equal(tuple(inspect.signature(function).parameters)[: len(names)], names)
 
 
+# --- control flow
+
+
+def higher_order_operator(operator: Any) -> None:
+    assert isinstance(operator, torch._ops.HigherOrderOperator)
+    called: list[Any] = []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            called.append(func)
+            return func
+
+    x = torch.ones(2)
+    args = ((x,), ()) if operator is pytorch_internals.map_impl else ((x,), (x,), ())
+    with Mode():
+        operator(lambda x: x, *args)
+    _equal(called, [operator])
+
+
+# --- TorchScript
+
+
+def _script() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.script(torch.nn.Linear(2, 3))
+
+
+def script_method(cls: Any) -> None:
+    method = _script().forward
+    assert type(method) is cls
+    assert "__call__" in vars(cls)
+    assert [node.kind() for node in method.inlined_graph.nodes()][-1] == "aten::linear"
+
+
+def scripted_class(cls: Any) -> None:
+    assert type(_script()) is cls
+    assert "__setattr__" in vars(cls)
+
+
+def parses_schema(parse: Callable[..., Any]) -> None:
+    schema = parse("aten::tensor.int(int t, *, ScalarType? dtype=None) -> Tensor")
+    _equal([str(argument.real_type) for argument in schema.arguments], ["int", "Optional[ScalarType]"])
+
+
+def operator_of_interpreter(get: Callable[..., Any]) -> None:
+    _equal(get("prim::dtype")[0](torch.zeros(1)), 6)
+
+
+def has_kernels(find: Callable[..., Any]) -> None:
+    find("aten::eq", "Tensor")
+    _raised(RuntimeError, lambda: find("aten::eq", "int"))
+
+
+def state_of_script(read: Callable[..., Any]) -> None:
+    module = _script()
+    assert read(module) == module.forward.owner
+
+
 # --- fake tensors
 
 
@@ -1155,6 +1214,13 @@ CHECKS: dict[str, Callable[..., object]] = {
     "distribute_region": dtensor_random_region,
     "check_tensor_meta": dtensor_tensor_check,
     "is_functional_tensor": functional_tensor,
+    **dict.fromkeys(("map_impl", "scan_op", "while_loop_op", "cond_op"), higher_order_operator),
+    "ScriptMethod": script_method,
+    "RecursiveScriptModule": scripted_class,
+    "parse_schema": parses_schema,
+    "jit_get_operation": operator_of_interpreter,
+    "dispatch_find_schema_or_throw": has_kernels,
+    "state_of_script": state_of_script,
     "is_functorch_wrapped_tensor": wrapped,
     "peek_interpreter_stack": interpreter_stack,
     "get_interpreter_stack": interpreters,

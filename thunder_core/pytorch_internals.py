@@ -30,6 +30,7 @@ _BACKWARD = "backward of compiled programs"
 _CHECKPOINT = "torch.utils.checkpoint in compiled programs"
 _MODULE_HOOKS = "backward hooks of modules in compiled programs"
 _SUBCLASSES = "tensor subclasses in compiled programs"
+_SCRIPT = "programs in TorchScript inside of compiled programs"
 _DTENSOR = "DTensor in compiled programs"
 _ATTENTION = "PyTorch's attention modules in compiled programs"
 _SHARED = "arguments that share memory"
@@ -81,6 +82,17 @@ ROWS: Final = (
     Row("torch.distributed.tensor._api.check_tensor_meta", _DTENSOR, kind=Kind.SPELLED),
     Row("torch._C._get_dtensor_allow_implicit_replication", _DTENSOR),
     Row("torch._is_functional_tensor", "refusing tensors of PyTorch's tracers"),
+    # Control flow.
+    *[Row(f"torch._higher_order_ops.{path}", "loops and branches that are operators, in compiled programs")
+      for path in ("map.map_impl", "scan.scan_op", "while_loop.while_loop_op", "cond.cond_op")],
+    # TorchScript.
+    Row("torch._C.ScriptMethod", _SCRIPT),
+    Row("torch.jit.RecursiveScriptModule", _SCRIPT),
+    Row("torch._C.parse_schema", _SCRIPT),
+    Row("torch._C._jit_get_operation", _SCRIPT),
+    Row("torch._C._dispatch_find_schema_or_throw", _SCRIPT),
+    Row("torch.jit.RecursiveScriptModule._c", _SCRIPT, name="state_of_script", kind=Kind.ATTRIBUTE,
+        example="torch.jit.ScriptModule()"),
     # functorch.
     Row("torch._C._functorch.is_functorch_wrapped_tensor", _FUNCTORCH),
     Row("torch._C._functorch.peek_interpreter_stack", _FUNCTORCH),

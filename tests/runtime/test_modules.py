@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
+
+import thunder
 
 
 def x() -> tuple[torch.Tensor]:
@@ -245,3 +249,25 @@ def test_lazy_module(check: Callable[..., None]) -> None:
     module = nn.Sequential(nn.LazyLinear(3), nn.ReLU())
     module(torch.randn(2, 4))
     check(module, x)
+
+
+def test_what_a_local_class_holds_is_freed_with_the_module() -> None:
+    freed: list[str] = []
+
+    def run() -> None:
+        layer = torch.nn.Linear(3, 3)
+
+        class Local(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layer = layer
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.layer(x)
+
+        weakref.finalize(layer, freed.append, "layer")
+        thunder.jit(Local())(torch.ones(2, 3))
+
+    run()
+    gc.collect()
+    assert freed == ["layer"]

@@ -319,6 +319,7 @@ def _recorded(
         finally:
             observer.undo()
         if raised is None:  # the frames of an exception hold what they hold
+            recorder.inputs.made_objects.close()  # it holds functions over tensors of the program
             leaks.check(recorder.tensors)
         if recorder.defined_sizes is not None:
             outputs += recorder.defined_sizes.proxies
@@ -442,6 +443,7 @@ def _run(
                         recorder.inputs.input_sizes.sizes.watcher = None
             collectives.finish(recorder)
             recorder.inputs.made_objects.check()
+            recorder.inputs.check_captured()
             changed = recorder.switches.left_changed()
         writes = observer.writes()
         recipe = Rebuilder(recorder.inputs, observer, outputs).recipe(result, writes, changed)

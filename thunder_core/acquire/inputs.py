@@ -13,6 +13,7 @@ from thunder_core.acquire.input_fakes import InputFakes
 from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.made_objects import MadeObjects
 from thunder_core.acquire.open_trace import OpenTrace
+from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import SizeVariesError, UnsupportedError
 from thunder_core.guards.source import ConstantSource, MadeSource, Source
@@ -23,8 +24,9 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.size import are_constant
-from thunder_core.ir.tensors import written_storages
+from thunder_core.ir.tensors import tensors_written_by, written_storages
 from thunder_core.pytorch_internals import DisableTorchFunction, neg_view
+from thunder_core.symbols.captured import CAPTURE
 from thunder_core.symbols.generators import NEW_GENERATOR
 from thunder_core.tracing.fake_mode import ObservingFakeMode, storage_address
 from thunder_core.tracing.user_frames import user_location
@@ -154,7 +156,10 @@ class Inputs:
             source = source or self.made_objects.source(value)
             name = self._trace.names.for_input(source.describe())
             proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)
-            self._append(proxy, source, value)
+            captured = self.made_objects.captured(source)
+            self._append(proxy, source, self.made_objects.object_of(source) if captured else value)
+            self._capture(proxy, captured)
+            self._hand_out_lists()
         if isinstance(value, torch.Generator):
             self._generators.drawn(value)
         return proxy
@@ -183,6 +188,37 @@ class Inputs:
     def objects_of_lines(self) -> dict[str, Any]:
         """The objects that lines of the trace make, by name."""
         return {self._opaque[id(value)].name: value for value in self._made}
+
+    def _capture(self, proxy: OpaqueProxy, tensors: dict[int, torch.Tensor]) -> None:
+        """Record that a function is given the tensors of the program that it holds, by number."""
+        if tensors:
+            held = tuple([variable.proxy for variable in map(variable_of, tensors.values()) if variable is not None])
+            self._trace.write(CAPTURE, (proxy, tuple(tensors), held), {}, effects=Effects(external=True))
+
+    def _hand_out_lists(self) -> None:
+        """Make inputs of the lists that functions use, so that the program returns or stores the same ones."""
+        for value, _, source in self.made_objects.lists:
+            if id(value) not in self._opaque:
+                name = self._trace.names.for_input(source.describe())
+                proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)
+                self._append(proxy, source, value)
+
+    def check_captured(self) -> None:
+        """To be called when the program has run: functions see the tensors that they hold as they are at the end.
+
+        Raises:
+            UnsupportedError: the program writes to one of these after it handed the function on.
+        """
+        captured: set[int] = set()
+        for line in self._trace.lines:
+            if any(proxy.storage in captured for proxy in tensors_written_by(line)):
+                raise UnsupportedError(
+                    f"{line.symbol.name} writes to a tensor that a hook, or another function of the program, holds",
+                    location=line.location,
+                    advice=("give the function a copy: tensor.clone()", "write before the hook is set"),
+                )
+            if line.symbol is CAPTURE:
+                captured |= {proxy.storage for proxy in line.args[2]}
 
     def _make_generator(self, generator: torch.Generator) -> OpaqueProxy:
         """Record that the program makes a generator, which it has drawn nothing from yet: each run makes its own.

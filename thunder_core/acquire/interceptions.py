@@ -39,6 +39,7 @@ from thunder_core.acquire import (
     optimizer_updates,
     outside_modes,
     printing,
+    script_calls,
     subclass_views,
     values,
     wrapper_calls,
@@ -60,6 +61,8 @@ from thunder_core.guards.heap import GUARDED_APART
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import (
+    RecursiveScriptModule,
+    ScriptMethod,
     detect_is_causal_mask,
     is_compiling_flag,
     module_backward_hook,
@@ -106,6 +109,16 @@ _PROGRAMS: Final[Rows] = (
         "__enter__",
         checkpoints.enter_saved_tensors_hooks,
         "hooks on saved tensors would see what is recorded",
+    ),
+    Interception(
+        torch.jit.ScriptFunction, "__call__", script_calls.call_function, "what a scripted function calls is recorded"
+    ),
+    Interception(ScriptMethod, "__call__", script_calls.call_method, "what a scripted method calls is recorded"),
+    Interception(
+        RecursiveScriptModule,
+        "__setattr__",
+        script_calls.assign,
+        "attributes of scripted modules are written in C++",
     ),
     Interception(
         forward_ad,

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 import torch
 
 from thunder_core.acquire.function_parts import FunctionParts
-from thunder_core.acquire.traced_tensor import is_traced, variable_of
+from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.global_state import global_module_hooks
@@ -35,6 +35,7 @@ from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import ConstantSource, MadeSource, Source
 from thunder_core.guards.steps import ClosureSource
 from thunder_core.ir.import_paths import import_path
+from thunder_core.symbols.captured import Captured, Capturing
 from thunder_core.tracing.user_frames import user_location
 
 _MOST_OBJECTS = 1000
@@ -47,6 +48,9 @@ class MadeObjects:
     Args:
         source_of: the path to an object that existed before the program.
         closure_of: the path to the variable of a function that existed before the program, by the variable's cell.
+
+    Attributes:
+        lists: those that functions use, with what they held then, and their sources.
     """
 
     def __init__(
@@ -60,6 +64,10 @@ class MadeObjects:
         self._made: dict[int, tuple[Any, Source | None]] = {}
         self._objects: list[tuple[Any, dict[str, Any]]] = []
         self._cells: list[tuple[CellType, Any, str]] = []
+        self.lists: list[tuple[list[Any], list[Any], Source]] = []
+        self._captured: dict[int, tuple[torch.Tensor, ConstantSource]] = {}
+        self._capturing: set[Source] = set()
+        self._values: dict[Source, Any] = {}
 
     def source(self, value: Any) -> Source:
         """Where each call finds an object to which no path leads, and that a line is given.
@@ -92,6 +100,12 @@ class MadeObjects:
                     advice=("give the variable that the function uses a name of its own, which is assigned to once",),
                 )
 
+        for items, known, _ in self.lists:
+            if len(items) != len(known) or any(one is not other for one, other in zip(items, known, strict=True)):
+                raise UnsupportedError(
+                    "the program changes a list after it gave a hook, or another function that uses it, away",
+                    advice=("make it outside of the compiled function, and pass it as an argument",),
+                )
         for value, before in self._objects:
             after = vars(value)
             if tuple(after) != tuple(before) or any(after[name] is not item for name, item in before.items()):
@@ -109,21 +123,20 @@ class MadeObjects:
         self._made.clear()
         self._cells.clear()
         self._objects.clear()
+        self.lists.clear()
+        self._captured.clear()
+        self._capturing.clear()
+        self._values.clear()
 
     def _part(self, value: Any, where: str) -> Source:
         """The source of what a function holds, or of the function itself."""
         if is_traced(value):
-            variable = variable_of(value)
-            raise UnsupportedError(
-                f"{where} holds a tensor that the program computes; when it is called, that tensor is gone",
-                location=None if variable is None else variable.location,
-                advice=(
-                    "compute the tensor in the function itself, from tensors that the program is given",
-                    "or set the hook outside of the compiled function",
-                ),
-            )
+            if id(value) not in self._captured:
+                self._captured[id(value)] = value, ConstantSource(Captured(len(self._captured)), where)
+            return self._captured[id(value)][1]
         source = ConstantSource(value) if is_plain(value) else self._source_of(value)
         if source is not None:
+            self._values[source] = value
             return source
         known = self._made.get(id(value))
         if known is None:
@@ -133,16 +146,42 @@ class MadeObjects:
             _refuse_part(where, f"a {type(value).__qualname__} that refers to itself")
         return known[1]
 
+    def captured(self, source: Source) -> dict[int, torch.Tensor]:
+        """The tensors of the program that an object holds, by number, which a line has to give it."""
+        if _is_captured(source):
+            return {known.value.number: tensor for tensor, known in self._captured.values() if known is source}
+        if source not in self._capturing:
+            return {}
+        assert isinstance(source, MadeSource)
+        return {number: tensor for part in source.parts for number, tensor in self.captured(part).items()}
+
+    def object_of(self, source: Source) -> Any:
+        """What a source gives in this call, for an object that holds tensors of the program: a `Capturing` object."""
+        if isinstance(source, ConstantSource):
+            return source.value
+        if source not in self._values:
+            assert isinstance(source, MadeSource)
+            self._values[source] = source.make(*map(self.object_of, source.parts))
+        return self._values[source]
+
+    def _combined(self, make: Callable[..., Any], parts: tuple[Source, ...], label: str) -> MadeSource:
+        """The source of what is made of parts, which is made later where one of them is a tensor of the program."""
+        if not any(_is_captured(part) or part in self._capturing for part in parts):
+            return MadeSource(make, parts, label)
+        source = MadeSource(functools.partial(Capturing, make), parts, label)
+        self._capturing.add(source)
+        return source
+
     def _make(self, value: Any, where: str) -> Source:
         kind = type(value)
         if kind is FunctionType:
             return self._function(value)
         if kind is MethodType:
             parts = (value.__func__, value.__self__)
-            return MadeSource(MethodType, tuple([self._part(part, where) for part in parts]), value.__name__)
+            return self._combined(MethodType, tuple([self._part(part, where) for part in parts]), value.__name__)
         if kind is functools.partial:
             given = (value.func, value.args, dict(value.keywords))
-            return MadeSource(_partial, tuple([self._parts(part, where) for part in given]), "partial")
+            return self._combined(_partial, tuple([self._parts(part, where) for part in given]), "partial")
         if kind is tuple:
             return self._parts(value, where)
         if isinstance(value, type):
@@ -151,20 +190,31 @@ class MadeObjects:
             return ConstantSource(value)
         if kind is BuiltinFunctionType and isinstance(value.__self__, type | ModuleType | None):
             return ConstantSource(value)
+        if kind is list:
+            return self._list(value, where)
         attributes = _attributes(value)
         if attributes is not None:
             self._objects.append((value, dict(attributes)))
             items = [self._part(item, where) for item in (kind, *attributes.values())]
-            return MadeSource(functools.partial(_instance, tuple(attributes)), tuple(items), kind.__name__)
+            return self._combined(functools.partial(_instance, tuple(attributes)), tuple(items), kind.__name__)
         _refuse_part(where, f"a {kind.__qualname__} that the program makes")
+
+    def _list(self, value: list[Any], where: str) -> Source:
+        """A list that the program makes, which each call has one of: a hook appends to it, and the caller gets it."""
+        items = tuple([self._part(item, where) for item in value])
+        source = self._combined(_new_list, items, "list")
+        if source in self._capturing:
+            _refuse_part(where, "a list of tensors that the program computes")
+        self.lists.append((value, list(value), source))
+        return source
 
     def _parts(self, value: Any, where: str) -> Source:
         """A tuple or a dictionary of parts, or a part."""
         if type(value) is tuple:
-            return MadeSource(_tuple, tuple([self._part(item, where) for item in value]), "tuple")
+            return self._combined(_tuple, tuple([self._part(item, where) for item in value]), "tuple")
         if type(value) is dict:
             items = tuple([self._part(item, where) for item in value.values()])
-            return MadeSource(functools.partial(_dictionary, tuple(value)), items, "dict")
+            return self._combined(functools.partial(_dictionary, tuple(value)), items, "dict")
         return self._part(value, where)
 
     def _function(self, function: FunctionType) -> Source:
@@ -174,10 +224,10 @@ class MadeObjects:
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         held = (function.__defaults__, function.__kwdefaults__, function.__dict__)
         parts = (
-            MadeSource(_tuple, tuple([self._cell(cell, variable, name) for variable, cell in cells]), "cells"),
+            self._combined(_tuple, tuple([self._cell(cell, variable, name) for variable, cell in cells]), "cells"),
             *[self._parts(part, name) for part in held],
         )
-        return MadeSource(functools.partial(_function, FunctionParts.of(function)), parts, function.__name__)
+        return self._combined(functools.partial(_function, FunctionParts.of(function)), parts, function.__name__)
 
     def _cell(self, cell: CellType, variable: str, where: str) -> Source:
         known = self._made.get(id(cell))
@@ -185,13 +235,14 @@ class MadeObjects:
             return known[1]
         outside = self._closure_of(cell)
         if outside is not None:
-            source = MadeSource(functools.partial(_cell_of, outside.index), (outside.base,), variable)
+            source = self._combined(functools.partial(_cell_of, outside.index), (outside.base,), variable)
+            self._values[source] = cell
         else:
             content = _content(cell)
             if content is _EMPTY:
                 _refuse_part(where, f"the variable {variable}, which has no value yet")
             self._cells.append((cell, content, variable))
-            source = MadeSource(CellType, (self._part(content, where),), variable)
+            source = self._combined(CellType, (self._part(content, where),), variable)
         self._made[id(cell)] = cell, source
         return source
 
@@ -206,6 +257,15 @@ class MadeObjects:
                     seen.add(id(held))
                     pending.append(held)
         return False
+
+
+def _is_captured(source: Source) -> bool:
+    """Whether a source represents a tensor that the program computes."""
+    return isinstance(source, ConstantSource) and isinstance(source.value, Captured)
+
+
+def _new_list(*items: Any) -> list[Any]:
+    return list(items)
 
 
 def _tuple(*items: Any) -> tuple[Any, ...]:

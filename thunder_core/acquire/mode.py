@@ -9,16 +9,17 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire import copies, subclasses, values, wrapper_calls, wrapper_derivatives
+from thunder_core.acquire import copies, size_tensors, subclasses, values, wrapper_calls, wrapper_derivatives
 from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
+from thunder_core.acquire.control_flow import HANDLERS
 from thunder_core.acquire.edge_sizes import varies_by_values
 from thunder_core.acquire.hook_handles import register_hook
 from thunder_core.acquire.indexing import INDEXING, has_size, index_by_sizes, with_starts
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.traced_number import NumbersNeeded, TracedNumber
-from thunder_core.acquire.traced_size import traced, traced_size, untraced
+from thunder_core.acquire.traced_size import TracedSize, traced, traced_size, untraced
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
 from thunder_core.acquire.variable import Variable
 from thunder_core.errors import EndsRecording, SizeVariesError, UnsupportedError
@@ -139,6 +140,10 @@ class AcquisitionMode(RecordingMode):
             return fast(variable)
         if func is _SIZE and not kwargs and type(args[0]) is Tensor and (variable := variable_of(args[0])) is not None:
             return traced_size(variable.proxy.shape[args[1]]) if len(args) > 1 else _size(variable)
+        control_flow = HANDLERS.get(func)
+        if control_flow is not None:
+            with self:  # the functions that it is given are the program's
+                return control_flow(self.recorder, *args, **(kwargs or {}))
         if types and is_torch_function_enabled():  # some methods name the class though it is disabled
             kinds = tuple([kind for kind in types if subclasses.is_handed_calls(kind)])
             if kinds:
@@ -221,6 +226,9 @@ class AcquisitionMode(RecordingMode):
                     return self.recorder.call(func, args, kwargs)
             with DisableTorchFunctionSubclass(), _versions(func):
                 return func(*args, **kwargs)  # batching rules turn it into ATen calls, recorded as they come out
+        if func is Tensor.__format__ and (type(args[0]) is not Tensor or args[0].dim() or args[0].is_meta):
+            with self:  # PyTorch formats the number of a tensor without dimensions, and takes the text of others
+                return object.__format__(*args)
         if func is Tensor.__repr__ and is_traced(args[0]) and asked_by_debugger():
             return describe(args[0])
         if func in _MEMORY:
@@ -259,6 +267,10 @@ class AcquisitionMode(RecordingMode):
             return values.defer(self.recorder, func, args, kwargs)
         if func in _value_reads:
             return values.read_value(self.recorder, func, args, kwargs)
+        if func in _FROM_DATA and len(args) == 1 and type(args[0]) is TracedSize:
+            made = size_tensors.make_tensor(self.recorder, func, args[0], kwargs)
+            if made is not None:
+                return made
         intercept = _INTERCEPTS.get(func)
         if intercept is not None:
             return intercept(self.recorder, *args, **kwargs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final, NoReturn
 
 import torch
@@ -69,7 +68,6 @@ def call_module(
             recorder.after_calls.pop()()
 
 
-@lru_cache(maxsize=1024)  # a hit runs no frame, which would be observed
 def _distributed_kind(kind: Any) -> str | None:
     """The name of the class of `torch.distributed` that modules of the class ``kind`` were prepared with, or None.
 

@@ -98,7 +98,7 @@ def truth(lines: Sequence[BoundSymbol], proxy: TensorProxy) -> bool | None:
         lines: the program up to the question.
         proxy: what the question is about, under its current name.
     """
-    found = _maker(lines, proxy)
+    found = maker(lines, proxy)
     if found is None or proxy.numel != 1:
         return None
     comparison = lines[found]
@@ -108,7 +108,7 @@ def truth(lines: Sequence[BoundSymbol], proxy: TensorProxy) -> bool | None:
     drawn, limit = comparison.args
     if not (isinstance(drawn, TensorProxy) and drawn.dtype.is_floating_point and isinstance(limit, int | float)):
         return None
-    found = _maker(lines[:found], drawn)
+    found = maker(lines[:found], drawn)
     if found is None:
         return None
     draw = lines[found]
@@ -123,7 +123,7 @@ def truth(lines: Sequence[BoundSymbol], proxy: TensorProxy) -> bool | None:
     return answers.pop() if len(answers) == 1 else None
 
 
-def _maker(lines: Sequence[BoundSymbol], proxy: TensorProxy) -> int | None:
+def maker(lines: Sequence[BoundSymbol], proxy: TensorProxy) -> int | None:
     """The index of the line that gave a tensor its value; None if another call wrote to its memory since."""
     for index in range(len(lines) - 1, -1, -1):
         line = lines[index]

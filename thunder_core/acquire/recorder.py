@@ -27,7 +27,7 @@ from thunder_core.acquire.tensors import Suspension, Tensors
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.acquire.variable import Variable
-from thunder_core.errors import EndsRecording, SizeVariesError
+from thunder_core.errors import EndsRecording, SizeVariesError, UnsupportedError
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.size import are_constant
 from thunder_core.ir.symbol import Symbol, Tag, as_recorded
@@ -168,6 +168,13 @@ class Recorder:
         call = Call(self.inputs, args, kwargs, runs_python=Tag.LOCAL in symbol.tags, numbers=numbers)
         if symbol.target in ASKS_AUTOGRAD and not self.attempt.graph:
             raise GraphNeeded
+        if symbol.target in ASKS_AUTOGRAD and self.inputs.made_objects.lists:
+            raise UnsupportedError(
+                f"{symbol.name} would call a hook that uses a list which the program makes: the program, which goes on "
+                "while it is recorded, would not see what the hook does to the list",
+                location=user_location(),
+                advice=("compute what the hook computes from the gradient after the backward",),
+            )
         context = self.trace.context_of(symbol)
         key = (symbol, context, torch.get_default_dtype(), len_torch_function_stack(), tuple(call.key))
         fakes: list[Any] | None = None

@@ -13,6 +13,7 @@ from thunder_core.acquire.deferred import Deferred
 from thunder_core.acquire.probe import Sample
 from thunder_core.acquire.ranges import RandomRange
 from thunder_core.acquire.recorder import Resolver
+from thunder_core.acquire.size_tensors import SizeOfTensor
 from thunder_core.acquire.speculation import Speculation
 from thunder_core.acquire.without_cudnn import WithoutCudnn
 
@@ -20,6 +21,7 @@ RESOLVERS: Final[tuple[Resolver, ...]] = (
     Constant(),
     RandomRange(),
     WithoutCudnn(),
+    SizeOfTensor(),
     Deferred(),
     Speculation(),
     Sample(),

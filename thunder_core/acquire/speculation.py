@@ -16,9 +16,10 @@ import torch
 from thunder_core.acquire.defined_sizes import DefinedSizes
 from thunder_core.acquire.prefix import NotEvaluated
 from thunder_core.acquire.probe import Probed, as_outcome, of_geometry, other_geometries, outcome_of
-from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.recorder import GraphNeeded, Recorder
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import traced_size
+from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.effects import Effects
@@ -43,6 +44,7 @@ _READERS: Final = {
 }
 _ARRAYS: Final = frozenset({Tensor.numpy, Tensor.__array__})
 _OF_ONE_ELEMENT: Final = frozenset({"bool", "item", "int", "float", "complex", "index", "contains"})
+_TEXTS: Final = frozenset({"repr", "format"})
 _MOST_ELEMENTS: Final = 4096  # of what becomes a literal of the trace
 _EXTERNAL: Final = Effects(external=True)
 
@@ -68,20 +70,34 @@ def _value(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
     """A value that the program's Python gets of tensors."""
     call, target = request.call, request.symbol.target
     reader = _READERS.get(target)
-    if not call.proxies or (call.kwargs and target not in _ARRAYS):
+    if not call.proxies or (target not in _ARRAYS and any(value is not None for value in call.kwargs.values())):
         return Declined("it takes arguments that no check of a value has")
     if (
         sum(math.prod(map(hint_of, proxy.shape)) for proxy in call.proxies) > _MOST_ELEMENTS
-        and reader not in _OF_ONE_ELEMENT
+        and reader not in _OF_ONE_ELEMENT | _TEXTS
     ):
         return Declined(f"it reads more than {_MOST_ELEMENTS} elements")
     if target in _ARRAYS:
         return Resolved(_array(recorder, request))
     if reader is None:
         return Declined("only numbers, texts and nested lists of numbers are checked in each run")
-    if reader in ("repr", "format") and any(proxy.requires_grad for proxy in call.proxies) and call.proxies[0].shape:
-        return Declined("the text names the function that autograd differentiates")
+    if reader == "repr":
+        return _text(recorder, request)
     return Resolved(speculate(recorder, reader, call.args))
+
+
+def _text(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
+    """The text of a tensor. That of one which requires grad names the node of the autograd graph that computes it."""
+    (proxy,), (tensor, *_) = request.call.proxies, request.args
+    if not proxy.requires_grad:
+        return Resolved(speculate(recorder, "repr", (proxy,)))
+    if is_traced(tensor) and not recorder.attempt.graph:
+        raise GraphNeeded
+    with DisableTorchFunction():
+        node = recorder.tensors.fake(recorder.tensors.variable(tensor)).grad_fn if is_traced(tensor) else tensor.grad_fn
+    if node is not None and not is_traced(tensor):
+        return Declined("the text names the function that computed a tensor before the program ran")
+    return Resolved(speculate(recorder, "text", (proxy, type(node).__name__ if node is not None else "")))
 
 
 def _array(recorder: Recorder, request: ValueRequest) -> np.ndarray[Any, Any]:

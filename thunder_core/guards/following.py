@@ -416,7 +416,7 @@ class ModuleReads:
 
 def _holds(dictionary: dict[str, Any] | None, name: str, value: Any) -> bool:
     """False for an entry that the program has overwritten before any code that could read it ran."""
-    return dictionary is not None and dictionary.get(name, MISSING) is value
+    return dictionary is not None and name in dictionary and dictionary[name] is value
 
 
 class ComputedReads:

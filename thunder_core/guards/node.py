@@ -18,6 +18,7 @@ import torch
 
 from thunder_core.guards.source import Source
 from thunder_core.guards.stored_content import entries, stored_items
+from thunder_core.pytorch_internals import ScriptMethod
 
 MISSING = object()
 """What an object has that lacks an attribute, and a Python module that lacks a variable."""
@@ -173,6 +174,8 @@ def own_attributes(value: Any) -> dict[str, Any]:
     if isinstance(value, torch.Tensor):
         for name in _KEPT_BY_PYTORCH.intersection(attributes):
             del attributes[name]
+    if isinstance(value, torch.jit.ScriptModule):  # methods that it keeps when they are first asked for
+        attributes = {name: held for name, held in attributes.items() if type(held) is not ScriptMethod}
     for name in slot_names(type(value)):
         held = getattr(value, name, MISSING)
         if held is not MISSING:

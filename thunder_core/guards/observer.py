@@ -137,6 +137,18 @@ class Observer:
         node = self._heap.nodes.get(id(value))
         return None if node is None else node.source
 
+    def met_module(self, is_wanted: Callable[[torch.nn.Module], bool]) -> tuple[torch.nn.Module, Source] | None:
+        """A module that a path leads to, and the path; None where no module that was met is wanted."""
+        for node in self._heap.distinct_nodes():
+            if node.kind is NodeKind.MODULE and is_wanted(node.object):
+                self._heap.guard_module(node)
+                return node.object, node.source
+        return None
+
+    def met(self, value: Any, source: Source) -> None:
+        """The program reads a value from a path by code that is not observed: guard all of it."""
+        self._heap.meet(value, source)
+
     def add_guard(self, guard: Guard) -> None:
         """Have each call checked by a guard, besides those of what the program reads."""
         self._heap.guards.append(guard)

@@ -119,6 +119,8 @@ def _changes(heap: Heap, node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
         yield from _changed_entries(node.attributes, own_attributes(value), path, MODULE_DICTIONARIES)
         for before, name, step in zip(node.content, MODULE_DICTIONARIES, _STEPS, strict=True):
             now = own.get(name, {})
+            if not isinstance(now, dict):  # of a module in TorchScript, whose attributes C++ holds
+                continue
             moved = _moved_keys(before, now)
             for key in moved:
                 yield step(node.source, key), WriteKind.DELETE, None
@@ -227,7 +229,7 @@ def _restore(node: Node) -> None:
     if kind is NodeKind.MODULE:
         own = value.__dict__
         for before, name in zip(node.content, MODULE_DICTIONARIES, strict=True):
-            if name in own:
+            if isinstance(own.get(name), dict):
                 _restore_dictionary(own[name], before)
         slots = slot_names(type(value))
         for name in slots:

@@ -14,6 +14,39 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.size import SIZE_NAMES
 from thunder_core.ir.symbol import Symbol, Tag
 
+
+def text(tensor: torch.Tensor, node: str = "") -> str:
+    """``repr`` of a tensor as it is where autograd records it.
+
+    Args:
+        node: the name of the class of its ``grad_fn``; empty for a leaf that requires grad.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = tensor.detach().clone().requires_grad_()
+        return repr(leaf if not node else _identity(node)(leaf))
+
+
+@functools.cache
+def _identity(node: str) -> Callable[[torch.Tensor], Any]:
+    """A function that returns its argument, with a ``grad_fn`` of a class of this name."""
+
+    class Identity(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.view_as(tensor)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return gradient
+
+    def identity(tensor: torch.Tensor) -> Any:
+        result: Any = Identity.apply(tensor)
+        type(result.grad_fn).__name__ = node
+        return result
+
+    return identity
+
+
 READERS: Final[dict[str, Callable[..., Any]]] = {
     "bool": torch.Tensor.__bool__,
     "item": torch.Tensor.item,
@@ -25,6 +58,7 @@ READERS: Final[dict[str, Callable[..., Any]]] = {
     "contains": torch.Tensor.__contains__,
     "format": torch.Tensor.__format__,
     "repr": torch.Tensor.__repr__,
+    "text": text,
     "number": lambda number: number,
 }
 """How a line reads a value: of a tensor, or the Python number that an earlier line gave."""
