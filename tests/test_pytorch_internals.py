@@ -849,6 +849,13 @@ def _encode(**options: Any) -> None:
         torch.nn.TransformerEncoder(layer, 1).eval()(torch.ones(1, 3, 4), **options)
 
 
+def parses_to(parse: Any) -> None:
+    """It tells what `Tensor.to` is asked for, of types alone."""
+    _equal(parse(torch.float64), (None, torch.float64, False, None))
+    _equal(parse("cpu", non_blocking=True), (torch.device("cpu"), None, True, None))
+    _equal(parse(torch.ones(2, device="meta")), (torch.device("meta"), torch.float32, False, None))
+
+
 def view_dummy(point: Any) -> None:
     """It makes a tensor without data, which PyTorch keeps."""
     assert point.value().is_nested
@@ -1193,6 +1200,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "DynamoStance": stance_class,
     "nested_tensor_from_mask_left_aligned": nested_tensors,
     "nested_tensor_from_mask": nested_tensors,
+    "parse_to": parses_to,
     "nested_view_dummy": view_dummy,
     "detect_is_causal_mask": causal_mask,
     "parameters": _module_dictionary("_parameters", lambda module: module.register_parameter("new", None)),

@@ -71,6 +71,7 @@ ROWS: Final = (
     Row("torch.Tensor._make_wrapper_subclass", _RECORD),
     Row("torch.Tensor._make_subclass", _SUBCLASSES),
     Row("torch._C._is_torch_function_enabled", _SUBCLASSES),
+    Row("torch._C._nn._parse_to", _SUBCLASSES),
     Row("torch.nested._internal.nested_tensor._nt_view_dummy", _SUBCLASSES, kind=Kind.ENTRY_POINT,
         name="nested_view_dummy"),
     Row("torch.distributed.tensor.DTensor._op_dispatcher._custom_op_handlers", _DTENSOR, name="dtensor_handlers"),
