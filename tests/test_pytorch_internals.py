@@ -864,6 +864,28 @@ def view_dummy(point: Any) -> None:
     assert len(_called_through(point, lambda: torch.nested.nested_tensor_from_jagged(values, offsets))) == 1
 
 
+def jagged_functions(point: Any) -> None:
+    """It is given the functions that jagged tensors are given to."""
+    jagged = torch.nested.nested_tensor([torch.ones(1, 2)], layout=torch.jagged)
+    ((args, _), *_rest) = _called_through(point, lambda: torch.sin(jagged))
+    assert args[0] is torch.sin
+    assert args[1] is jagged
+
+
+def jagged_backend(point: Any) -> None:
+    _parameters(point.value, "query", "key", "value", "attn_mask", "dropout", "is_causal")
+    jagged: Any = torch.nested.nested_tensor([torch.ones(1, 2, 2)], layout=torch.jagged).transpose(1, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the strided layout
+        _called_through(point, lambda: torch.nn.functional.scaled_dot_product_attention(jagged, jagged, jagged))
+
+
+def attention_by_formula(function: Any) -> None:
+    query = torch.randn(1, 1, 2, 4)
+    expected = torch.softmax(query @ query.mT * 0.5, -1) @ query
+    torch.testing.assert_close(function(query, query, query, None, 0.0, False, scale=None)[0], expected)
+
+
 def nested_tensors(point: Any) -> None:
     mask = torch.tensor([[False, False, True]])
     ((args, _), *_rest) = _called_through(point, lambda: _encode(src_key_padding_mask=mask))
@@ -1202,6 +1224,9 @@ CHECKS: dict[str, Callable[..., object]] = {
     "nested_tensor_from_mask": nested_tensors,
     "parse_to": parses_to,
     "nested_view_dummy": view_dummy,
+    "jagged_torch_function": jagged_functions,
+    "select_sdp_backend": jagged_backend,
+    "scaled_dot_product_attention_math": attention_by_formula,
     "detect_is_causal_mask": causal_mask,
     "parameters": _module_dictionary("_parameters", lambda module: module.register_parameter("new", None)),
     "buffers": _module_dictionary("_buffers", lambda module: module.register_buffer("new", None)),
