@@ -16,13 +16,15 @@ from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
 from thunder_plugin_distributed.collectives import wait
-
-_MOVABLE = frozenset({Tag.ELEMENTWISE, Tag.CAST, Tag.SHAPE, Tag.COPY})
+from thunder_plugin_distributed.early_reductions import MOVABLE, reduce_early
 
 
 @dataclass(frozen=True)
 class ScheduleCollectives(Transform):
     """A program starts to gather parameters one gather ahead, and waits for what arrives where it is read.
+
+    Before executors claim lines, gradients of a group that are computed far apart get reductions of their own
+    (`reduce_early`).
 
     Waits go down to the first line that reads what arrived. The elementwise lines after a wait, as the cast of a
     reduced gradient, go with it if nothing else depends on them. A gather, which reads inputs of the program alone,
@@ -34,6 +36,7 @@ class ScheduleCollectives(Transform):
 
     name: ClassVar[str] = "schedule_collectives"
     place: ClassVar[Place] = Place.CLAIMED
+    also: ClassVar[tuple[Place, ...]] = (Place.PARTITIONED,)
 
     def applies(self, context: TransformContext) -> bool:
         return torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -41,6 +44,8 @@ class ScheduleCollectives(Transform):
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         if not any(Tag.COLLECTIVE in line.symbol.tags for line in trace.symbols):
             return trace
+        if context.place is Place.PARTITIONED:
+            return reduce_early(trace)
         return trace.with_symbols(_ahead(trace, _all_awaited(trace, _late(trace))), self.name)
 
 
@@ -126,7 +131,7 @@ def _tails(trace: Trace) -> set[int]:
     blocked: set[str] = set()
     for index in reversed(candidates):
         line = trace.symbols[index]
-        simple = line.effects.pure and not _MOVABLE.isdisjoint(line.symbol.tags)
+        simple = line.effects.pure and not MOVABLE.isdisjoint(line.symbol.tags)
         if simple and blocked.isdisjoint(proxy.name for proxy in line.outputs()):
             found.add(index)
         else:

@@ -1,0 +1,105 @@
+"""Gradients of one group of parameters that are computed far apart are reduced apart."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Final
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.symbols.registry import registry
+from thunder_plugin_distributed.collectives import all_reduce, reduce_scatter
+
+Position = tuple[int, ...]
+"""Where a line stands, compared element by element: ``(5, 0)`` is right behind ``(5,)``, before ``(6,)``."""
+
+MOVABLE: Final = frozenset({Tag.ELEMENTWISE, Tag.CAST, Tag.SHAPE, Tag.COPY})
+"""Tags of lines that may go with a collective, before it or behind its wait."""
+
+_REDUCTIONS: Final = frozenset({registry.symbol_of(reduce_scatter), registry.symbol_of(all_reduce)})
+
+
+def reduce_early(trace: Trace) -> Trace:
+    """The trace with a reduction cut in parts, where other reductions start between the gradients that it reduces.
+
+    Each part stands right behind the last line that computes what it reduces, the last part where the whole stood. So
+    the gradient of the last layer of a model is reduced at the beginning of backward, though the first layer is in the
+    same group: the end of backward has less left to wait for, and does not hold the gradients of both at once. The
+    bytes that are sent stay the same, and as all ranks have the same program, they do so in the same order.
+    """
+    if not any(line.symbol in _REDUCTIONS for line in trace.symbols):
+        return trace
+    return trace.with_symbols(_Cut(trace).lines(), "reduce_early")
+
+
+class _Cut:
+    """The lines of a trace, each with where it goes."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.placed: list[tuple[Position, BoundSymbol]] = []
+        self.producers: dict[str, int] = {}  # of values, the index in ``placed``
+        self.reductions: list[Position] = []
+        self.early: set[str] = set()  # what parts that moved give
+        self.serial = 0
+
+    def lines(self) -> list[BoundSymbol]:
+        """All lines in their new order."""
+        for index, line in enumerate(self.trace.symbols):
+            if line.symbol in _REDUCTIONS:
+                self._reduce(line, (index,))
+            elif Tag.WAIT in line.symbol.tags and not self.early.isdisjoint(proxy.name for proxy in line.inputs()):
+                self._place(line, self._behind(line))
+            else:
+                self._place(line, (index,))
+        return [line for _, line in sorted(self.placed, key=lambda placed: placed[0])]
+
+    def _reduce(self, line: BoundSymbol, position: Position) -> None:
+        """Place the parts of a reduction, those first that are ready before more of the other reductions start."""
+        values, results = line.args[0], line.output
+        casts = [self._casts(value.name) for value in values]
+        parts: dict[int, list[int]] = defaultdict(list)
+        for place, value in enumerate(values):
+            ready = self._behind(self.placed[casts[place][0]][1]) if casts[place] else self._position(value.name)
+            parts[sum(ready < reduction for reduction in self.reductions)].append(place)
+        last = min(parts, default=0)
+        for count, places in sorted(parts.items(), reverse=True):
+            arguments = ([values[place] for place in places], *line.args[1:])
+            part = (
+                line if len(parts) == 1 else replace(line, args=arguments, output=[results[place] for place in places])
+            )
+            where = position
+            if count != last:
+                for cast in [cast for place in places for cast in casts[place]]:
+                    self.placed[cast] = (self._behind(self.placed[cast][1]), self.placed[cast][1])
+                where = self._behind(part)
+                self.early |= {proxy.name for proxy in part.outputs()}
+            self.reductions.append(where)
+            self._place(part, where)
+
+    def _casts(self, name: str) -> list[int]:
+        """The lines of one tensor each, first to last, that compute a value for a reduction alone."""
+        casts: list[int] = []
+        while name in self.producers and self.trace.use_count(name) == 1:
+            line = self.placed[self.producers[name]][1]
+            tensors = [proxy for proxy in line.inputs() if isinstance(proxy, TensorProxy)]
+            if not line.effects.pure or MOVABLE.isdisjoint(line.symbol.tags) or len(tensors) != 1:
+                break
+            casts.append(self.producers[name])
+            name = tensors[0].name
+        return casts[::-1]
+
+    def _position(self, name: str) -> Position:
+        return self.placed[self.producers[name]][0] if name in self.producers else (-1,)
+
+    def _behind(self, line: BoundSymbol) -> Position:
+        """A position right behind the last line that computes what ``line`` reads."""
+        self.serial += 1
+        return (*max(self._position(proxy.name) for proxy in line.inputs()), self.serial)
+
+    def _place(self, line: BoundSymbol, position: Position) -> None:
+        self.producers |= {proxy.name: len(self.placed) for proxy in line.outputs()}
+        self.placed.append((position, line))
