@@ -26,9 +26,12 @@ from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_distributed import pytorch_internals
 from thunder_plugin_distributed.fully_shard_guard import FullyShardGuard, shard_again
 from thunder_plugin_distributed.fully_shard_plan import Gather, Plan, groups_of, plan_of
-from thunder_plugin_distributed.sharded_parameters import arrived, arrived_again, gather, gather_again
+from thunder_plugin_distributed.sharded_parameters import arrived, arrived_again, gather, gather_again, unsharded
 from thunder_plugin_distributed.shards import ShardSource, shard_of
 
+_SHARD: Final = "shard"
+_WRITTEN: Final = "written"
+"""Parts of keys of a recorder's notes: shards that are inputs, and what was written before a forward."""
 _STATE: Final = "torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState"
 
 
@@ -37,6 +40,7 @@ def pre_forward(
 ) -> tuple[Any, Any]:
     """The interception of the hook before forward: gather the parameters."""
     held = recorder.notes.setdefault(state, [])
+    recorder.notes[_WRITTEN, state] = frozenset(recorder.trace.storages.written)
     recorder.after_calls.append(partial(_restore, recorder, state))
     for owner, name, whole in _gathered(recorder, state):
         recorder.mode.observer.resume()
@@ -52,11 +56,32 @@ def post_forward(
     recorder: Recorder, original: Callable[..., Any], state: Any, module: Any, args: Any, output: Any
 ) -> Any:
     """The interception of the hook after forward: the modules have their own parameters again."""
+    _check_writes(recorder, state)
     recorder.mode.observer.resume()
     _restore(recorder, state)
     recorder.mode.observer.pause()
     dtype = state._mp_policy.output_dtype
     return output if dtype is None else _cast(output, dtype)
+
+
+def _check_writes(recorder: Recorder, state: Any) -> None:
+    """Refuse a forward that writes a parameter: where the shard is the whole, the write would stay.
+
+    Raises:
+        UnsupportedError: it does.
+    """
+    with recorder.suspension:
+        shards = {
+            recorder.tensors.proxy_of(shard).storage
+            for key, shard in recorder.notes.items()
+            if isinstance(key, tuple) and key[0] == _SHARD
+        }
+    written = recorder.trace.storages.written - recorder.notes.pop((_WRITTEN, state), frozenset())
+    if not written.isdisjoint(shards):
+        raise _refusal(
+            "a forward that writes to a parameter of fully_shard, which is lost after it,",
+            "write to the parameter outside of forward",
+        )
 
 
 def _restore(recorder: Recorder, state: Any) -> None:
@@ -121,7 +146,7 @@ def _group_path(path: Source, state: Any, index: int) -> Source:
 
 def _input(recorder: Recorder, sharded: Any, source: Source) -> torch.Tensor:
     """The shard of a parameter as an input of the program: one, however often the module is called."""
-    key = "shard", id(sharded)
+    key = _SHARD, id(sharded)
     known: torch.Tensor | None = recorder.notes.get(key)
     if known is None:
         owner = recorder.mode.observer.path_to(sharded._module_info.module)
@@ -134,6 +159,8 @@ def _input(recorder: Recorder, sharded: Any, source: Source) -> torch.Tensor:
 
 def _wholes(shards: list[torch.Tensor], plans: tuple[Gather, ...]) -> list[torch.Tensor]:
     """The whole parameters of a group: those that are gathered alike come at once."""
+    if all(plan.is_alone for plan in plans):
+        return [_alone(shard, *plan.of_one_rank) for shard, plan in zip(shards, plans, strict=True)]
     found: dict[int, torch.Tensor] = {}
     for key in dict.fromkeys(plan.key for plan in plans):
         places = [place for place, plan in enumerate(plans) if plan.key == key]
@@ -144,10 +171,17 @@ def _wholes(shards: list[torch.Tensor], plans: tuple[Gather, ...]) -> list[torch
     return [found[place] for place in range(len(plans))]
 
 
+def _alone(shard: torch.Tensor, dtype: Any, reduce_dtype: Any, before: float, after: float) -> torch.Tensor:
+    """The parameter of a group of one rank: the shard itself if nothing is cast or divided."""
+    if {dtype, reduce_dtype} <= {None, shard.dtype} and before == after == 1:
+        return shard
+    return unsharded(shard, dtype, reduce_dtype, before, after)
+
+
 def _laid_out(whole: torch.Tensor, plan: Gather) -> torch.Tensor:
     """A parameter of which ranks have parts along another dimension than the first, or which fills do not belong to."""
     if plan.dimension:
-        return torch.cat(whole.chunk(plan.arguments[0]), plan.dimension)
+        return torch.cat(whole.chunk(plan.size), plan.dimension)
     return whole if whole.shape[0] == plan.length else whole.narrow(0, 0, plan.length)
 
 

@@ -33,6 +33,22 @@ class Gather:
         """Parameters with equal ones are gathered together."""
         return self.trainable, self.arguments
 
+    @property
+    def size(self) -> int:
+        """The number of ranks that have shards."""
+        return int(self.arguments[0])
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one rank has the parameter, and no other."""
+        return self.size == 1 and not self.arguments[-1]
+
+    @property
+    def of_one_rank(self) -> tuple[Any, ...]:
+        """The arguments of `thunder_plugin_distributed.sharded_parameters.unsharded` after the shard."""
+        _, _, dtype, reduce_dtype, _, before, after, *_ = self.arguments
+        return dtype, reduce_dtype, before, after
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

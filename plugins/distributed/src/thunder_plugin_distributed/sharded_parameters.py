@@ -66,6 +66,36 @@ def arrived_again(gathered: torch.Tensor) -> torch.Tensor:
     return whole
 
 
+@recorded
+def unsharded(
+    shard: torch.Tensor,
+    dtype: torch.dtype | None = None,
+    reduce_dtype: torch.dtype | None = None,
+    before: float = 1.0,
+    after: float = 1.0,
+) -> torch.Tensor:
+    """A parameter of a group of one rank, whose shard is the whole; the arguments are those of `gather`."""
+    arguments = (dtype, reduce_dtype, before, after)
+    if torch.is_grad_enabled() and shard.requires_grad:
+        whole: torch.Tensor = _Unsharded.apply(arguments, shard)
+        return whole
+    whole, _ = unsharded_rule(shard, *arguments)
+    return whole
+
+
+def unsharded_rule(
+    shard: Any, dtype: Any = None, reduce_dtype: Any = None, before: float = 1.0, after: float = 1.0
+) -> Any:
+    """The derivative of `unsharded`: that of `gather` without communication."""
+
+    def backward(gradient: Any) -> Any:
+        whole = gradient if reduce_dtype is None else gradient.to(reduce_dtype)
+        whole = whole if before == 1 else whole / before
+        return (whole if after == 1 else whole / after).to(shard.dtype)
+
+    return shard.view_as(shard) if dtype in (None, shard.dtype) else shard.to(dtype), backward
+
+
 def gather_rule(
     shards: Any,
     lengths: Any,
@@ -116,6 +146,20 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         (found,) = ctx.differentiate(*gradients)
         return (None, *found)
+
+
+class _Unsharded(torch.autograd.Function):
+    """`unsharded` for the same."""
+
+    @staticmethod
+    def forward(ctx: Any, arguments: tuple[Any, ...], shard: torch.Tensor) -> torch.Tensor:
+        whole, ctx.differentiate = unsharded_rule(shard, *arguments)
+        value: torch.Tensor = whole
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return None, ctx.differentiate(gradient)
 
 
 class _Arrived(torch.autograd.Function):
