@@ -160,6 +160,8 @@ CHECKS: dict[str, Callable[..., object]] = {
     "from_local_no_grad": from_local,
     "modules_to_run_forward": lambda: state()._modules_to_run_forward == set(),
     "has_sharded_grad_dtype_override": lambda: sharded()._has_sharded_grad_dtype_override is False,
+    "unsharded_dtensor_spec": lambda: sharded()._unsharded_dtensor_spec is None,
+    "tp_spec": lambda: "_tp_spec" in type(sharded()).__annotations__,
     "module_info": lambda: sharded()._module_info.param_name + str(sharded()._module_info.shared_modules),
     "sharded_local_tensor": lambda: sharded()._sharded_local_tensor.shape,
     "orig_size": lambda: sharded()._orig_size[0],

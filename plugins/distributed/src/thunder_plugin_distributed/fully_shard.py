@@ -160,7 +160,8 @@ def _input(recorder: Recorder, sharded: Any, source: Source) -> torch.Tensor:
 def _wholes(shards: list[torch.Tensor], plans: tuple[Gather, ...]) -> list[torch.Tensor]:
     """The whole parameters of a group: those that are gathered alike come at once."""
     if all(plan.is_alone for plan in plans):
-        return [_alone(shard, *plan.of_one_rank) for shard, plan in zip(shards, plans, strict=True)]
+        alone = [_alone(shard, *plan.of_one_rank) for shard, plan in zip(shards, plans, strict=True)]
+        return [_distributed(whole, plan) for whole, plan in zip(alone, plans, strict=True)]
     found: dict[int, torch.Tensor] = {}
     for key in dict.fromkeys(plan.key for plan in plans):
         places = [place for place, plan in enumerate(plans) if plan.key == key]
@@ -181,8 +182,22 @@ def _alone(shard: torch.Tensor, dtype: Any, reduce_dtype: Any, before: float, af
 def _laid_out(whole: torch.Tensor, plan: Gather) -> torch.Tensor:
     """A parameter of which ranks have parts along another dimension than the first, or which fills do not belong to."""
     if plan.dimension:
-        return torch.cat(whole.chunk(plan.size), plan.dimension)
-    return whole if whole.shape[0] == plan.length else whole.narrow(0, 0, plan.length)
+        whole = torch.cat(whole.chunk(plan.size), plan.dimension)
+    elif whole.shape[0] != plan.length:
+        whole = whole.narrow(0, 0, plan.length)
+    return _distributed(whole, plan)
+
+
+def _distributed(part: torch.Tensor, plan: Gather) -> torch.Tensor:
+    """The DTensor of tensor parallelism of which a parameter is this rank's part."""
+    if plan.layout is None:
+        return part
+    from torch.distributed.tensor import DTensor
+
+    spec = plan.layout
+    return DTensor.from_local(
+        part, spec.mesh, spec.placements, run_check=False, shape=spec.tensor_meta.shape, stride=spec.tensor_meta.stride
+    )
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

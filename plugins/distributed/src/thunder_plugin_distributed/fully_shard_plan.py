@@ -18,6 +18,7 @@ class Gather:
         spec: mesh, placements and metadata of the DTensor.
         trainable: it requires grad.
         length: of the whole parameter, in the first dimension of the shards.
+        layout: of the parameter as a DTensor of tensor parallelism, which has what is gathered as its part; or None.
         arguments: of `thunder_plugin_distributed.sharded_parameters.gather` after shards and lengths.
     """
 
@@ -26,6 +27,7 @@ class Gather:
     spec: Any
     trainable: bool
     length: int
+    layout: Any
     arguments: tuple[Any, ...]
 
     @property
@@ -109,8 +111,8 @@ def _problem(group: Any) -> tuple[str, str]:
     if getattr(group, "reduce_scatter_unused_params", False):
         return "reduce_scatter_unused_params", "leave it False: parameters without gradients keep grad=None"
     for sharded in group.fsdp_params:
-        if sharded.is_dtensor:
-            return "fully_shard of parameters that are DTensors, as of parallelize_module", "use one of both"
+        if getattr(sharded.mesh_info, "is_spmd_mesh", False):
+            return "fully_shard with dp_mesh_dims", "give it the mesh of data parallelism, mesh['dp']"
         if hasattr(sharded._sharded_local_tensor, "fsdp_pre_all_gather"):
             return "a parameter with fsdp_pre_all_gather", "use plain parameters"
         if getattr(sharded, "_has_sharded_grad_dtype_override", False):
@@ -145,8 +147,16 @@ def _gathers(group: Any) -> tuple[Gather, ...]:
         reduced = getattr(sharded, "unsharded_grad_dtype", sharded.reduce_dtype)
         divided = _division(group, reduced or sharded.param_dtype or sharded.orig_dtype, count)
         arguments = (size, ranks, sharded.param_dtype, reduced, *divided, scatter, replicas)
-        found.append(Gather(again, dimension, parameter._spec, parameter.requires_grad, length, arguments))
+        layout = _layout(sharded)
+        found.append(Gather(again, dimension, parameter._spec, parameter.requires_grad, length, layout, arguments))
     return tuple(found)
+
+
+def _layout(sharded: Any) -> Any:
+    """The DTensorSpec that a parameter had before `fully_shard` was applied; None for a plain one."""
+    if not sharded.is_dtensor:
+        return None
+    return sharded._unsharded_dtensor_spec if hasattr(sharded, "_unsharded_dtensor_spec") else sharded._tp_spec
 
 
 def _division(group: Any, reduced: torch.dtype, count: int) -> tuple[str, float, float]:

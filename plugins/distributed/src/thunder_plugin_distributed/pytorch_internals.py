@@ -37,6 +37,8 @@ ROWS: Final = (
     Row(f"{_GROUP}._reduce_scatter_comm", _FSDP, kind=Kind.SPELLED),
     Row(f"{_GROUP}._all_gather_comm", _FSDP, kind=Kind.SPELLED),
     Row(f"{_PARAMETER}._has_sharded_grad_dtype_override", _FSDP, kind=Kind.SPELLED, since="2.15"),
+    Row(f"{_PARAMETER}._unsharded_dtensor_spec", _FSDP, kind=Kind.SPELLED, since="2.13"),
+    Row(f"{_PARAMETER}._tp_spec", _FSDP, kind=Kind.SPELLED, until="2.13"),
     Row(f"{_PARAMETER}._module_info", _FSDP, kind=Kind.SPELLED),
     Row(f"{_PARAMETER}._sharded_local_tensor", _FSDP, kind=Kind.SPELLED),
     Row(f"{_PARAMETER}._orig_size", _FSDP, kind=Kind.SPELLED),
