@@ -427,6 +427,28 @@ def eager_calls_between() -> None:
     assert len(thunder.explain(actual).entries) == 2
 
 
+def replicated(model: nn.Module, **options: Any) -> Any:
+    from torch.distributed._composable.replicate_with_fsdp import replicate
+
+    for block in model.blocks:
+        replicate(block, **options)
+    return replicate(model, **options)
+
+
+def replicas() -> None:
+    """`replicate`, which reduces gradients and shards nothing."""
+    train(lambda: replicated(Net()))
+    for policy in (
+        MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+        MixedPrecisionPolicy(reduce_dtype=torch.bfloat16),
+    ):
+
+        def step(model: Any, count: int) -> torch.Tensor:
+            return model(inputs(count)).float().square().mean()
+
+        train(lambda policy=policy: replicated(Net(), mp_policy=policy), step=step)
+
+
 CASES = {
     case.__name__: case
     for case in [
@@ -441,6 +463,6 @@ CASES = {
             other_dimension,
         ),
         *(autocast, different_batches, backward_inside, state_dicts, inference, volume, accumulation),
-        *(configuration_changes, eager_calls_between),
+        *(configuration_changes, eager_calls_between, replicas),
     ]
 }

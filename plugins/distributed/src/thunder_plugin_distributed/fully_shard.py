@@ -159,29 +159,23 @@ def _input(recorder: Recorder, sharded: Any, source: Source) -> torch.Tensor:
 
 def _wholes(shards: list[torch.Tensor], plans: tuple[Gather, ...]) -> list[torch.Tensor]:
     """The whole parameters of a group: those that are gathered alike come at once."""
-    if all(plan.is_alone for plan in plans):
-        alone = [_alone(shard, *plan.of_one_rank) for shard, plan in zip(shards, plans, strict=True)]
-        return [_distributed(whole, plan) for whole, plan in zip(alone, plans, strict=True)]
     found: dict[int, torch.Tensor] = {}
     for key in dict.fromkeys(plan.key for plan in plans):
         places = [place for place, plan in enumerate(plans) if plan.key == key]
-        start, wait = (gather_again, arrived_again) if plans[places[0]].again else (gather, arrived)
-        lengths = tuple([plans[place].length for place in places])
-        gathered = start([shards[place] for place in places], lengths, *plans[places[0]].arguments)
-        found |= {place: _laid_out(wait(one), plans[place]) for place, one in zip(places, gathered, strict=True)}
+        given, plan = [shards[place] for place in places], plans[places[0]]
+        if plan.size == 1:
+            wholes = given if plan.is_kept(given[0].dtype) else unsharded(given, *plan.of_whole_shards)
+        else:
+            start, wait = (gather_again, arrived_again) if plan.again else (gather, arrived)
+            lengths = tuple([plans[place].length for place in places])
+            wholes = [wait(one) for one in start(given, lengths, *plan.arguments)]
+        found |= {place: _laid_out(whole, plans[place]) for place, whole in zip(places, wholes, strict=True)}
     return [found[place] for place in range(len(plans))]
-
-
-def _alone(shard: torch.Tensor, dtype: Any, reduce_dtype: Any, before: float, after: float) -> torch.Tensor:
-    """The parameter of a group of one rank: the shard itself if nothing is cast or divided."""
-    if {dtype, reduce_dtype} <= {None, shard.dtype} and before == after == 1:
-        return shard
-    return unsharded(shard, dtype, reduce_dtype, before, after)
 
 
 def _laid_out(whole: torch.Tensor, plan: Gather) -> torch.Tensor:
     """A parameter of which ranks have parts along another dimension than the first, or which fills do not belong to."""
-    if plan.dimension:
+    if plan.dimension and plan.size > 1:
         whole = torch.cat(whole.chunk(plan.size), plan.dimension)
     elif whole.shape[0] != plan.length:
         whole = whole.narrow(0, 0, plan.length)

@@ -41,15 +41,15 @@ class Gather:
         return int(self.arguments[0])
 
     @property
-    def is_alone(self) -> bool:
-        """Whether one rank has the parameter, and no other."""
-        return self.size == 1 and not self.arguments[-1]
+    def of_whole_shards(self) -> tuple[Any, ...]:
+        """The arguments of `thunder_plugin_distributed.sharded_parameters.unsharded` after the shards."""
+        _, _, *options, _, replicas = self.arguments
+        return (*options, replicas)
 
-    @property
-    def of_one_rank(self) -> tuple[Any, ...]:
-        """The arguments of `thunder_plugin_distributed.sharded_parameters.unsharded` after the shard."""
-        _, _, dtype, reduce_dtype, _, before, after, *_ = self.arguments
-        return dtype, reduce_dtype, before, after
+    def is_kept(self, kept: torch.dtype) -> bool:
+        """Whether the shard of a dtype is the parameter, and its gradient that of the shard."""
+        dtype, reduce_dtype, _, before, after, replicas = self.of_whole_shards
+        return not replicas and {dtype, reduce_dtype} <= {None, kept} and before == after == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,6 @@ def plan_of(state: Any) -> Plan:
 def _problem(group: Any) -> tuple[str, str]:
     """What of a group's configuration programs cannot do, and what to do instead."""
     mesh, after_forward = group.mesh_info, group.post_forward_mesh_info
-    if not hasattr(mesh, "shard_process_group"):
-        return "replicate of torch.distributed._composable", "use DistributedDataParallel"
     if after_forward is not None and after_forward.shard_mesh_size != mesh.shard_mesh_size:
         return "reshard_after_forward with a number of ranks", "give fully_shard reshard_after_forward=True or False"
     if type(group.offload_policy).__name__ != "OffloadPolicy":
@@ -132,7 +130,9 @@ def _accumulates(group: Any) -> bool:
 
 def _gathers(group: Any) -> tuple[Gather, ...]:
     mesh = group.mesh_info
-    size, ranks = mesh.shard_mesh_size, mesh.shard_process_group.group_name
+    size, ranks = 1, ""
+    if hasattr(mesh, "shard_process_group"):
+        size, ranks = mesh.shard_mesh_size, mesh.shard_process_group.group_name
     other = getattr(mesh, "reduce_scatter_process_group", None)
     scatter = "" if other is None else other.group_name
     replicas, count = "", size

@@ -16,6 +16,7 @@ _GATHER: Final = (
     "(shards, lengths, size, group, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, "
     "scatter='', replicas='')"
 )
+_UNSHARDED: Final = "(shards, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, replicas='')"
 
 
 def _operator(name: str, parameters: str, *tags: Tag) -> Row:
@@ -25,10 +26,7 @@ def _operator(name: str, parameters: str, *tags: Tag) -> Row:
 ROWS: Final[list[Row]] = [
     row(f"{_FUNCTIONS}.gather{_GATHER}", method=False, tags=(Tag.COLLECTIVE,)),
     row(f"{_FUNCTIONS}.gather_again{_GATHER}", method=False, tags=(Tag.COLLECTIVE, Tag.REPEATED)),
-    row(
-        f"{_FUNCTIONS}.unsharded(shard, dtype=None, reduce_dtype=None, before=1.0, after=1.0)",
-        method=False,
-    ),
+    row(f"{_FUNCTIONS}.unsharded{_UNSHARDED}", method=False),
     row(f"{_FUNCTIONS}.arrived(gathered)", method=False, tags=(Tag.WAIT,)),
     row(f"{_FUNCTIONS}.arrived_again(gathered)", method=False, tags=(Tag.WAIT, Tag.REPEATED)),
     _operator("all_gather", "shards, size, group", Tag.COLLECTIVE),
