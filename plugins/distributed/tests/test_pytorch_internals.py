@@ -146,6 +146,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "post_forward": hooks,
     "lazy_init": lazy_init,
     "is_root": lambda: state()._is_root is None,
+    "get_fsdp_state": lambda: (module := fully_shard(nn.Linear(1, 1)))._get_fsdp_state() is fully_shard.state(module),
     "fsdp_param_group": groups,
     "fsdp_param_groups": groups,
     "all_gather_result": pending_gather,

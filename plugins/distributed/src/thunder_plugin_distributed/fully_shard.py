@@ -24,7 +24,7 @@ from thunder_core.guards.steps import AttributeSource, ItemSource
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_distributed import pytorch_internals
-from thunder_plugin_distributed.fully_shard_guard import FullyShardGuard, shard_again
+from thunder_plugin_distributed.fully_shard_guard import FullyShardGuard, StateSource, shard_again
 from thunder_plugin_distributed.fully_shard_plan import Gather, Plan, groups_of, plan_of
 from thunder_plugin_distributed.sharded_parameters import arrived, arrived_again, gather, gather_again, unsharded
 from thunder_plugin_distributed.shards import ShardSource, shard_of
@@ -42,7 +42,7 @@ def pre_forward(
     held = recorder.notes.setdefault(state, [])
     recorder.notes[_WRITTEN, state] = frozenset(recorder.trace.storages.written)
     recorder.after_calls.append(partial(_restore, recorder, state))
-    for owner, name, whole in _gathered(recorder, state):
+    for owner, name, whole in _gathered(recorder, state, module):
         recorder.mode.observer.resume()
         held.append((owner, name, _exchange(owner, name, whole)))
         recorder.mode.observer.pause()
@@ -97,7 +97,7 @@ def _exchange(owner: torch.nn.Module, name: str, tensor: Any) -> Any:
     return before
 
 
-def _gathered(recorder: Recorder, state: Any) -> list[tuple[Any, str, torch.Tensor]]:
+def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, str, torch.Tensor]]:
     """The parameters of a state as whole tensors of the program, each with the modules and names that have it.
 
     Raises:
@@ -116,11 +116,12 @@ def _gathered(recorder: Recorder, state: Any) -> list[tuple[Any, str, torch.Tens
     if plan.problem:
         state._modules_to_run_forward.clear()  # what PyTorch noted of this call
         raise _refusal(plan.problem, plan.advice)
-    path = recorder.mode.observer.path_to(state)
-    if path is None:
-        raise _refusal("a module of fully_shard whose hooks were changed", "apply fully_shard to a new module")
+    owner = recorder.mode.observer.path_to(module)
+    if owner is None:
+        raise _refusal("a module of fully_shard that no path leads to", "store it in a variable of the program")
     if plan.accumulates:
         raise EagerCallNeeded("gradients of fully_shard are accumulated without communication", expected=True)
+    path = StateSource(owner)
     recorder.mode.observer.add_guard(FullyShardGuard(path, plan))
     return list(_parameters(recorder, state, plan, path))
 

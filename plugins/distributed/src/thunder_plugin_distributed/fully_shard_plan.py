@@ -98,8 +98,8 @@ def _problem(group: Any) -> tuple[str, str]:
     mesh, after_forward = group.mesh_info, group.post_forward_mesh_info
     if after_forward is not None and after_forward.shard_mesh_size != mesh.shard_mesh_size:
         return "reshard_after_forward with a number of ranks", "give fully_shard reshard_after_forward=True or False"
-    if type(group.offload_policy).__name__ != "OffloadPolicy":
-        return "fully_shard with CPUOffloadPolicy", "call fully_shard without offload_policy"
+    if type(group.offload_policy).__name__ != "OffloadPolicy" and group.device.type != "cpu":
+        return f"fully_shard with CPUOffloadPolicy on {group.device.type}", "call fully_shard without offload_policy"
     if group._all_reduce_hook is not None:
         return "set_all_reduce_hook", "give fully_shard a mesh of two dimensions, for HSDP"
     if type(group._all_gather_comm).__name__ != "DefaultAllGather":

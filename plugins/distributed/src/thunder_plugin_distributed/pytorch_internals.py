@@ -30,6 +30,7 @@ ROWS: Final = (
     Row(f"{_STATE}.FSDPState._modules_to_run_forward", _FSDP, kind=Kind.SPELLED),
     Row(f"{_GROUP}._partial_reduce_output", _FSDP, kind=Kind.SPELLED),
     Row(f"{_GROUP}._all_gather_result", _FSDP, kind=Kind.SPELLED),
+    Row("torch.distributed.fsdp.FSDPModule._get_fsdp_state", _FSDP, kind=Kind.SPELLED),
     Row("torch.distributed.fsdp._fully_shard._fsdp_common._from_local_no_grad", _FSDP),
     Row("torch.distributed.tensor.DTensor._local_tensor", _FSDP, kind=Kind.SPELLED),
     Row("torch.distributed.tensor.DTensor._spec", _FSDP, kind=Kind.SPELLED),
