@@ -139,6 +139,26 @@ def hooks_of_tensors() -> None:
     assert parameter._post_accumulate_grad_hooks
 
 
+def callbacks(engine: Any) -> None:
+    """One that backward queues is called when it has ended, and gradients are there."""
+    found: list[Any] = []
+    leaf = nn.Parameter(torch.ones(1))
+    value = leaf * 2
+    value.register_hook(lambda gradient: engine.queue_callback(lambda: found.append(leaf.grad)))
+    value.sum().backward()
+    assert found == [torch.tensor([2.0])]
+
+
+def graph_tasks(current: Any) -> None:
+    found: list[int] = []
+    assert current() == -1
+    for _ in range(2):
+        value = nn.Parameter(torch.ones(1)) * 2
+        value.register_hook(lambda gradient: found.append(current()))
+        value.sum().backward()
+    assert len(set(found)) == 2
+
+
 CHECKS: dict[str, Callable[..., object]] = {
     "c10d_functional": functional_collectives,
     "fsdp_state": hooks,
@@ -175,6 +195,8 @@ CHECKS: dict[str, Callable[..., object]] = {
     "join_config": data_parallel,
     "delay_all_reduce_params": data_parallel,
     "use_python_reducer": data_parallel,
+    "current_graph_task_id": graph_tasks,
+    "execution_engine": callbacks,
     "backward_hooks": hooks_of_tensors,
     "post_accumulate_grad_hooks": hooks_of_tensors,
 }

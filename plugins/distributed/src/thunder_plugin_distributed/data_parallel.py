@@ -145,8 +145,8 @@ def _check_parts(module: DistributedDataParallel) -> None:
     if not module._comm_hooks and module._get_ddp_logging_data().get("comm_hook"):
         _refuse("a communication hook that is built into PyTorch", "register that of torch.distributed.algorithms")
     for part in module.module.modules():
-        if isinstance(part, torch.nn.SyncBatchNorm):
-            _refuse("SyncBatchNorm", "call it outside of the compiled program")
+        if isinstance(part, torch.nn.SyncBatchNorm) and part.training:
+            _refuse("training with SyncBatchNorm", "call it outside of the compiled program")
         if isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) and part.sparse:
             _refuse("an embedding with sparse gradients in DistributedDataParallel", "use one with dense gradients")
     for name, parameter in named_parameters(module):

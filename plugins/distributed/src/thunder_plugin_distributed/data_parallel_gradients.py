@@ -21,6 +21,7 @@ from thunder_plugin_distributed.collectives import wait
 from thunder_plugin_distributed.data_parallel_buckets import Buckets
 from thunder_plugin_distributed.data_parallel_hooks import CALL_HOOK, HOOK_RESULT, symbol_of
 from thunder_plugin_distributed.data_parallel_parameters import averaged, prepared
+from thunder_plugin_distributed.data_parallel_uses import give
 from thunder_plugin_distributed.pytorch_internals import c10d_functional
 
 Gradients = tuple[torch.Tensor | None, ...]
@@ -234,7 +235,9 @@ def taken(
         offset += parameter.numel()
         part = part if module.gradient_as_bucket_view else part.clone()
         if here:
-            if parameter.grad is not None:
+            if parameter.grad is None:
+                give(module, place, part)
+            else:
                 parameter.grad.zero_()
             results.append(part)
             continue

@@ -52,6 +52,8 @@ ROWS: Final = (
     Row(f"{_WRAPPER}._comm_hooks", _DDP, kind=Kind.SPELLED),
     Row(f"{_WRAPPER}._delay_all_reduce_params", _DDP, kind=Kind.SPELLED),
     Row(f"{_WRAPPER}._use_python_reducer", _DDP, kind=Kind.SPELLED),
+    Row("torch._C._current_graph_task_id", _DDP),
+    Row("torch.autograd.Variable._execution_engine", _DDP),
     Row("torch.Tensor._backward_hooks", _DDP, kind=Kind.SPELLED),
     Row("torch.Tensor._post_accumulate_grad_hooks", _DDP, kind=Kind.SPELLED),
 )
