@@ -880,6 +880,12 @@ def jagged_backend(point: Any) -> None:
         _called_through(point, lambda: torch.nn.functional.scaled_dot_product_attention(jagged, jagged, jagged))
 
 
+def jagged_facts() -> None:
+    jagged: Any = torch.nested.nested_tensor([torch.ones(1, 2), torch.ones(3, 2)], layout=torch.jagged)
+    _equal((jagged._maybe_min_seqlen, jagged._maybe_max_seqlen, jagged._ragged_idx), (1, 3, 1))
+    _equal(jagged.unsqueeze(1).transpose(1, 2)._ragged_idx, 1)
+
+
 def attention_by_formula(function: Any) -> None:
     query = torch.randn(1, 1, 2, 4)
     expected = torch.softmax(query @ query.mT * 0.5, -1) @ query
@@ -1227,6 +1233,9 @@ CHECKS: dict[str, Callable[..., object]] = {
     "jagged_torch_function": jagged_functions,
     "select_sdp_backend": jagged_backend,
     "scaled_dot_product_attention_math": attention_by_formula,
+    "maybe_min_seqlen": jagged_facts,
+    "maybe_max_seqlen": jagged_facts,
+    "ragged_idx": jagged_facts,
     "detect_is_causal_mask": causal_mask,
     "parameters": _module_dictionary("_parameters", lambda module: module.register_parameter("new", None)),
     "buffers": _module_dictionary("_buffers", lambda module: module.register_buffer("new", None)),

@@ -77,6 +77,8 @@ ROWS: Final = (
     Row("torch.nested._internal.ops.jagged_torch_function", _SUBCLASSES, kind=Kind.ENTRY_POINT),
     Row("torch.nested._internal.sdpa._select_sdp_backend", _SUBCLASSES, kind=Kind.ENTRY_POINT),
     Row("torch._scaled_dot_product_attention_math", _SUBCLASSES),
+    *[Row(f"torch.nested._internal.nested_tensor.NestedTensor.{name}", _SUBCLASSES, kind=Kind.SPELLED)
+      for name in ("_maybe_min_seqlen", "_maybe_max_seqlen", "_ragged_idx")],
     Row("torch.distributed.tensor.DTensor._op_dispatcher._custom_op_handlers", _DTENSOR, name="dtensor_handlers"),
     Row("torch.distributed.tensor._sharding_prop.ShardingPropagator._propagate_tensor_meta_non_cached", _DTENSOR,
         kind=Kind.SPELLED),
