@@ -925,12 +925,47 @@ def _encode(**options: Any) -> None:
         torch.nn.TransformerEncoder(layer, 1).eval()(torch.ones(1, 3, 4), **options)
 
 
+def parses_to(parse: Any) -> None:
+    """It tells what `Tensor.to` is asked for, of types alone."""
+    _equal(parse(torch.float64), (None, torch.float64, False, None))
+    _equal(parse("cpu", non_blocking=True), (torch.device("cpu"), None, True, None))
+    _equal(parse(torch.ones(2, device="meta")), (torch.device("meta"), torch.float32, False, None))
+
+
 def view_dummy(point: Any) -> None:
     """It makes a tensor without data, which PyTorch keeps."""
     assert point.value().is_nested
     assert point.value() is point.value()
     values, offsets = torch.ones(3, 2), torch.tensor([0, 1, 3])
     assert len(_called_through(point, lambda: torch.nested.nested_tensor_from_jagged(values, offsets))) == 1
+
+
+def jagged_functions(point: Any) -> None:
+    """It is given the functions that jagged tensors are given to."""
+    jagged = torch.nested.nested_tensor([torch.ones(1, 2)], layout=torch.jagged)
+    ((args, _), *_rest) = _called_through(point, lambda: torch.sin(jagged))
+    assert args[0] is torch.sin
+    assert args[1] is jagged
+
+
+def jagged_backend(point: Any) -> None:
+    _parameters(point.value, "query", "key", "value", "attn_mask", "dropout", "is_causal")
+    jagged: Any = torch.nested.nested_tensor([torch.ones(1, 2, 2)], layout=torch.jagged).transpose(1, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the strided layout
+        _called_through(point, lambda: torch.nn.functional.scaled_dot_product_attention(jagged, jagged, jagged))
+
+
+def jagged_facts() -> None:
+    jagged: Any = torch.nested.nested_tensor([torch.ones(1, 2), torch.ones(3, 2)], layout=torch.jagged)
+    _equal((jagged._maybe_min_seqlen, jagged._maybe_max_seqlen, jagged._ragged_idx), (1, 3, 1))
+    _equal(jagged.unsqueeze(1).transpose(1, 2)._ragged_idx, 1)
+
+
+def attention_by_formula(function: Any) -> None:
+    query = torch.randn(1, 1, 2, 4)
+    expected = torch.softmax(query @ query.mT * 0.5, -1) @ query
+    torch.testing.assert_close(function(query, query, query, None, 0.0, False, scale=None)[0], expected)
 
 
 def nested_tensors(point: Any) -> None:
@@ -1310,7 +1345,14 @@ CHECKS: dict[str, Callable[..., object]] = {
     "DynamoStance": stance_class,
     "nested_tensor_from_mask_left_aligned": nested_tensors,
     "nested_tensor_from_mask": nested_tensors,
+    "parse_to": parses_to,
     "nested_view_dummy": view_dummy,
+    "jagged_torch_function": jagged_functions,
+    "select_sdp_backend": jagged_backend,
+    "scaled_dot_product_attention_math": attention_by_formula,
+    "maybe_min_seqlen": jagged_facts,
+    "maybe_max_seqlen": jagged_facts,
+    "ragged_idx": jagged_facts,
     "detect_is_causal_mask": causal_mask,
     "parameters": _module_dictionary("_parameters", lambda module: module.register_parameter("new", None)),
     "buffers": _module_dictionary("_buffers", lambda module: module.register_buffer("new", None)),

@@ -105,11 +105,13 @@ def plan(*, sequence: bool, loss: bool, layers: int = 1) -> dict[str, Any]:
 
 
 def tokens(seed: int) -> Tensor:
-    return torch.randint(0, VOCABULARY, (2, 4), generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, VOCABULARY, (2, 4), generator=generator, device="cpu").to(torch.get_default_device())
 
 
 def floats(seed: int) -> Tensor:
-    return torch.randn(2, 4, WIDTH, generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(2, 4, WIDTH, generator=generator, device="cpu").to(torch.get_default_device())
 
 
 def plain(value: Any) -> Any:

@@ -195,3 +195,41 @@ def test_second_derivatives_are_an_error() -> None:
     x = pair(3).requires_grad_()
     with pytest.raises(UnsupportedError, match="second derivatives"):
         torch.autograd.grad(thunder.jit(lambda x: x.sin())(x).sum(), x, create_graph=True)
+
+
+class _LinearOfDequantized(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Any) -> Tensor:
+        ctx.save_for_backward(weight)
+        return torch.nn.functional.linear(x, weight.to(x.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        (weight,) = ctx.saved_tensors
+        return gradient @ weight.to(gradient.dtype), None
+
+
+class _DequantizedByTo(Quantized):
+    """`to` gives a plain tensor, by ``__torch_function__``; its operator ``mm`` is of a transposed weight."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.to:
+            return args[0].dequantize()
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.mm.default:
+            return args[0] @ args[1].dequantize().t()
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def test_backward_of_an_autograd_function_calls_the_torch_functions_of_classes() -> None:
+    compiled, weight = thunder.jit(_LinearOfDequantized.apply), _DequantizedByTo.of(numbers(4, 4))
+    for _ in range(2):
+        x, own = numbers(3, 4).requires_grad_(), numbers(3, 4).requires_grad_()
+        _LinearOfDequantized.apply(own, weight).square().sum().backward()
+        compiled(x, weight).square().sum().backward()
+        assert_same(x, own)

@@ -16,7 +16,7 @@ from thunder_core.acquire.replaced_code import copy_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.ir.symbol import Symbol
-from thunder_core.pytorch_internals import DisableTorchFunction
+from thunder_core.pytorch_internals import DisableTorchFunction, EnableTorchFunction
 from thunder_core.symbols.opaque import callable_symbol
 from thunder_core.tracing.outcome import GivesWrapperError
 from thunder_core.tracing.user_frames import user_location
@@ -55,9 +55,24 @@ class Applied:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         outer, self.recorder.applied = self.recorder.applied, self.cls
         try:
-            return apply_of(self.cls)(*args, **kwargs)
+            return apply_of(_calling_torch_functions(self.cls))(*args, **kwargs)
         finally:
             self.recorder.applied = outer
+
+
+def _calling_torch_functions(cls: type[torch.autograd.Function]) -> type[torch.autograd.Function]:
+    """The function with a backward that calls ``__torch_function__`` of classes, as in eager.
+
+    Derivatives are recorded where PyTorch calls none, as its own derivatives need none.
+    """
+    name = "backward" if cls.vjp is torch.autograd.Function.vjp else "vjp"
+    derivative = getattr(cls, name)
+
+    def backward(context: Any, *gradients: Any) -> Any:
+        with EnableTorchFunction():
+            return derivative(context, *gradients)
+
+    return type(cls.__name__, (cls,), {name: staticmethod(backward), "__module__": cls.__module__})
 
 
 def autograd_function(

@@ -34,6 +34,7 @@ from thunder_core.acquire import (
     eager_paths,
     generator_state,
     hook_handles,
+    jagged_tensors,
     module_calls,
     module_hooks,
     optimizer_updates,
@@ -65,10 +66,12 @@ from thunder_core.pytorch_internals import (
     ScriptMethod,
     detect_is_causal_mask,
     is_compiling_flag,
+    jagged_torch_function,
     module_backward_hook,
     nested_tensor_from_mask,
     nested_tensor_from_mask_left_aligned,
     nested_view_dummy,
+    select_sdp_backend,
 )
 from thunder_core.symbols import generators
 
@@ -304,6 +307,8 @@ _TENSORS: Final[Rows] = (
         for name in ("__getitem__", "__setitem__", "tolist", "fill_", "copy_")
     ],
     *_private(nested_view_dummy, outside_modes.run_once, "PyTorch keeps the jagged tensor that it makes"),
+    *_private(jagged_torch_function, jagged_tensors.call, "jagged tensors are recorded by their values and offsets"),
+    *_private(select_sdp_backend, jagged_tensors.choose_backend, "attention over jagged tensors is one line"),
     Interception(torch.UntypedStorage, "__new__", outside_modes.call, "among fakes it would be on the device meta"),
     Interception(torch.UntypedStorage, "from_buffer", outside_modes.call, "among fakes it would be on the device meta"),
 )

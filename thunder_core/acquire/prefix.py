@@ -10,11 +10,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from thunder_core.acquire import subclasses
+from thunder_core.guards.code_kinds import is_of_thunder
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 from thunder_core.ir.program import compile_trace
@@ -273,12 +275,18 @@ def _check(line: BoundSymbol, *, inside: bool) -> None:
             if other.symbol not in _NOT_RUN:
                 _check(other, inside=True)
         return
-    if Tag.LOCAL in tags:
+    if Tag.LOCAL in tags and not _is_own(line.symbol.target):
         raise NotEvaluated(f"{name} comes before it{place}, a function of the program's that would run once more")
     if tags & {Tag.AS_RECORDED, Tag.AUTOGRAD, Tag.HOOK} or line.happens_once():
         raise NotEvaluated(f"{name} has an effect before it{place}, which cannot be undone")
     if any(not isinstance(proxy, TensorProxy | NumberProxy) for proxy in line.outputs()):
         raise NotEvaluated(f"{name} makes an object before it{place}")
+
+
+def _is_own(target: Any) -> bool:
+    """Whether it applies an autograd.Function of Thunder's own, which does no more than the line's effects say."""
+    forward = getattr(getattr(target, "__self__", None), "forward", None)
+    return isinstance(forward, FunctionType) and is_of_thunder(forward.__code__)
 
 
 def _check_kind(tensor: torch.Tensor, proxy: TensorProxy) -> None:

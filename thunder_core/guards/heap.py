@@ -49,7 +49,7 @@ UNREAD_PACKAGES = sys.stdlib_module_names | {"mpmath", "numpy", "sympy", "thunde
 MODULE_SOURCES: tuple[type[DictionarySource], ...] = (ParameterSource, BufferSource, SubmoduleSource)
 
 GUARDED_APART: Final[set[str]] = set()
-"""Classes of PyTorch, as ``"module:class"``, of which a plugin guards what programs depend on."""
+"""Classes of PyTorch, as ``"module:class"``, of whose objects a plugin guards what programs depend on."""
 
 
 class Heap(Records):
@@ -162,7 +162,7 @@ class Heap(Records):
                 self.meet(inner, path)
         elif kind is NodeKind.OBJECT:
             self.guards.append(Check(source, TYPE, type(value)))
-            if f"{type(value).__module__}:{type(value).__qualname__}" in GUARDED_APART:
+            if any(f"{base.__module__}:{base.__qualname__}" in GUARDED_APART for base in type(value).__mro__):
                 self.guards.append(identity_check(source, value))
             elif type(value).__module__.partition(".")[0] == "torch":  # its code is not observed
                 self.objects.read_everything(node)

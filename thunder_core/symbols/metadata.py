@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.pytorch_internals import parse_to
+
 _PROPERTIES: Final = """
     shape dtype device layout ndim itemsize nbytes requires_grad is_leaf grad_fn output_nr retains_grad name names
     is_cpu is_cuda is_ipu is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized is_sparse is_sparse_csr
@@ -83,7 +85,7 @@ def metadata_functions() -> frozenset[Callable[..., Any]]:
     getters = (descriptor.__get__ for descriptor in _existing(torch.Tensor, _PROPERTIES))
     methods = _existing(torch.Tensor, _METHODS)
     operators = (*_operators(torch.ops.aten, _OPERATORS), *_operators(torch.ops.profiler, _ANNOTATIONS))
-    return frozenset([*getters, *methods, *_existing(torch, _FUNCTIONS), *operators])
+    return frozenset([*getters, *methods, *_existing(torch, _FUNCTIONS), *operators, parse_to])
 
 
 @cache

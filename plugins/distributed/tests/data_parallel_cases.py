@@ -358,6 +358,41 @@ def inside_of_a_program() -> None:
     same(states(one), states(other))
 
 
+def synchronized_normalization() -> None:
+    """SyncBatchNorm, which eager has on accelerators alone, is refused in training."""
+
+    def model() -> nn.Module:
+        return nn.SyncBatchNorm.convert_sync_batchnorm(with_buffers())
+
+    if torch.get_default_device().type == "cpu":
+        with pytest.raises(ValueError, match="SyncBatchNorm layers only work with GPU modules"):
+            pair(model)
+        return
+    one, other = pair(model)
+    compiled, x = thunder.jit(other), own(data(0, images=True))
+    with refused("SyncBatchNorm"):
+        compiled(x)
+    for each in (one, compiled):
+        each.eval()
+        loss_of(each(x)).backward()
+    same(states(one), states(other))
+
+
+def uses_outside() -> None:
+    """A gradient that the program does not know of is not averaged, which is told; others are not told of."""
+    for options in ({}, {"gradient_as_bucket_view": True}):
+        _, other = pair(Layers, **options)
+        compiled = thunder.jit(other)
+        train(compiled)
+        for set_to_none in (True, False):
+            compiled.zero_grad(set_to_none=set_to_none)
+            loss_of(compiled(own(data(0)))).backward()
+        compiled.zero_grad()
+        loss = loss_of(compiled(own(data(0))) @ other.module.layers[2].weight)
+        with pytest.warns(UserWarning, match="layers.2.weight is also used outside of the compiled call"):
+            loss.backward()
+
+
 def uneven_inputs() -> None:
     """Calls in the context ``join`` are eager PyTorch's, and those after it, as PyTorch leaves it switched on."""
     one, other = pair(Layers)
@@ -513,6 +548,8 @@ CASES = {
         other_batches_on_each_rank,
         other_branches_on_each_rank,
         inside_of_a_program,
+        uses_outside,
+        synchronized_normalization,
         uneven_inputs,
         without_overlap,
         structure,

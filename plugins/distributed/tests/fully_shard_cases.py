@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
@@ -427,6 +428,67 @@ def eager_calls_between() -> None:
     assert len(thunder.explain(actual).entries) == 2
 
 
+def replicated(model: nn.Module, **options: Any) -> Any:
+    from torch.distributed._composable.replicate_with_fsdp import replicate
+
+    for block in model.blocks:
+        replicate(block, **options)
+    return replicate(model, **options)
+
+
+def replicas() -> None:
+    """`replicate`, which reduces gradients and shards nothing."""
+    train(lambda: replicated(Net()))
+    for policy in (
+        MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+        MixedPrecisionPolicy(reduce_dtype=torch.bfloat16),
+    ):
+
+        def step(model: Any, count: int) -> torch.Tensor:
+            return model(inputs(count)).float().square().mean()
+
+        train(lambda policy=policy: replicated(Net(), mp_policy=policy), step=step)
+
+
+def offloaded() -> None:
+    """On the CPU parameters are where they are computed with; elsewhere the policy is refused."""
+    policy = CPUOffloadPolicy(pin_memory=False)
+    if torch.get_default_device().type == "cpu":
+        train(lambda: sharded(Net(), offload_policy=policy))
+        return
+    with pytest.raises(thunder.UnsupportedError, match="CPUOffloadPolicy"):
+        thunder.jit(sharded(Net(), offload_policy=policy))(inputs(0))
+
+
+class WithMethod(Net):
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.embedding(x))
+
+
+def forward_methods() -> None:
+    """`register_fsdp_forward_method`: a method that gathers parameters as forward does."""
+
+    def build() -> Any:
+        torch.manual_seed(0)
+        model = sharded(WithMethod())
+        register_fsdp_forward_method(model, "encode")
+        return model
+
+    expected, actual = build(), build()
+
+    def program(model: Any, x: torch.Tensor) -> torch.Tensor:
+        return model.encode(x).square().mean() + model(x).square().mean()
+
+    compiled = thunder.jit(program, executors=[])
+    for count in range(2):
+        for run, model in ((program, expected), (compiled, actual)):
+            model.zero_grad()
+            run(model, inputs(count)).backward()
+        for (name, one), other in zip(expected.named_parameters(), actual.parameters(), strict=True):
+            torch.testing.assert_close(local(other.grad), local(one.grad), msg=name)  # sums of two gradients
+    assert len(thunder.explain(compiled).entries) == 1
+
+
 CASES = {
     case.__name__: case
     for case in [
@@ -441,6 +503,6 @@ CASES = {
             other_dimension,
         ),
         *(autocast, different_batches, backward_inside, state_dicts, inference, volume, accumulation),
-        *(configuration_changes, eager_calls_between),
+        *(configuration_changes, eager_calls_between, replicas, offloaded, forward_methods),
     ]
 }

@@ -139,6 +139,26 @@ def hooks_of_tensors() -> None:
     assert parameter._post_accumulate_grad_hooks
 
 
+def callbacks(engine: Any) -> None:
+    """One that backward queues is called when it has ended, and gradients are there."""
+    found: list[Any] = []
+    leaf = nn.Parameter(torch.ones(1))
+    value = leaf * 2
+    value.register_hook(lambda gradient: engine.queue_callback(lambda: found.append(leaf.grad)))
+    value.sum().backward()
+    assert found == [torch.tensor([2.0])]
+
+
+def graph_tasks(current: Any) -> None:
+    found: list[int] = []
+    assert current() == -1
+    for _ in range(2):
+        value = nn.Parameter(torch.ones(1)) * 2
+        value.register_hook(lambda gradient: found.append(current()))
+        value.sum().backward()
+    assert len(set(found)) == 2
+
+
 CHECKS: dict[str, Callable[..., object]] = {
     "c10d_functional": functional_collectives,
     "fsdp_state": hooks,
@@ -146,6 +166,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "post_forward": hooks,
     "lazy_init": lazy_init,
     "is_root": lambda: state()._is_root is None,
+    "get_fsdp_state": lambda: (module := fully_shard(nn.Linear(1, 1)))._get_fsdp_state() is fully_shard.state(module),
     "fsdp_param_group": groups,
     "fsdp_param_groups": groups,
     "all_gather_result": pending_gather,
@@ -160,6 +181,8 @@ CHECKS: dict[str, Callable[..., object]] = {
     "from_local_no_grad": from_local,
     "modules_to_run_forward": lambda: state()._modules_to_run_forward == set(),
     "has_sharded_grad_dtype_override": lambda: sharded()._has_sharded_grad_dtype_override is False,
+    "unsharded_dtensor_spec": lambda: sharded()._unsharded_dtensor_spec is None,
+    "tp_spec": lambda: "_tp_spec" in type(sharded()).__annotations__,
     "module_info": lambda: sharded()._module_info.param_name + str(sharded()._module_info.shared_modules),
     "sharded_local_tensor": lambda: sharded()._sharded_local_tensor.shape,
     "orig_size": lambda: sharded()._orig_size[0],
@@ -172,6 +195,8 @@ CHECKS: dict[str, Callable[..., object]] = {
     "join_config": data_parallel,
     "delay_all_reduce_params": data_parallel,
     "use_python_reducer": data_parallel,
+    "current_graph_task_id": graph_tasks,
+    "execution_engine": callbacks,
     "backward_hooks": hooks_of_tensors,
     "post_accumulate_grad_hooks": hooks_of_tensors,
 }

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+from torch.distributed.fsdp import fully_shard
 
 import thunder
 
@@ -30,10 +30,6 @@ def several_modules() -> Any:
     model = network()
     fully_shard([model[0], model[2]])
     return fully_shard(model)
-
-
-def offloaded() -> Any:
-    return fully_shard(network(), offload_policy=CPUOffloadPolicy(pin_memory=False))
 
 
 def with_hook() -> Any:
@@ -57,7 +53,6 @@ def custom_collective() -> Any:
     ("build", "match"),
     [
         (several_modules, "fully_shard of a list of modules"),
-        (offloaded, "CPUOffloadPolicy"),
         (with_hook, "set_all_reduce_hook"),
         (custom_collective, "an all-gather that is not PyTorch's default"),
     ],

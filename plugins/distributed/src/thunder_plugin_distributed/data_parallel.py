@@ -40,7 +40,7 @@ def forward(
     _unobserved(recorder, _check_parts, module)
     synchronizes = torch.is_grad_enabled() and module.require_backward_grad_sync
     buffers = _buffers(module) if module.broadcast_buffers else []
-    if buffers and module.require_forward_param_sync:
+    if buffers and module.require_forward_param_sync and not _is_alone(module):
         _broadcast(module, buffers)
     if module.device_ids:
         device = torch.device(module.device_type, module.device_ids[0])
@@ -56,10 +56,14 @@ def forward(
 def _ask_for_gradients(recorder: Recorder, module: DistributedDataParallel) -> None:
     """Have backward average the gradients of all parameters.
 
+    Those of one rank are their averages. They are in buckets if the module's `gradient_as_bucket_view` says so.
+
     Raises:
         DataDependentError: a submodule is called as eager calls it, so that PyTorch's autograd would compute gradients;
             recorded once more, the program takes the values that the submodule reads.
     """
+    if _is_alone(module) and not module._comm_hooks and not module.gradient_as_bucket_view:
+        return
     if recorder.attempt.eager_modules:
         raise DataDependentError(
             "the program of a module in DistributedDataParallel depends on values",
@@ -81,6 +85,10 @@ def _ask_for_gradients(recorder: Recorder, module: DistributedDataParallel) -> N
         bool(module._comm_hooks),
     )
     recorder.trace.write(INPUT_GRADIENTS, (average_gradients, proxies, *options), {}, effects=Effects(external=True))
+
+
+def _is_alone(module: DistributedDataParallel) -> bool:
+    return dist.get_world_size(module.process_group) == 1
 
 
 def _unobserved(recorder: Recorder, function: Callable[..., Any], *args: Any) -> Any:
@@ -137,8 +145,8 @@ def _check_parts(module: DistributedDataParallel) -> None:
     if not module._comm_hooks and module._get_ddp_logging_data().get("comm_hook"):
         _refuse("a communication hook that is built into PyTorch", "register that of torch.distributed.algorithms")
     for part in module.module.modules():
-        if isinstance(part, torch.nn.SyncBatchNorm):
-            _refuse("SyncBatchNorm", "call it outside of the compiled program")
+        if isinstance(part, torch.nn.SyncBatchNorm) and part.training:
+            _refuse("training with SyncBatchNorm", "call it outside of the compiled program")
         if isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) and part.sparse:
             _refuse("an embedding with sparse gradients in DistributedDataParallel", "use one with dense gradients")
     for name, parameter in named_parameters(module):

@@ -7,7 +7,7 @@ accumulated is set to zero right before autograd adds the average to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -16,9 +16,12 @@ from torch.nn.parallel import DistributedDataParallel
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.pytorch_internals import will_engine_execute_node
+from thunder_core.symbols.registry import registry
 from thunder_plugin_distributed.collectives import wait
 from thunder_plugin_distributed.data_parallel_buckets import Buckets
+from thunder_plugin_distributed.data_parallel_hooks import CALL_HOOK, HOOK_RESULT, symbol_of
 from thunder_plugin_distributed.data_parallel_parameters import averaged, prepared
+from thunder_plugin_distributed.data_parallel_uses import give
 from thunder_plugin_distributed.pytorch_internals import c10d_functional
 
 Gradients = tuple[torch.Tensor | None, ...]
@@ -36,8 +39,8 @@ def average_gradients(
 ) -> Gradients:
     """The averages of gradients over all ranks; each bucket is reduced by itself, all of them after backward.
 
-    The transform ``overlap_gradients`` puts lines in the place of this call that reduce each bucket as soon as its
-    gradients are there.
+    The transform ``overlap_gradients`` puts the lines of `Averaging` in the place of this call, each bucket's as soon
+    as its gradients are there.
 
     Args:
         gradients: of the parameters of the module in `named_parameters`; None for those that are zero.
@@ -46,27 +49,77 @@ def average_gradients(
         finds_unused: some parameters may have no gradients on some ranks.
         hooked: a communication hook reduces the buckets.
     """
-    check(module, buckets, absent(gradients, buckets), finds_unused)
-    factor = None if hooked else 1 / size
-    reduced: list[Any] = []
-    for index, places in enumerate(buckets):
-        flat = filled(module, places, tuple([gradients[place] for place in places]), factor)
-        if hooked:
-            reduced.append(call_hook(module, places, flat, index, index == len(buckets) - 1))
-        else:
-            reduced.append(summed(flat, group))
-    given = tuple([gradient is not None for gradient in gradients])
-    used = wait(summed(used_here(module, reached, given), group)) if finds_unused else None
-    results: list[Any] = [None] * len(gradients)
-    for places, pending in zip(buckets, reduced, strict=True):
-        flat = hook_result(pending) if hooked else wait(pending)
-        here = tuple([given[place] for place in places])
-        for place, result in zip(places, taken(module, places, flat, here, used), strict=True):
-            results[place] = result
-    return tuple(results)
+    averaging = Averaging(_call, gradients, reached, module, buckets, group, size, finds_unused, hooked)
+    for _ in averaging.starts():
+        pass
+    return averaging.averages()
 
 
-def absent(gradients: Gradients, buckets: Buckets) -> tuple[int, ...]:
+def _call(symbol: Symbol, *args: Any) -> Any:
+    return symbol.target(*args)
+
+
+class Averaging:
+    """The steps of `average_gradients`.
+
+    Args:
+        do: called as ``do(symbol, *args)`` for each: calls it, or writes a line.
+    """
+
+    def __init__(
+        self,
+        do: Callable[..., Any],
+        gradients: Sequence[Any],
+        reached: tuple[bool, ...],
+        module: Any,
+        buckets: Buckets,
+        group: str,
+        size: int,
+        finds_unused: bool,
+        hooked: bool,
+    ) -> None:
+        self._do, self._gradients, self._reached, self._module = do, gradients, reached, module
+        self._buckets, self._group, self._finds_unused, self._hooked = buckets, group, finds_unused, hooked
+        self._given = tuple([gradient is not None for gradient in gradients])
+        self._size, self._factor = size, None if hooked else 1 / size
+        self._pending: list[Any] = []
+        self._used: Any = None
+
+    def starts(self) -> Iterator[None]:
+        """Start to reduce each bucket, and then what tells which parameters are used. Before, check all of it."""
+        missing = absent(self._gradients, self._buckets)
+        self._do(CHECK, self._module, self._buckets, missing, self._finds_unused)
+        for index, places in enumerate(self._buckets):
+            gradients = tuple([self._gradients[place] for place in places])
+            flat = self._do(FILLED, self._module, places, gradients, self._factor)
+            if self._hooked:
+                is_last = index == len(self._buckets) - 1
+                flat = self._do(CALL_HOOK, self._module, places, flat, index, is_last)
+            self._pending.append(flat if self._hooked else self._summed(flat))
+            yield
+        if self._finds_unused:
+            self._used = self._summed(self._do(USED_HERE, self._module, self._reached, self._given))
+            yield
+
+    def averages(self) -> Gradients:
+        """Wait for all that was started; the gradients."""
+        used = self._awaited(self._used) if self._finds_unused else None
+        results: list[Any] = [None] * len(self._gradients)
+        for places, pending in zip(self._buckets, self._pending, strict=True):
+            flat = self._do(HOOK_RESULT, pending) if self._hooked else self._awaited(pending)
+            given = tuple([self._given[place] for place in places])
+            for place, result in zip(places, self._do(TAKEN, self._module, places, flat, given, used), strict=True):
+                results[place] = result
+        return tuple(results)
+
+    def _summed(self, values: Any) -> Any:
+        return values if self._size == 1 else self._do(SUMMED, values, self._group)
+
+    def _awaited(self, values: Any) -> Any:
+        return values if self._size == 1 else self._do(WAIT, values)
+
+
+def absent(gradients: Sequence[Any], buckets: Buckets) -> tuple[int, ...]:
     """Positions of parameters that require a gradient and get none."""
     return tuple([place for places in buckets for place in places if gradients[place] is None])
 
@@ -182,7 +235,9 @@ def taken(
         offset += parameter.numel()
         part = part if module.gradient_as_bucket_view else part.clone()
         if here:
-            if parameter.grad is not None:
+            if parameter.grad is None:
+                give(module, place, part)
+            else:
                 parameter.grad.zero_()
             results.append(part)
             continue
@@ -195,65 +250,9 @@ def taken(
     return tuple(results)
 
 
-class Bucket:
-    """What communication hooks get: the methods of `torch.distributed.GradBucket`."""
-
-    def __init__(self, index: int, is_last: bool, buffer: torch.Tensor, items: Sequence[Any]) -> None:
-        self._index, self._is_last, self._buffer, self._items = index, is_last, buffer, items
-
-    def index(self) -> int:
-        """The number of the bucket, in the order in which they are reduced."""
-        return self._index
-
-    def is_last(self) -> bool:
-        """Whether it is the last one of this backward."""
-        return self._is_last
-
-    def buffer(self) -> torch.Tensor:
-        """The gradients as one tensor of one dimension."""
-        return self._buffer
-
-    def set_buffer(self, buffer: torch.Tensor) -> None:
-        """Have another tensor in place of that."""
-        self._buffer = buffer
-
-    def parameters(self) -> list[torch.Tensor]:
-        """The parameters whose gradients are in it, in order."""
-        return [item.parameter for item in self._items]
-
-    def gradients(self) -> list[torch.Tensor]:
-        """Views of the buffer, one for each parameter."""
-        views, offset = [], 0
-        for item in self._items:
-            views.append(self._buffer.as_strided(item.parameter.shape, item.stride, offset))
-            offset += item.parameter.numel()
-        return views
-
-
-def call_hook(
-    module: DistributedDataParallel, places: tuple[int, ...], flat: torch.Tensor, index: int, is_last: bool
-) -> Any:
-    """Call the communication hook of the module with a bucket; what it returns, a future."""
-    items = [averaged(module)[place] for place in places]
-    ((hook, state),) = module._comm_hooks
-    return hook(state, Bucket(index, is_last, flat, items))
-
-
-def hook_result(future: Any) -> torch.Tensor:
-    """Wait for what a communication hook gives."""
-    value = future.wait()
-    reduced: torch.Tensor = value[0] if isinstance(value, list | tuple) else value
-    return reduced
-
-
-def _symbol(function: Callable[..., Any], *tags: Tag) -> Symbol:
-    return Symbol(f"{__name__}.{function.__name__}", function, tags=frozenset(tags))
-
-
-CHECK: Final = _symbol(check)
-FILLED: Final = _symbol(filled)
-USED_HERE: Final = _symbol(used_here)
-TAKEN: Final = _symbol(taken)
-SUMMED: Final = _symbol(summed, Tag.COLLECTIVE)
-CALL_HOOK: Final = _symbol(call_hook, Tag.COLLECTIVE)
-HOOK_RESULT: Final = _symbol(hook_result, Tag.WAIT)
+CHECK: Final = symbol_of(check)
+FILLED: Final = symbol_of(filled)
+USED_HERE: Final = symbol_of(used_here)
+TAKEN: Final = symbol_of(taken)
+SUMMED: Final = symbol_of(summed, Tag.COLLECTIVE)
+WAIT: Final = registry.symbol_of(wait)

@@ -24,11 +24,14 @@ from thunder_core.guards.steps import AttributeSource, ItemSource
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_distributed import pytorch_internals
-from thunder_plugin_distributed.fully_shard_guard import FullyShardGuard, shard_again
+from thunder_plugin_distributed.fully_shard_guard import FullyShardGuard, StateSource, shard_again
 from thunder_plugin_distributed.fully_shard_plan import Gather, Plan, groups_of, plan_of
-from thunder_plugin_distributed.sharded_parameters import arrived, arrived_again, gather, gather_again
+from thunder_plugin_distributed.sharded_parameters import arrived, arrived_again, gather, gather_again, unsharded
 from thunder_plugin_distributed.shards import ShardSource, shard_of
 
+_SHARD: Final = "shard"
+_WRITTEN: Final = "written"
+"""Parts of keys of a recorder's notes: shards that are inputs, and what was written before a forward."""
 _STATE: Final = "torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState"
 
 
@@ -37,8 +40,9 @@ def pre_forward(
 ) -> tuple[Any, Any]:
     """The interception of the hook before forward: gather the parameters."""
     held = recorder.notes.setdefault(state, [])
+    recorder.notes[_WRITTEN, state] = frozenset(recorder.trace.storages.written)
     recorder.after_calls.append(partial(_restore, recorder, state))
-    for owner, name, whole in _gathered(recorder, state):
+    for owner, name, whole in _gathered(recorder, state, module):
         recorder.mode.observer.resume()
         held.append((owner, name, _exchange(owner, name, whole)))
         recorder.mode.observer.pause()
@@ -52,11 +56,32 @@ def post_forward(
     recorder: Recorder, original: Callable[..., Any], state: Any, module: Any, args: Any, output: Any
 ) -> Any:
     """The interception of the hook after forward: the modules have their own parameters again."""
+    _check_writes(recorder, state)
     recorder.mode.observer.resume()
     _restore(recorder, state)
     recorder.mode.observer.pause()
     dtype = state._mp_policy.output_dtype
     return output if dtype is None else _cast(output, dtype)
+
+
+def _check_writes(recorder: Recorder, state: Any) -> None:
+    """Refuse a forward that writes a parameter: where the shard is the whole, the write would stay.
+
+    Raises:
+        UnsupportedError: it does.
+    """
+    with recorder.suspension:
+        shards = {
+            recorder.tensors.proxy_of(shard).storage
+            for key, shard in recorder.notes.items()
+            if isinstance(key, tuple) and key[0] == _SHARD
+        }
+    written = recorder.trace.storages.written - recorder.notes.pop((_WRITTEN, state), frozenset())
+    if not written.isdisjoint(shards):
+        raise _refusal(
+            "a forward that writes to a parameter of fully_shard, which is lost after it,",
+            "write to the parameter outside of forward",
+        )
 
 
 def _restore(recorder: Recorder, state: Any) -> None:
@@ -72,7 +97,7 @@ def _exchange(owner: torch.nn.Module, name: str, tensor: Any) -> Any:
     return before
 
 
-def _gathered(recorder: Recorder, state: Any) -> list[tuple[Any, str, torch.Tensor]]:
+def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, str, torch.Tensor]]:
     """The parameters of a state as whole tensors of the program, each with the modules and names that have it.
 
     Raises:
@@ -91,11 +116,12 @@ def _gathered(recorder: Recorder, state: Any) -> list[tuple[Any, str, torch.Tens
     if plan.problem:
         state._modules_to_run_forward.clear()  # what PyTorch noted of this call
         raise _refusal(plan.problem, plan.advice)
-    path = recorder.mode.observer.path_to(state)
-    if path is None:
-        raise _refusal("a module of fully_shard whose hooks were changed", "apply fully_shard to a new module")
+    owner = recorder.mode.observer.path_to(module)
+    if owner is None:
+        raise _refusal("a module of fully_shard that no path leads to", "store it in a variable of the program")
     if plan.accumulates:
         raise EagerCallNeeded("gradients of fully_shard are accumulated without communication", expected=True)
+    path = StateSource(owner)
     recorder.mode.observer.add_guard(FullyShardGuard(path, plan))
     return list(_parameters(recorder, state, plan, path))
 
@@ -121,7 +147,7 @@ def _group_path(path: Source, state: Any, index: int) -> Source:
 
 def _input(recorder: Recorder, sharded: Any, source: Source) -> torch.Tensor:
     """The shard of a parameter as an input of the program: one, however often the module is called."""
-    key = "shard", id(sharded)
+    key = _SHARD, id(sharded)
     known: torch.Tensor | None = recorder.notes.get(key)
     if known is None:
         owner = recorder.mode.observer.path_to(sharded._module_info.module)
@@ -137,18 +163,36 @@ def _wholes(shards: list[torch.Tensor], plans: tuple[Gather, ...]) -> list[torch
     found: dict[int, torch.Tensor] = {}
     for key in dict.fromkeys(plan.key for plan in plans):
         places = [place for place, plan in enumerate(plans) if plan.key == key]
-        start, wait = (gather_again, arrived_again) if plans[places[0]].again else (gather, arrived)
-        lengths = tuple([plans[place].length for place in places])
-        gathered = start([shards[place] for place in places], lengths, *plans[places[0]].arguments)
-        found |= {place: _laid_out(wait(one), plans[place]) for place, one in zip(places, gathered, strict=True)}
+        given, plan = [shards[place] for place in places], plans[places[0]]
+        if plan.size == 1:
+            wholes = given if plan.is_kept(given[0].dtype) else unsharded(given, *plan.of_whole_shards)
+        else:
+            start, wait = (gather_again, arrived_again) if plan.again else (gather, arrived)
+            lengths = tuple([plans[place].length for place in places])
+            wholes = [wait(one) for one in start(given, lengths, *plan.arguments)]
+        found |= {place: _laid_out(whole, plans[place]) for place, whole in zip(places, wholes, strict=True)}
     return [found[place] for place in range(len(plans))]
 
 
 def _laid_out(whole: torch.Tensor, plan: Gather) -> torch.Tensor:
     """A parameter of which ranks have parts along another dimension than the first, or which fills do not belong to."""
-    if plan.dimension:
-        return torch.cat(whole.chunk(plan.arguments[0]), plan.dimension)
-    return whole if whole.shape[0] == plan.length else whole.narrow(0, 0, plan.length)
+    if plan.dimension and plan.size > 1:
+        whole = torch.cat(whole.chunk(plan.size), plan.dimension)
+    elif whole.shape[0] != plan.length:
+        whole = whole.narrow(0, 0, plan.length)
+    return _distributed(whole, plan)
+
+
+def _distributed(part: torch.Tensor, plan: Gather) -> torch.Tensor:
+    """The DTensor of tensor parallelism of which a parameter is this rank's part."""
+    if plan.layout is None:
+        return part
+    from torch.distributed.tensor import DTensor
+
+    spec = plan.layout
+    return DTensor.from_local(
+        part, spec.mesh, spec.placements, run_check=False, shape=spec.tensor_meta.shape, stride=spec.tensor_meta.stride
+    )
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

@@ -7,8 +7,23 @@ from typing import Any, ClassVar
 
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.guard import Guard, show
-from thunder_core.guards.source import Names
+from thunder_core.guards.source import Args, Kwargs, Names
+from thunder_core.guards.steps import StepSource
 from thunder_plugin_distributed.fully_shard_plan import Plan, groups_of, plan_of
+
+
+@dataclass(frozen=True, slots=True)
+class StateSource(StepSource):
+    """What `fully_shard` keeps of the module ``base``."""
+
+    def describe(self) -> str:
+        return f"{self.base.describe()}._get_fsdp_state()"
+
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        return self.base.read(args, kwargs)._get_fsdp_state()
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{base}._get_fsdp_state()"
 
 
 def shard_again(state: Any) -> None:

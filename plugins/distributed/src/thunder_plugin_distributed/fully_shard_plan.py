@@ -18,6 +18,7 @@ class Gather:
         spec: mesh, placements and metadata of the DTensor.
         trainable: it requires grad.
         length: of the whole parameter, in the first dimension of the shards.
+        layout: of the parameter as a DTensor of tensor parallelism, which has what is gathered as its part; or None.
         arguments: of `thunder_plugin_distributed.sharded_parameters.gather` after shards and lengths.
     """
 
@@ -26,12 +27,29 @@ class Gather:
     spec: Any
     trainable: bool
     length: int
+    layout: Any
     arguments: tuple[Any, ...]
 
     @property
     def key(self) -> Any:
         """Parameters with equal ones are gathered together."""
         return self.trainable, self.arguments
+
+    @property
+    def size(self) -> int:
+        """The number of ranks that have shards."""
+        return int(self.arguments[0])
+
+    @property
+    def of_whole_shards(self) -> tuple[Any, ...]:
+        """The arguments of `thunder_plugin_distributed.sharded_parameters.unsharded` after the shards."""
+        _, _, *options, _, replicas = self.arguments
+        return (*options, replicas)
+
+    def is_kept(self, kept: torch.dtype) -> bool:
+        """Whether the shard of a dtype is the parameter, and its gradient that of the shard."""
+        dtype, reduce_dtype, _, before, after, replicas = self.of_whole_shards
+        return not replicas and {dtype, reduce_dtype} <= {None, kept} and before == after == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +96,10 @@ def plan_of(state: Any) -> Plan:
 def _problem(group: Any) -> tuple[str, str]:
     """What of a group's configuration programs cannot do, and what to do instead."""
     mesh, after_forward = group.mesh_info, group.post_forward_mesh_info
-    if not hasattr(mesh, "shard_process_group"):
-        return "replicate of torch.distributed._composable", "use DistributedDataParallel"
     if after_forward is not None and after_forward.shard_mesh_size != mesh.shard_mesh_size:
         return "reshard_after_forward with a number of ranks", "give fully_shard reshard_after_forward=True or False"
-    if type(group.offload_policy).__name__ != "OffloadPolicy":
-        return "fully_shard with CPUOffloadPolicy", "call fully_shard without offload_policy"
+    if type(group.offload_policy).__name__ != "OffloadPolicy" and group.device.type != "cpu":
+        return f"fully_shard with CPUOffloadPolicy on {group.device.type}", "call fully_shard without offload_policy"
     if group._all_reduce_hook is not None:
         return "set_all_reduce_hook", "give fully_shard a mesh of two dimensions, for HSDP"
     if type(group._all_gather_comm).__name__ != "DefaultAllGather":
@@ -93,8 +109,8 @@ def _problem(group: Any) -> tuple[str, str]:
     if getattr(group, "reduce_scatter_unused_params", False):
         return "reduce_scatter_unused_params", "leave it False: parameters without gradients keep grad=None"
     for sharded in group.fsdp_params:
-        if sharded.is_dtensor:
-            return "fully_shard of parameters that are DTensors, as of parallelize_module", "use one of both"
+        if getattr(sharded.mesh_info, "is_spmd_mesh", False):
+            return "fully_shard with dp_mesh_dims", "give it the mesh of data parallelism, mesh['dp']"
         if hasattr(sharded._sharded_local_tensor, "fsdp_pre_all_gather"):
             return "a parameter with fsdp_pre_all_gather", "use plain parameters"
         if getattr(sharded, "_has_sharded_grad_dtype_override", False):
@@ -114,7 +130,9 @@ def _accumulates(group: Any) -> bool:
 
 def _gathers(group: Any) -> tuple[Gather, ...]:
     mesh = group.mesh_info
-    size, ranks = mesh.shard_mesh_size, mesh.shard_process_group.group_name
+    size, ranks = 1, ""
+    if hasattr(mesh, "shard_process_group"):
+        size, ranks = mesh.shard_mesh_size, mesh.shard_process_group.group_name
     other = getattr(mesh, "reduce_scatter_process_group", None)
     scatter = "" if other is None else other.group_name
     replicas, count = "", size
@@ -129,8 +147,16 @@ def _gathers(group: Any) -> tuple[Gather, ...]:
         reduced = getattr(sharded, "unsharded_grad_dtype", sharded.reduce_dtype)
         divided = _division(group, reduced or sharded.param_dtype or sharded.orig_dtype, count)
         arguments = (size, ranks, sharded.param_dtype, reduced, *divided, scatter, replicas)
-        found.append(Gather(again, dimension, parameter._spec, parameter.requires_grad, length, arguments))
+        layout = _layout(sharded)
+        found.append(Gather(again, dimension, parameter._spec, parameter.requires_grad, length, layout, arguments))
     return tuple(found)
+
+
+def _layout(sharded: Any) -> Any:
+    """The DTensorSpec that a parameter had before `fully_shard` was applied; None for a plain one."""
+    if not sharded.is_dtensor:
+        return None
+    return sharded._unsharded_dtensor_spec if hasattr(sharded, "_unsharded_dtensor_spec") else sharded._tp_spec
 
 
 def _division(group: Any, reduced: torch.dtype, count: int) -> tuple[str, float, float]:

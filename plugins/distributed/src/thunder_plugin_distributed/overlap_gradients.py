@@ -16,22 +16,18 @@ from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
-from thunder_core.symbols.registry import registry
-from thunder_plugin_distributed.collectives import wait
 from thunder_plugin_distributed.data_parallel_gradients import (
-    CALL_HOOK,
-    CHECK,
     FILLED,
-    HOOK_RESULT,
     SUMMED,
     TAKEN,
     USED_HERE,
-    absent,
+    WAIT,
+    Averaging,
     average_gradients,
 )
+from thunder_plugin_distributed.data_parallel_hooks import CALL_HOOK, HOOK_RESULT
 
 _EXTERNAL: Final = Effects(external=True)
-_WAIT: Final = registry.symbol_of(wait)
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class OverlapGradients(Transform):
         silent: set[str] = set()
         lines = [line for line in trace.symbols if not _averages(line)]
         for call in calls:
-            average = _Average(call, builder)
+            average = _Lines(call, builder)
             lines = [*_placed(lines, average.starts()), *average.ends()]
             silent |= average.silent
         output = tuple([None if item is None or item.name in silent else item for item in trace.output])
@@ -82,7 +78,13 @@ def _placed(lines: list[BoundSymbol], starts: list[tuple[BoundSymbol, ...]]) -> 
     yield from groups.get(len(lines), ())
 
 
-class _Average:
+def _effects(symbol: Symbol, args: tuple[Any, ...]) -> Effects:
+    if symbol is SUMMED:
+        return Effects(channels=(args[1],))
+    return Effects(channels=(WAITS,)) if symbol is WAIT else _EXTERNAL
+
+
+class _Lines:
     """The lines in the place of one call of `average_gradients`.
 
     Attributes:
@@ -92,77 +94,55 @@ class _Average:
     def __init__(self, call: BoundSymbol, builder: Builder) -> None:
         self._call = call
         self._builder = builder
-        _, self._gradients, self._metadata, self._reached, self._module, self._buckets, *options = call.args
-        self._given = tuple([gradient is not None for gradient in self._gradients])
-        self._group, size, self._finds_unused, self._hooked = options
-        self._factor = None if self._hooked else 1 / size
+        _, gradients, self._metadata, reached, *options = call.args
+        self._given = tuple([gradient is not None for gradient in gradients])
+        self._averaging = Averaging(self._write, gradients, reached, *options)
         pairs = zip(call.output, self._given, strict=True)
         self.silent = {result.name for result, given in pairs if result is not None and not given}
-        self._pending: list[Any] = []
-        self._flat: list[TensorProxy] = []
-        self._used: Any = None
+        self._lines: list[BoundSymbol] = []
+        self._of_hooks: dict[str, TensorProxy] = {}
 
     def starts(self) -> list[tuple[BoundSymbol, ...]]:
         """For each bucket the lines that start to reduce it. Nothing is sent before the first is."""
-        missing = absent(self._gradients, self._buckets)
-        checked = self._line(CHECK, (self._module, self._buckets, missing, self._finds_unused), None)
-        groups = [self._start(index, places) for index, places in enumerate(self._buckets)]
-        groups[0] = (checked, *groups[0])
-        if self._finds_unused:
-            groups.append(self._start_used())
-        return groups
+        return [self._written() for _ in self._averaging.starts()]
 
-    def ends(self) -> Iterator[BoundSymbol]:
+    def ends(self) -> tuple[BoundSymbol, ...]:
         """The lines that wait, and give the averages."""
-        used = None
-        if self._finds_unused:
-            used = self._like(self._used, "used_by_ranks")
-            yield self._line(_WAIT, (self._used,), used)
-        for places, pending, flat in zip(self._buckets, self._pending, self._flat, strict=True):
-            reduced = self._like(flat, "averages")
-            if self._hooked:
-                yield self._line(HOOK_RESULT, (pending,), reduced)
-            else:
-                yield self._line(_WAIT, (pending,), reduced)
-            given = tuple([self._given[place] for place in places])
-            results = tuple([self._call.output[place] if self._given[place] else None for place in places])
-            yield self._line(TAKEN, (self._module, places, reduced, given, used), results)
+        self._averaging.averages()
+        return self._written()
 
-    def _start(self, index: int, places: tuple[int, ...]) -> tuple[BoundSymbol, ...]:
-        gradients = tuple([self._gradients[place] for place in places])
-        flat = self._bucket(places)
-        self._flat.append(flat)
-        fill = self._line(FILLED, (self._module, places, gradients, self._factor), flat)
-        if self._hooked:
-            self._pending.append(OpaqueProxy(self._builder.name("future"), "Future"))
-            arguments = (self._module, places, flat, index, index == len(self._buckets) - 1)
-            return fill, self._line(CALL_HOOK, arguments, self._pending[-1])
-        self._pending.append(self._like(flat, "reduced"))
-        return fill, self._line(SUMMED, (flat, self._group), self._pending[-1])
+    def _written(self) -> tuple[BoundSymbol, ...]:
+        lines, self._lines = self._lines, []
+        return tuple(lines)
 
-    def _start_used(self) -> tuple[BoundSymbol, ...]:
-        here = self._tensor("used", len(self._reached), torch.int32, self._flat[0].device)
-        self._used = self._like(here, "used_reduced")
-        return (
-            self._line(USED_HERE, (self._module, self._reached, self._given), here),
-            self._line(SUMMED, (here, self._group), self._used),
-        )
+    def _write(self, symbol: Symbol, *args: Any) -> Any:
+        output = self._result(symbol, args)
+        line = BoundSymbol(symbol, args, {}, output, _effects(symbol, args), self._call.context, self._call.location)
+        self._lines.append(line)
+        return output
 
-    def _bucket(self, places: tuple[int, ...]) -> TensorProxy:
-        _, dtype, device, _ = self._metadata[places[0]]
-        length = sum(prod(self._metadata[place][0]) for place in places)
-        return self._tensor("gradients", length, dtype, device)
+    def _result(self, symbol: Symbol, args: tuple[Any, ...]) -> Any:
+        if symbol is FILLED:
+            _, dtype, device, _ = self._metadata[args[1][0]]
+            return self._tensor("gradients", sum(prod(self._metadata[place][0]) for place in args[1]), dtype, device)
+        if symbol is USED_HERE:
+            return self._tensor("used", len(args[1]), torch.int32, self._metadata[0][2])
+        if symbol is SUMMED:
+            return self._like(args[0], "reduced")
+        if symbol is WAIT:
+            return self._like(args[0], "averages")
+        if symbol is CALL_HOOK:
+            future = OpaqueProxy(self._builder.name("future"), "Future")
+            self._of_hooks[future.name] = args[2]
+            return future
+        if symbol is HOOK_RESULT:
+            return self._like(self._of_hooks[args[0].name], "averages")
+        if symbol is TAKEN:
+            return tuple([self._call.output[place] if self._given[place] else None for place in args[1]])
+        return None
 
     def _tensor(self, name: str, length: int, dtype: torch.dtype, device: torch.device) -> TensorProxy:
         return TensorProxy(self._builder.name(name), (length,), (1,), dtype, device, False, self._builder.new_storage())
 
     def _like(self, proxy: TensorProxy, name: str) -> TensorProxy:
         return self._tensor(name, int(proxy.shape[0]), proxy.dtype, proxy.device)
-
-    def _line(self, symbol: Symbol, args: tuple[Any, ...], output: Any) -> BoundSymbol:
-        effects = _EXTERNAL
-        if symbol is SUMMED:
-            effects = Effects(channels=(self._group,))
-        elif symbol is _WAIT:
-            effects = Effects(channels=(WAITS,))
-        return BoundSymbol(symbol, args, {}, output, effects, self._call.context, self._call.location)

@@ -46,7 +46,8 @@ class ScheduleCollectives(Transform):
             return trace
         if context.place is Place.PARTITIONED:
             return reduce_early(trace)
-        return trace.with_symbols(_ahead(trace, _all_awaited(trace, _late(trace))), self.name)
+        gathers = _gathers(trace)
+        return trace.with_symbols(_ahead(_all_awaited(trace, _late(trace, gathers)), gathers), self.name)
 
 
 def _all_awaited(trace: Trace, lines: list[BoundSymbol]) -> list[BoundSymbol]:
@@ -75,21 +76,20 @@ def _all_awaited(trace: Trace, lines: list[BoundSymbol]) -> list[BoundSymbol]:
     return [*found, *{id(wait): wait for waits in unread.values() for wait in waits}.values()]
 
 
-def _late(trace: Trace) -> list[BoundSymbol]:
+def _late(trace: Trace, gathers: set[int]) -> list[BoundSymbol]:
     """The lines with waits, and what goes with them, as late as they can be."""
     waiting: list[BoundSymbol] = []
     lines: list[BoundSymbol] = []
     pending: set[str] = set()
     reduced: set[str] = set()
     tails = _tails(trace)
-    given = {proxy.name for proxy in trace.inputs}
     for index, line in enumerate(trace.symbols):
         if Tag.WAIT in line.symbol.tags or index in tails:
             waiting.append(line)
             pending.update(proxy.name for proxy in line.outputs())
             continue
         needed = {proxy.name for proxy in line.inputs()} & pending
-        if Tag.COLLECTIVE in line.symbol.tags and not _gathers(line, given):
+        if Tag.COLLECTIVE in line.symbol.tags and id(line) not in gathers:
             needed |= {
                 wait.output.name for wait in waiting if Tag.WAIT in wait.symbol.tags and wait.args[0].name in reduced
             }
@@ -100,9 +100,11 @@ def _late(trace: Trace) -> list[BoundSymbol]:
     return [*lines, *waiting]
 
 
-def _gathers(collective: BoundSymbol, given: set[str]) -> bool:
-    """Whether it reads inputs of the program alone, so that it could start with the program."""
-    return all(proxy.name in given for proxy in collective.inputs())
+def _gathers(trace: Trace) -> set[int]:
+    """The identities of collectives that read inputs of the program alone, so that they could start with it."""
+    given = {proxy.name for proxy in trace.inputs}
+    collectives = [line for line in trace.symbols if Tag.COLLECTIVE in line.symbol.tags]
+    return {id(line) for line in collectives if all(proxy.name in given for proxy in line.inputs())}
 
 
 def _released(waiting: list[BoundSymbol], needed: set[str], pending: set[str]) -> list[BoundSymbol]:
@@ -139,15 +141,14 @@ def _tails(trace: Trace) -> set[int]:
     return found
 
 
-def _ahead(trace: Trace, lines: list[BoundSymbol]) -> list[BoundSymbol]:
+def _ahead(lines: list[BoundSymbol], gathers: set[int]) -> list[BoundSymbol]:
     """The lines with each gather before the first wait for the gather before it."""
-    given = {proxy.name for proxy in trace.inputs}
     placed: list[BoundSymbol] = []
     earliest = 0  # where the next gather may start
     started: set[str] = set()  # what the last gather gives, until it is waited for
     for line in lines:
         tags = line.symbol.tags
-        if Tag.COLLECTIVE in tags and _gathers(line, given):
+        if id(line) in gathers:
             placed.insert(earliest, line)
             started = {proxy.name for proxy in line.outputs()}
             earliest = len(placed)

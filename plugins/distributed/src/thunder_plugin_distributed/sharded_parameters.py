@@ -66,6 +66,57 @@ def arrived_again(gathered: torch.Tensor) -> torch.Tensor:
     return whole
 
 
+@recorded
+def unsharded(
+    shards: list[torch.Tensor],
+    dtype: torch.dtype | None = None,
+    reduce_dtype: torch.dtype | None = None,
+    operation: str = "avg",
+    before: float = 1.0,
+    after: float = 1.0,
+    replicas: str = "",
+) -> list[torch.Tensor]:
+    """Parameters whose shards are the whole, so that none are gathered; the arguments are those of `gather`."""
+    arguments = (dtype, reduce_dtype, operation, before, after, replicas)
+    if torch.is_grad_enabled() and any(shard.requires_grad for shard in shards):
+        return list(_Unsharded.apply(arguments, *shards))
+    return _whole(shards, dtype)
+
+
+def unsharded_rule(
+    shards: Any,
+    dtype: Any = None,
+    reduce_dtype: Any = None,
+    operation: str = "avg",
+    before: float = 1.0,
+    after: float = 1.0,
+    replicas: str = "",
+) -> Any:
+    """The derivative of `unsharded`: that of `gather` without what is scattered."""
+
+    def backward(*gradients: Any) -> Any:
+        places = [place for place, gradient in enumerate(gradients) if gradient is not None]
+        wholes = _divided(gradients, places, reduce_dtype, before)
+        if replicas:
+            wholes = [wait(part) for part in all_reduce(wholes, operation, replicas)]
+        found: list[Any] = [None] * len(shards)
+        for place, whole in zip(places, wholes, strict=True):
+            found[place] = (whole if after == 1 else whole / after).to(shards[place].dtype)
+        return (found,)
+
+    return _whole(shards, dtype), backward
+
+
+def _whole(shards: list[torch.Tensor], dtype: torch.dtype | None) -> list[torch.Tensor]:
+    return [shard.view_as(shard) if dtype in (None, shard.dtype) else shard.to(dtype) for shard in shards]
+
+
+def _divided(gradients: Any, places: list[int], dtype: Any, before: float) -> list[Any]:
+    """The gradients at these places as they are reduced."""
+    wholes = [gradients[place] if dtype is None else gradients[place].to(dtype) for place in places]
+    return wholes if before == 1 else [whole / before for whole in wholes]
+
+
 def gather_rule(
     shards: Any,
     lengths: Any,
@@ -83,8 +134,7 @@ def gather_rule(
 
     def backward(*gradients: Any) -> Any:
         places = [place for place, gradient in enumerate(gradients) if gradient is not None]
-        wholes = [gradients[place] if reduce_dtype is None else gradients[place].to(reduce_dtype) for place in places]
-        wholes = wholes if before == 1 else [whole / before for whole in wholes]
+        wholes = _divided(gradients, places, reduce_dtype, before)
         parts = [wait(part) for part in reduce_scatter(wholes, operation, size, scatter or group)]
         if replicas:
             parts = [wait(part) for part in all_reduce(parts, operation, replicas)]
@@ -111,6 +161,21 @@ class _Gather(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         gathered, ctx.differentiate = gather_rule(list(shards), *arguments)
         return tuple(gathered)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (found,) = ctx.differentiate(*gradients)
+        return (None, *found)
+
+
+class _Unsharded(torch.autograd.Function):
+    """`unsharded` for the same."""
+
+    @staticmethod
+    def forward(ctx: Any, arguments: tuple[Any, ...], *shards: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        wholes, ctx.differentiate = unsharded_rule(list(shards), *arguments)
+        return tuple(wholes)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

@@ -1,0 +1,120 @@
+"""Models under PyTorch's wrappers in one process: compiled against eager, without communication and copies for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import data_parallel_cases
+import fully_shard_cases
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import thunder
+from thunder_testing.processes import process_suite
+
+test_fully_shard = process_suite(
+    "fully_shard_cases",
+    [
+        *("zero_3", "zero_2", "sgd_and_clipping", "uneven", "frozen", "unused", "shared", "mixed_precision"),
+        *("activation_checkpointing", "other_dimension", "autocast", "backward_inside", "inference"),
+        *("meta_initialization", "state_dicts", "accumulation", "configuration_changes", "eager_calls_between"),
+    ],
+    processes=1,
+)
+
+test_data_parallel = process_suite(
+    "data_parallel_cases",
+    [
+        *("default_buckets", "accumulation", "accumulated_gradients_stay_the_same_tensors", "checkpointing", "shared"),
+        *(
+            "frozen",
+            "unused",
+            "unused_results",
+            "static_graph",
+            "buffers",
+            "evaluation_between",
+            "autocast",
+            "bfloat16",
+        ),
+        *("two_dtypes", "bucket_views", "communication_hooks", "twice_in_one_loss", "eager_calls_between"),
+        "inside_of_a_program",
+    ],
+    processes=1,
+)
+
+
+@pytest.fixture
+def process_group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def names_of(model: Any) -> list[str]:
+    """What the lines of forward and backward call, without the names of memory that is freed."""
+    traces = (thunder.last_traces(model)[-1], thunder.last_backward_traces(model)[-1])
+    return [line.symbol.name for trace in traces for line in trace.symbols]
+
+
+def lines_of(model: Any, x: torch.Tensor) -> list[str]:
+    compiled = thunder.jit(model, executors=[])
+    compiled(x).sum().backward()
+    return names_of(compiled)
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_replicated_module_has_the_lines_of_the_module() -> None:
+    module, x = data_parallel_cases.with_buffers(), data_parallel_cases.data(0, images=True)
+    assert lines_of(DistributedDataParallel(module), x) == lines_of(module, x)
+
+
+@pytest.mark.usefixtures("process_group")
+def test_bucket_views_are_filled_and_not_reduced() -> None:
+    module = DistributedDataParallel(data_parallel_cases.Layers(), gradient_as_bucket_view=True)
+    names = lines_of(module, data_parallel_cases.data(0))
+    assert sum(name.endswith(".filled") for name in names) == 1
+    assert not any(name.endswith((".summed", ".wait")) for name in names), names
+    assert len({p.grad.untyped_storage().data_ptr() for p in module.parameters() if p.grad is not None}) == 1
+
+
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize("again", [True, False])
+def test_a_sharded_module_has_the_lines_of_the_module(again: bool) -> None:
+    names = lines_of(fully_shard_cases.sharded(fully_shard_cases.Net(), reshard_after_forward=again), torch.ones(3, 4))
+    assert names == lines_of(fully_shard_cases.Net(), torch.ones(3, 4))
+
+
+@pytest.mark.usefixtures("process_group")
+def test_gradients_of_a_sharded_module_are_divided_by_its_factor() -> None:
+    def build() -> Any:
+        model = fully_shard_cases.sharded(fully_shard_cases.Net())
+        for module in (model, *model.blocks):
+            module.set_gradient_divide_factor(3.0)
+        return model
+
+    fully_shard_cases.train(build)
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_sharded_module_casts_as_its_policy_says() -> None:
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    model: Any = fully_shard(fully_shard_cases.Net(), mp_policy=policy)
+    names = lines_of(model, torch.ones(3, 4))
+    assert not any("thunder_distributed" in name for name in names), names
+    assert all(p.grad.dtype == torch.float32 for p in model.parameters())
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_write_to_a_sharded_parameter_is_refused() -> None:
+    class Clamped(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                self.weight.clamp_(-0.1, 0.1)
+            return super().forward(x)
+
+    with pytest.raises(thunder.UnsupportedError, match="writes to a parameter of fully_shard"):
+        thunder.jit(fully_shard(Clamped(4, 4)), executors=[])(torch.ones(2, 4))

@@ -1,0 +1,9 @@
+"""Tensor parallelism and `fully_shard` in compiled programs: in four processes."""
+
+from __future__ import annotations
+
+from two_dimensional_cases import CASES
+
+from thunder_testing.processes import process_suite
+
+test_four_processes = process_suite("two_dimensional_cases", CASES, processes=4)
