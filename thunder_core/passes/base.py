@@ -5,14 +5,19 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 import torch
 
 from thunder_core.executors.executor import Executor, fusing
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
 
 Result = TypeVar("Result")
+
+_PRODUCTS: Final = frozenset({Tag.PRODUCT, Tag.LINEAR, Tag.ACCUMULATION})
 
 
 class Place(enum.Enum):
@@ -60,8 +65,8 @@ class PassContext:
             that share memory with an input of the program are not among them. From the partition on.
         notes: what the report of the compilation says besides; transforms append objects, and ``str`` of each is taken
             whenever somebody asks for the report.
-        unsure: names of inputs of a backward that may have other strides than the trace says: forward computes them,
-            and nothing checks what it computes. With the executors' lines in place.
+        unverified_strides: names of inputs of a backward that may have other strides than the trace says: forward
+            computes them, and nothing compares their strides. With the executors' lines in place.
     """
 
     phase: Phase = Phase.INFERENCE
@@ -72,11 +77,22 @@ class PassContext:
     static: frozenset[str] = frozenset()
     saved: frozenset[str] = frozenset()
     notes: list[object] = field(default_factory=list)
-    unsure: frozenset[str] = frozenset()
+    unverified_strides: frozenset[str] = frozenset()
 
     def fuses(self) -> bool:
         """Whether one of the executors makes kernels of several lines."""
         return bool(fusing(self.executors))
+
+    def verified_strides(self, line: BoundSymbol) -> list[TensorProxy]:
+        """The results of a line with an executor that have the strides that the trace says.
+
+        Those of a region are compared with the trace at run time; products of matrices are known to be contiguous
+        where the trace says so. Other kernels may return other strides.
+        """
+        compared = line.symbol.executor in fusing(self.executors)
+        if not compared and line.symbol.tags.isdisjoint(_PRODUCTS):
+            return []
+        return [p for p in line.outputs() if isinstance(p, TensorProxy) and (compared or p.contiguous)]
 
 
 class Pass(Generic[Result]):

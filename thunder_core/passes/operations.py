@@ -9,10 +9,7 @@ import torch
 
 from thunder_core.ir.geometry import nested
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.pytorch_internals import compute_required_storage_length, reinterpret_tensor
-
-reinterpreted = reinterpret_tensor
-"""`strided_view` past dispatcher, autograd and checks: a new tensor on the same memory. Inductor's programs call it."""
+from thunder_core.pytorch_internals import compute_required_storage_length
 
 
 def functional_call(

@@ -37,11 +37,6 @@ def thunder_transforms() -> list[TransformSpec]:
             "constant_folding", "evaluates what depends on no input while compiling", ConstantFoldingOptions
         ),
         _optional_pass("common_subexpression", "computes equal calls once"),
-        _optional_pass(
-            "widen_products",
-            "has products of half precision on a GPU write float32 where they are converted to it at once",
-        ),
-        _optional_pass("direct_views", "makes a view by one call instead of a chain of calls, where an executor fuses"),
     ]
 
 

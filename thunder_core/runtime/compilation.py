@@ -16,7 +16,6 @@ from thunder_core.executors.states import States
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import AssignmentResult
 from thunder_core.passes.base import PassContext, Phase, Place
-from thunder_core.passes.direct_views import unsure_results
 from thunder_core.passes.explicit_autocast import leaves_among
 from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.patterns import Recognized
@@ -40,7 +39,7 @@ class Compilation:
         policy: what backward computes again, as `thunder_core.autodiff.partition.Partition` takes it.
         leaves, families: of the inputs, as `thunder_core.passes.functionalize.Functionalize` takes them.
         cast_once: inputs whose conversions autocast caches: the leaves of `ExplicitAutocast`.
-        static, saved, unsure: as in `PassContext`.
+        static, saved, unverified_strides: as in `PassContext`.
         constants: values of the inputs that transforms added, by name.
         notes: what transforms say for the report; the one thing here that grows.
     """
@@ -55,7 +54,7 @@ class Compilation:
     cast_once: frozenset[str]
     static: frozenset[str]
     saved: frozenset[str] = frozenset()
-    unsure: frozenset[str] = frozenset()
+    unverified_strides: frozenset[str] = frozenset()
     results: Mapping[type, AnyResult] = field(default_factory=dict)
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     notes: list[object] = field(default_factory=list)
@@ -98,7 +97,7 @@ class Compilation:
             self.static,
             self.saved,
             self.notes,
-            self.unsure if phase is Phase.BACKWARD else frozenset(),
+            self.unverified_strides if phase is Phase.BACKWARD else frozenset(),
         )
 
     def with_constants(self, constants: Mapping[str, torch.Tensor]) -> Compilation:
@@ -127,9 +126,15 @@ class Compilation:
         if isinstance(result, Partitioned):
             return replace(after, saved=computed_for_backward(result))
         if isinstance(result, AssignmentResult) and phase is Phase.FORWARD:
-            return replace(after, unsure=unsure_results(result.trace, self.executors))
+            return replace(after, unverified_strides=_unverified_strides(result.trace, self.context(phase, None)))
         return after
 
     def without_programs(self) -> Compilation:
         """What programs that are made later share with those of the compilation."""
         return replace(self, traces={}, results={}, constants={})
+
+
+def _unverified_strides(forward: Trace, context: PassContext) -> frozenset[str]:
+    """Names of values that forward computes and whose strides may be others than the trace says."""
+    verified = {proxy.name for line in forward.symbols for proxy in context.verified_strides(line)}
+    return frozenset([proxy.name for line in forward.symbols for proxy in line.outputs() if proxy.name not in verified])
