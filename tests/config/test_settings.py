@@ -43,7 +43,7 @@ class Nameless(Transform):
 
 LAYOUTS = ("attention_layout", "copy_pinned_views", "separate_bias", "convolution_layout")
 LATER_LAYOUTS = ("direct_views",)
-DEFAULT = ("common_subexpression", *LAYOUTS, "constant_folding")
+DEFAULT = ("common_subexpression", "recognize_composites", *LAYOUTS, "constant_folding")
 LAST = (*LATER_LAYOUTS, "widen_products", "overlap_gradients", "schedule_collectives")
 """What runs without being listed, in order."""
 

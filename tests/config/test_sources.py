@@ -281,6 +281,7 @@ def test_nothing_is_imported_but_the_plugins_that_the_default_names() -> None:
     assert thunder.jit(torch_identity)(3) == 3
     settings_of("reference", executors=["reference"], cache="same input")
     assert [record.name for record in host().records if record.state is PluginState.LOADED] == [
+        "composites",
         "distributed",
         "layouts",
         "matmul",

@@ -14,6 +14,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes.assignment import Assignment
 
 Result = TypeVar("Result")
 
@@ -25,6 +26,8 @@ class Place(enum.Enum):
 
     ACQUIRED = "acquired"
     """On the program as the user wrote it; in-place operations are allowed."""
+    BEFORE_CLAIMS = "before claims"
+    """On the functional program, with autocast's casts in it, before executors are offered any of its lines."""
     BEFORE_DIFFERENTIATION = "before differentiation"
     """On the functional program, with autocast's conversions in it, before gradients are."""
     AFTER_DIFFERENTIATION = "after differentiation"
@@ -65,6 +68,8 @@ class PassContext:
             that share memory with an input of the program are not among them. From the partition on.
         notes: what the report of the compilation says besides; transforms append objects, and ``str`` of each is taken
             whenever somebody asks for the report.
+        unclaimed: calls that a transform would put in place of several lines and that no executor claims, with the
+            decisions; transforms append to it. The report shows them, and the lines stay.
         unverified_strides: names of inputs of a backward that may have other strides than the trace says: forward
             computes them, and nothing compares their strides. With the executors' lines in place.
     """
@@ -77,6 +82,7 @@ class PassContext:
     static: frozenset[str] = frozenset()
     saved: frozenset[str] = frozenset()
     notes: list[object] = field(default_factory=list)
+    unclaimed: list[Assignment] = field(default_factory=list)
     unverified_strides: frozenset[str] = frozenset()
 
     def fuses(self) -> bool:

@@ -20,6 +20,7 @@ TransformContext = PassContext
 
 _STAGES: Final = {
     Place.ACQUIRED: Stage.ACQUIRED,
+    Place.BEFORE_CLAIMS: Stage.FUNCTIONAL,
     Place.BEFORE_DIFFERENTIATION: Stage.FUNCTIONAL,
     Place.AFTER_DIFFERENTIATION: Stage.FUNCTIONAL,
     Place.PARTITIONED: Stage.FUNCTIONAL,

@@ -58,14 +58,11 @@ class SymbolsSpec:
             defines, with `torch.library` or with `thunder_core.symbols.recorded`. They are added when the plugin is
             used for the first time, and must not be about functions that have a row already. A row about an operator of
             `torch.library` names its overload as well: ``row("torch.ops.mine.f(x)", "torch.ops.mine.f.default")``.
-        patterns: of an iterable of `thunder_core.passes.patterns.Pattern`, to be added with them: how models spell
-            composites out, the plugin's own or another's, whose rows have ``Tag.COMPOSITE``. Empty: none.
         rules: of a mapping from dotted names of these operations to their derivatives, functions as
             `thunder_core.autodiff.rules` describes them. Empty: autograd differentiates what they call.
     """
 
     load: str
-    patterns: str = ""
     rules: str = ""
 
     @property

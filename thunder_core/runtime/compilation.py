@@ -14,16 +14,15 @@ from thunder_core.config.settings import Settings
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.states import States
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.assignment import AssignmentResult
+from thunder_core.passes.assignment import Assignment, AssignmentResult
 from thunder_core.passes.base import PassContext, Phase, Place
 from thunder_core.passes.explicit_autocast import leaves_among
 from thunder_core.passes.functionalize import Functionalized
-from thunder_core.passes.patterns import Recognized
 from thunder_core.passes.transform import Transform
 from thunder_core.runtime.lasting import computed_for_backward, static_inputs
 
-Made = TypeVar("Made", Functionalized, Recognized, Joint, Partitioned, AssignmentResult)
-AnyResult = Trace | Functionalized | Recognized | Joint | Partitioned | AssignmentResult | None
+Made = TypeVar("Made", Functionalized, Joint, Partitioned, AssignmentResult)
+AnyResult = Trace | Functionalized | Joint | Partitioned | AssignmentResult | None
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class Compilation:
         cast_once: inputs whose conversions autocast caches: the leaves of `ExplicitAutocast`.
         static, saved, unverified_strides: as in `PassContext`.
         constants: values of the inputs that transforms added, by name.
+        unclaimed: as in `PassContext`, from all transforms so far.
         notes: what transforms say for the report; the one thing here that grows.
     """
 
@@ -57,6 +57,7 @@ class Compilation:
     unverified_strides: frozenset[str] = frozenset()
     results: Mapping[type, AnyResult] = field(default_factory=dict)
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    unclaimed: tuple[Assignment, ...] = ()
     notes: list[object] = field(default_factory=list)
 
     @classmethod
@@ -97,12 +98,16 @@ class Compilation:
             self.static,
             self.saved,
             self.notes,
-            self.unverified_strides if phase is Phase.BACKWARD else frozenset(),
+            unverified_strides=self.unverified_strides if phase is Phase.BACKWARD else frozenset(),
         )
 
-    def with_constants(self, constants: Mapping[str, torch.Tensor]) -> Compilation:
-        """After transforms that appended inputs; ``constants`` are all so far."""
-        return replace(self, constants=constants, static=self.static.union(constants))
+    def with_additions(self, context: PassContext) -> Compilation:
+        """After passes that ran in that context: with the constants and unclaimed calls that they added to it."""
+        if len(context.constants) == len(self.constants) and not context.unclaimed:
+            return self
+        static = self.static.union(context.constants)
+        unclaimed = (*self.unclaimed, *context.unclaimed)
+        return replace(self, constants=context.constants, static=static, unclaimed=unclaimed)
 
     def after(self, phase: Phase, result: AnyResult) -> Compilation:
         """After a pass that ran on the program of that phase."""
@@ -113,8 +118,6 @@ class Compilation:
                 return replace(self, traces={**self.traces, phase: result})
             case Functionalized():
                 made = {phase: result.computation}
-            case Recognized():
-                made = {phase: result.trace}
             case Joint():
                 made = {Phase.JOINT: result.trace}
             case Partitioned():

@@ -20,10 +20,10 @@ from thunder_core.ir.keys import call_key
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tensors import metadata_of
-from thunder_core.passes.patterns.pattern import Pattern
 from thunder_core.pytorch_internals import EnableTorchFunction
 from thunder_core.tracing.fake_tensors import make_fake
 from thunder_core.tracing.tracer import Level, Tracer
+from thunder_plugin_composites.recognition.pattern import Pattern
 
 _cache: Final = BoundedCache["Template | LoweringError"](1024)
 _SAMPLED_UNDER: Final = Context(grad_enabled=False, inference=False)
