@@ -33,7 +33,7 @@ class Place(enum.Enum):
     AFTER_DIFFERENTIATION = "after differentiation"
     """On the joint trace of forward and backward; in inference on the program."""
     PARTITIONED = "partitioned"
-    """On forward, and on backward, before executors are asked for their lines; in inference on the program."""
+    """On forward, and on backward, before executors claim lines; in inference on the program."""
     CLAIMED = "claimed"
     """On forward, and on backward, with the executors' lines in place."""
     LAST = "last"
@@ -59,15 +59,15 @@ class PassContext:
         keep: names whose memory the program may write later: they must be neither merged nor folded.
         constants: values of inputs that the transform appends to ``trace.inputs``, by name. The program reads them,
             never writes nor returns them. `Place.BEFORE_DIFFERENTIATION` only.
-        place: where a transform runs this time; None for passes that have their own step of the pipeline.
-        executors: that will be asked for the lines, in order of preference; empty for a program that runs as it was
+        place: where a transform runs this time; None for a pass that is a step of the pipeline.
+        executors: that are offered the lines, in order of preference; empty for a program that runs as it was
             recorded.
         static: names of inputs that are not reached from the arguments of the call: parameters, buffers, constants.
             They are the same tensors from call to call, unless somebody replaces them.
         saved: names of the values that forward computes for backward: outputs of the one, inputs of the other. Those
             that share memory with an input of the program are not among them. From the partition on.
         notes: what the report of the compilation says besides; transforms append objects, and ``str`` of each is taken
-            whenever somebody asks for the report.
+            whenever the report is read.
         unclaimed: calls that a transform would put in place of several lines and that no executor claims, with the
             decisions; transforms append to it. The report shows them, and the lines stay.
         unverified_strides: names of inputs of a backward that may have other strides than the trace says: forward
@@ -104,8 +104,8 @@ class PassContext:
 class Pass(Generic[Result]):
     """Base of all passes. A pass is a frozen dataclass; its fields are its options.
 
-    The manager of a pipeline runs passes; nothing else does. Code that needs the work of a pass on a trace of its own
-    calls the function that the pass is made of, such as `thunder_core.passes.dead_code.without_dead_code`.
+    The manager of a pipeline runs passes; nothing else does. Code that needs the work of a pass on another trace
+    calls the function that the pass consists of, such as `thunder_core.passes.dead_code.without_dead_code`.
 
     Attributes:
         name: in records and provenances.
@@ -135,6 +135,6 @@ class Pass(Generic[Result]):
         return self.run(trace, context)
 
     def traces(self, result: Result) -> tuple[Trace, ...]:
-        """The traces in a result, the program's own first, for verification and for people."""
+        """The traces in a result, the program's first, for verification and reports."""
         assert isinstance(result, Trace)
         return (result,)

@@ -19,7 +19,7 @@ class ConstantFoldingOptions(TransformOptions):
 
 @hookimpl
 def thunder_executors() -> list[ExecutorSpec]:
-    """The reference executor. It ends every list, so naming it elsewhere keeps those after it from being asked."""
+    """The reference executor. It ends every list, so naming it elsewhere cuts off those after it."""
     return [
         ExecutorSpec(
             "reference",
@@ -56,7 +56,7 @@ def thunder_front_ends() -> list[FrontEndSpec]:
 
 @hookimpl
 def thunder_presets() -> list[Preset]:
-    """What runs where nothing else is asked for, by the type of the device; and what runs as little as possible."""
+    """What runs where nothing else is named, by the type of the device; and what runs as little as possible."""
     package = "thunder.presets"
     return [
         Preset("default", package, "default.yaml", "what all configurations extend in the end"),

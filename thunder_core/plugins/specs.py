@@ -39,7 +39,7 @@ class TransformSpec:
         load: of a callable that takes the options and returns a `thunder_core.passes.transform.Transform`.
         options: the model of its options.
         summary: one line, for lists.
-        default: whether it runs unless a configuration disables it. For the core's own.
+        default: whether it runs unless a configuration disables it. For transforms of the core.
     """
 
     name: str
@@ -51,7 +51,7 @@ class TransformSpec:
 
 @dataclass(frozen=True, slots=True)
 class SymbolsSpec:
-    """Operations of the plugin's own.
+    """Operations that the plugin defines.
 
     Attributes:
         load: of an iterable of `thunder_core.symbols.row.Row`: what there is to know about functions that the plugin
@@ -140,11 +140,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
         ok: False for what must be repaired.
-        text: what was found, one line.
+        text: the result, one line.
         advice: what to do about it.
     """
 
@@ -154,7 +154,7 @@ class CheckResult:
 
 
 TABLES: Final = (SymbolsSpec, InterceptionsSpec)
-"""Specifications without a name of their own: what they lead to is added when the plugin is used for the first time."""
+"""Specifications without a name: what they lead to is added when the plugin is used for the first time."""
 
 
 def private_names_result(names: PrivateNames, *, except_below: str = "") -> CheckResult:

@@ -62,5 +62,5 @@ def _widens(line: BoundSymbol) -> bool:
 
 
 def from_options(options: TransformOptions) -> WidenProducts:
-    """The transform of a configuration; it has no options of its own."""
+    """The transform of a configuration; it has no options."""
     return WidenProducts()

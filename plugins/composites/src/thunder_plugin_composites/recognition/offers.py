@@ -31,7 +31,7 @@ class CompositeOffers:
         self.trace = trace
 
     def ask(self, match: PatternMatch) -> tuple[Decision, ...]:
-        """The answers up to the first claim, or of all. The claim may be one of the lines, by who fuses them all.
+        """The decisions up to the first claim, or of all. The claim may be one of the lines, by who fuses them all.
 
         An executor that runs some of the lines one by one does not count: one kernel for all of them is the better
         offer, also where it comes from an executor that stands later in the list.
@@ -45,7 +45,7 @@ class CompositeOffers:
         return tuple(answers)
 
     def refuse(self, composite: BoundSymbol, reason: str) -> tuple[Decision, ...]:
-        """The answers where it cannot be offered: that reason for each that runs it otherwise."""
+        """The decisions where it cannot be offered: that reason for each executor that has a kernel for it."""
         return tuple([Declined(one.name, reason) for one in self.executors if composite.symbol in one.composites])
 
     def _fused(self, executor: Executor, match: PatternMatch) -> Decision:

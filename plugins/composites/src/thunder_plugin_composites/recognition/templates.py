@@ -109,7 +109,7 @@ def _recorded(pattern: Pattern, values: Mapping[str, Any], context: Context, rea
             with tracer.recording(context, fake=not real):
                 result = pattern.spelling(**arguments)
             meant = None if real else pattern.composite(**arguments, **pattern.arguments)
-        except Exception as error:  # for these arguments, which only look like its own
+        except Exception as error:  # for these arguments, which only look like those of the pattern
             raise LoweringError(f"{pattern.composite.__name__}: {type(error).__name__}: {error}") from error
         computed = tracer.proxy(result)
     ops = [op.map_arguments(lambda leaf: _named(leaf, parameters)) for op in tracer.ops]

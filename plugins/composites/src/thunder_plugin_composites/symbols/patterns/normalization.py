@@ -58,7 +58,7 @@ def llama_by_product(input: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def llama_of_meta(input: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """``RMSNorm`` of Meta's own Llama, which converts by ``type_as``."""
+    """``RMSNorm`` of Meta's Llama, which converts by ``type_as``."""
     return weight * _normalized(_wide(input), eps).type_as(input)
 
 
