@@ -104,10 +104,10 @@ class JointWriter:
         line = self._fitting(line, given)
         derivative, outputs, inputs = line.derivative, line.outputs, line.inputs
         values, storages = dict(line.values), dict(line.storages)
-        for name, proxy in derivative.cotangents.items():
+        for name, placeholder in derivative.cotangents.items():
             cotangent = given[outputs[name].name]
-            values[proxy.name] = cotangent
-            storages[proxy.storage] = Place.where(proxy, cotangent)
+            values[placeholder.name] = cotangent
+            storages[placeholder.storage] = Place.where(placeholder, cotangent)
         names = {
             proxy.name: f"{inputs[name].name}_cotangent"
             for name, proxy in derivative.gradients.items()
