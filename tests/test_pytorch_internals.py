@@ -774,13 +774,6 @@ def sets_creation(write: Any) -> None:
     _raised(RuntimeError, lambda: view.add_(1))
 
 
-def reinterpret(function: Any) -> None:
-    value = torch.arange(6.0)
-    found = function(value, (2, 2), (1, 2), 1)
-    assert found.data_ptr() == value[1:].data_ptr()
-    assert torch.equal(found, value.as_strided((2, 2), (1, 2), 1))
-
-
 def storage_length(function: Any) -> None:
     _equal(function((2, 3), (4, 1), 5), 5 + 4 + 2 + 1)
 
@@ -1330,7 +1323,6 @@ CHECKS: dict[str, Callable[..., object]] = {
     "CreationMeta": creation_meta,
     "get_creation_meta": reads_creation,
     "set_creation_meta": sets_creation,
-    "reinterpret_tensor": reinterpret,
     "compute_required_storage_length": storage_length,
     "get_current_graph_task_keep_graph": keeps_graph,
     "top_saved_tensors_default_hooks": default_hooks,

@@ -167,7 +167,6 @@ ROWS: Final = (
     Row("torch._C._autograd.CreationMeta", "views as arguments"),
     Row("torch._C._autograd._get_creation_meta", "views as arguments"),
     Row("torch._C._autograd._set_creation_meta", "views as arguments"),
-    Row("torch._C._dynamo.guards._reinterpret_tensor", "views without cost in compiled programs"),
     Row("torch._prims_common.compute_required_storage_length", "copies that leave strides as they are"),
     # Autograd.
     Row("torch._C._autograd._get_current_graph_task_keep_graph", _BACKWARD),

@@ -42,9 +42,10 @@ class Nameless(Transform):
 
 
 LAYOUTS = ("attention_layout", "copy_pinned_views", "separate_bias", "convolution_layout")
-DEFAULT = ("common_subexpression", "widen_products", "direct_views", *LAYOUTS)
-LAST = ("constant_folding", "overlap_gradients", "schedule_collectives")
-"""What runs without being listed, in order; ``constant_folding`` follows."""
+LATER_LAYOUTS = ("direct_views",)
+DEFAULT = ("common_subexpression", "recognize_composites", *LAYOUTS, "constant_folding")
+LAST = (*LATER_LAYOUTS, "widen_products", "overlap_gradients", "schedule_collectives")
+"""What runs without being listed, in order."""
 
 
 def sine(x: torch.Tensor) -> torch.Tensor:
@@ -201,11 +202,11 @@ def test_defects_of_others_are_errors_as_well_once_an_optional_entry_has_to_be_l
 def test_the_transforms_of_the_core_and_of_the_preset_run_unless_they_are_disabled() -> None:
     assert transform_names(settings_of()) == [*DEFAULT, *LAST]
     disabled = settings_of(transforms=[{"core.constant_folding": {"enabled": False}}])
-    assert transform_names(disabled) == [*DEFAULT, *LAST[1:]]
+    assert transform_names(disabled) == [*DEFAULT[:-1], *LAST]
     changed = settings_of(transforms=[{"constant_folding": {"limit": 3}}])
-    assert changed.transforms[-3] == ConstantFolding(limit=3)
+    assert changed.transforms[DEFAULT.index("constant_folding")] == ConstantFolding(limit=3)
     replaced = settings_of(transforms=[ConstantFolding(limit=4), Marker(1)])
-    assert replaced.transforms[-4] == ConstantFolding(limit=4)
+    assert replaced.transforms[DEFAULT.index("constant_folding")] == ConstantFolding(limit=4)
     assert transform_names(replaced) == [*DEFAULT, *LAST, "marker"]
 
 
@@ -215,11 +216,11 @@ def test_transforms_of_the_preset_are_left_out_where_their_plugin_cannot_be_used
     monkeypatch.setenv("THUNDER_PLUGINS", "-layouts")
     reset_host()
     settings = settings_of()
-    assert sorted(transform_names(settings)) == sorted([*DEFAULT[: -len(LAYOUTS)], *LAST])
-    assert [name for name, _ in settings.left_out] == [f"layouts.{name}" for name in LAYOUTS]
+    assert sorted(transform_names(settings)) == sorted({*DEFAULT, *LAST}.difference(LAYOUTS, LATER_LAYOUTS))
+    assert [name for name, _ in settings.left_out] == [f"layouts.{name}" for name in (*LAYOUTS, *LATER_LAYOUTS)]
     compiled = thunder.jit(sine, executors=["fast"])
     (line,) = [line for line in str(thunder.explain(compiled)).splitlines() if line.startswith("left out")]
-    assert line.startswith(f"left out: {', '.join(f'layouts.{name}' for name in LAYOUTS)}, because ")
+    assert line.startswith(f"left out: {', '.join(name for name, _ in settings.left_out)}, because ")
     assert settings_of("reference").left_out == ()
     for name in ("attention_layout", "layouts.attention_layout"):
         with pytest.raises(ConfigError, match=r"THUNDER_PLUGINS=-layouts|layouts \(blocked\)"):

@@ -166,8 +166,7 @@ def test_transforms_are_merged_by_name_and_option() -> None:
     assert resolve_config("c.yaml").model_dump()["transforms"] == [
         {"constant_folding": {"enabled": True, "limit": 10, "optional": False}},
         {"common_subexpression": {"enabled": True, "optional": False}},
-        {"widen_products": {"enabled": True, "optional": False}},
-        *resolve_config().model_dump()["transforms"][3:],
+        *resolve_config().model_dump()["transforms"][2:],
         {"quantize": {"bits": 4, "enabled": True, "optional": False, "scheme": "log"}},
         {"first": {"enabled": True, "optional": False}},
     ]
@@ -282,8 +281,10 @@ def test_nothing_is_imported_but_the_plugins_that_the_default_names() -> None:
     assert thunder.jit(torch_identity)(3) == 3
     settings_of("reference", executors=["reference"], cache="same input")
     assert [record.name for record in host().records if record.state is PluginState.LOADED] == [
+        "composites",
         "distributed",
         "layouts",
+        "matmul",
     ]
 
 
@@ -292,7 +293,7 @@ def test_nothing_is_discovered_for_what_the_core_has(monkeypatch: pytest.MonkeyP
         raise AssertionError("installed distributions were looked for")
 
     monkeypatch.setattr("importlib.metadata.distributions", never)
-    for kind, name in [(ExecutorSpec, "reference"), (TransformSpec, "core.widen_products"), (Preset, "cuda")]:
+    for kind, name in [(ExecutorSpec, "reference"), (TransformSpec, "core.constant_folding"), (Preset, "cuda")]:
         assert find(kind, name).plugin.name == "core"
     with pytest.raises(AssertionError, match="were looked for"):
         find(ExecutorSpec, "fast")

@@ -53,6 +53,7 @@ def test_places(training: bool) -> None:
     late = [Phase.FORWARD, Phase.BACKWARD] if training else [Phase.INFERENCE]
     assert phases == {
         Place.ACQUIRED: [(Phase.INFERENCE, Stage.ACQUIRED)],
+        Place.BEFORE_CLAIMS: [(Phase.INFERENCE, Stage.FUNCTIONAL)],
         Place.BEFORE_DIFFERENTIATION: [(Phase.INFERENCE, Stage.FUNCTIONAL)],
         Place.AFTER_DIFFERENTIATION: [(Phase.JOINT if training else Phase.INFERENCE, Stage.FUNCTIONAL)],
         Place.PARTITIONED: [(phase, Stage.FUNCTIONAL) for phase in late],
@@ -60,8 +61,9 @@ def test_places(training: bool) -> None:
         Place.LAST: [(phase, Stage.EXECUTABLE) for phase in late],
     }
     names = [stage.name for stage in thunder.explain(program).entries[0].stages]
-    assert [name for name in names if name.startswith("watch")][:3] == [
+    assert [name for name in names if name.startswith("watch")][:4] == [
         "watch acquired",
+        "watch before claims",
         "watch before differentiation",
         "watch after differentiation",
     ]

@@ -49,7 +49,7 @@ def test_the_core_is_loaded_through_the_same_hooks(site: Site) -> None:
     loaded = host().load("core")
     assert "reference" in {spec.name for spec in loaded.of(ExecutorSpec)}
     running = {spec.name for spec in loaded.of(TransformSpec) if spec.default}
-    assert running == {"constant_folding", "common_subexpression", "widen_products", "direct_views"}
+    assert running == {"constant_folding", "common_subexpression"}
     assert host().import_object(host().find(ExecutorSpec, "core.reference")).__name__ == "reference"
 
 

@@ -15,7 +15,6 @@ from thunder_core.autodiff.rules import all_rules
 from thunder_core.config import check_config
 from thunder_core.errors import PluginError
 from thunder_core.ir.symbol import Tag
-from thunder_core.passes.patterns import table
 from thunder_core.plugins.host import PluginState, host
 from thunder_core.plugins.specs import Check, ExecutorSpec
 from thunder_core.symbols import operation_names
@@ -168,22 +167,6 @@ def test_the_rows_of_a_plugin_are_added_when_it_is_used(site: Site, registry: Re
     for _ in range(2):
         assert host().import_object(offered)() == "the executor"
         assert Tag.OPAQUE not in registry.symbol_of(operations.swish).tags
-
-
-PATTERNS = """
-from tests.plugins.operations import swish
-from thunder_core.passes.patterns import Pattern
-PATTERNS = [Pattern(swish, swish, {"x": "f32[2, 3]"})]
-"""
-
-
-def test_the_patterns_of_a_plugin_are_found(site: Site, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "_added", [])
-    symbols = site.module("ROWS = []" + PATTERNS)
-    site.plugin("alpha", PLUGIN.replace('SYMBOLS:ROWS"', f'{symbols}:ROWS", "{symbols}:PATTERNS"'))
-    for _ in range(2):
-        host().import_object(host().find(ExecutorSpec, "alpha"))
-    assert [pattern.composite for pattern in table.all_patterns()].count(operations.swish) == 1
 
 
 def test_patterns_of_operations_may_be_about_those_of_executors_that_come_later(

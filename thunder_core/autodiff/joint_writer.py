@@ -104,10 +104,10 @@ class JointWriter:
         line = self._fitting(line, given)
         derivative, outputs, inputs = line.derivative, line.outputs, line.inputs
         values, storages = dict(line.values), dict(line.storages)
-        for name, stand_in in derivative.cotangents.items():
+        for name, placeholder in derivative.cotangents.items():
             cotangent = given[outputs[name].name]
-            values[stand_in.name] = cotangent
-            storages[stand_in.storage] = Place.where(stand_in, cotangent)
+            values[placeholder.name] = cotangent
+            storages[placeholder.storage] = Place.where(placeholder, cotangent)
         names = {
             proxy.name: f"{inputs[name].name}_cotangent"
             for name, proxy in derivative.gradients.items()

@@ -18,7 +18,7 @@ from thunder_core.plugins.loaded import Offered
 from thunder_core.plugins.specs import Preset
 
 _FOUND: Final[WeakKeyDictionary[Host, dict[str, tuple[str, Settings] | None]]] = WeakKeyDictionary()
-"""What was found for each type of device: plugins do not change while a process runs."""
+"""Executors by type of device: plugins do not change while a process runs."""
 
 
 def with_executors_for(device: str, settings: Settings) -> tuple[Settings, str]:

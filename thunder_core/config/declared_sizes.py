@@ -90,7 +90,7 @@ class DeclaredSizes:
         """
         try:
             arguments = signature.bind(*args, **kwargs).arguments
-        except TypeError:  # the program raises its own
+        except TypeError:  # the program raises it itself
             return {}
         found: dict[int, dict[int, DeclaredPlace]] = {}
         named: dict[str, DeclaredPlace] = {}

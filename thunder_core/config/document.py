@@ -59,7 +59,7 @@ class Document:
         return self.lines.get(trail)
 
     def with_problems(self, problems: Iterable[Problem]) -> Document:
-        """The document with these problems instead of its own."""
+        """The document with these problems in place of those that it has."""
         return replace(self, problems=tuple(problems))
 
 
@@ -94,7 +94,7 @@ def document(
 
 
 def document_of_config(config: ThunderConfig) -> Document:
-    """A configuration that was made in Python."""
+    """A configuration that is a Python object."""
     return Document(config, {name: tuple(range(len(getattr(config, name) or ()))) for name in LISTS})
 
 

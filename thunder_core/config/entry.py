@@ -19,12 +19,12 @@ Object = Executor | Transform
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Entry:
-    """One executor or transform, and what it is told.
+    """One executor or transform, and its options.
 
     Attributes:
         name: of an executor or transform, or ``plugin.name``.
         text: its options as JSON with sorted names: equal for equal options only; ``1``, ``1.0`` and ``true`` differ.
-        given: the executor or transform itself, where it was made in Python.
+        given: the executor or transform itself, where it is a Python object.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Entry:
         return Entry(self.name, json.dumps(dict(options), sort_keys=True), self.given)
 
     def plain(self) -> Any:
-        """The entry as a configuration has it; of one made in Python only the name."""
+        """The entry as a configuration has it; of a Python object only the name."""
         return self.name if self.text == "{}" else {self.name: self.options}
 
     def __repr__(self) -> str:
@@ -111,7 +111,7 @@ def _entry(value: Any, kind: type) -> Entry:
 
 
 def _given(value: Any) -> Entry:
-    """The entry for an executor or a transform that was made in Python."""
+    """The entry for an executor or a transform that is a Python object."""
     name = getattr(value, "name", None)
     if not isinstance(name, str):
         raise refusal(f"{type(value).__name__} has no name; its attribute `name` must be text")

@@ -86,7 +86,7 @@ def _list(
 
 
 def _has_schema(model: type[BaseModel]) -> bool:
-    """Whether the options can be described; types of a plugin's own may have no counterpart in JSON."""
+    """Whether the options can be described; types that a plugin defines may have no counterpart in JSON."""
     try:
         model.model_json_schema()
     except PydanticUserError:

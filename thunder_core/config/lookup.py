@@ -22,7 +22,7 @@ _CORE: Final = PluginRecord(CORE_PLUGIN, CORE, "", PluginState.LOADED)
 
 
 def find(kind: type[Spec], name: str) -> Offered[Spec]:
-    """What ``name`` or ``plugin.name`` stands for. The core's own are found without looking for plugins.
+    """The specification that ``name`` or ``plugin.name`` refers to. For those of the core, plugins are not discovered.
 
     Raises:
         PluginError: there is no such thing, or its plugin cannot be used.

@@ -1,4 +1,4 @@
-"""The executors and transforms that a configuration asks for, made from their options."""
+"""The executors and transforms of a configuration, created from their options."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from thunder_core.plugins.options import ExecutorOptions
 from thunder_core.plugins.specs import ExecutorSpec
 
 _MADE: Final[WeakKeyDictionary[Host, dict[tuple[str, Any, str], Any]]] = WeakKeyDictionary()
-"""What was made: equal options of the same specification give the same object, whichever program asks."""
+"""The created objects: equal options of the same specification give the same object in all programs."""
 
 
 def settings_from(resolved: Resolved) -> Settings:
     """The settings for a configuration without problems.
 
     Raises:
-        PluginError: something cannot be imported or made, and is not optional.
+        PluginError: something cannot be imported or created, and is not optional.
         TransformError: the transforms contradict each other.
     """
     left_out: list[tuple[str, str]] = []
@@ -58,7 +58,7 @@ def problems_of(resolved: Resolved) -> list[Problem]:
             return None
 
     executors = [(part, tried(part.trail, lambda part=part: _executor(part, []))) for part in resolved.executors]  # type: ignore[misc]
-    for part, executor in executors:  # all of them are there: what they import may have operations of its own
+    for part, executor in executors:  # all of them are there: what they import may define operations
         if executor is not None:
             found.extend(pattern_problems(resolved, part, executor))
     enabled = [part for part in resolved.transforms if part.enabled]

@@ -30,7 +30,7 @@ def pattern_problems(resolved: Resolved, part: Part, executor: Executor) -> Iter
     Patterns for libraries and packages whose operations are not known yet are no problem.
 
     Args:
-        executor: as `part` asks for it, with its patterns.
+        executor: that of `part`, with its patterns.
     """
     if not isinstance(executor, ConfiguredExecutor) or not (executor.include or executor.exclude):
         return

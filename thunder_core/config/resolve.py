@@ -44,7 +44,7 @@ def settings_of(
 
     Raises:
         ConfigError: something is not accepted. The message has a line for each problem.
-        PluginError: something cannot be imported or made.
+        PluginError: something cannot be imported or created.
         TransformError: transforms contradict each other.
 
     Warns:
@@ -83,7 +83,7 @@ def check_config(config: Any) -> list[Problem]:
     """Everything that is wrong with a configuration. `thunder.jit` accepts it exactly if there is nothing, but for
     patterns that match no operation: it warns about these.
 
-    Plugins that it names are loaded and its executors and transforms made, so that what fails then is found as well.
+    Plugins that it names are loaded and its executors and transforms created, so what fails then is reported too.
     """
     try:
         asked = resolved([*default_documents(), *documents_of(config)])

@@ -28,12 +28,12 @@ Spec = TypeVar("Spec", ExecutorSpec, TransformSpec)
 
 @dataclass(frozen=True)
 class Part:
-    """An executor or a transform that a configuration asks for.
+    """An executor or a transform that a configuration names.
 
     Attributes:
         entry: with all its options, those that were not given as well.
-        offered, options: where it is, and its options; None for what was made in Python, and what is left out.
-        left_out: why it is left out, although it was asked for; else empty.
+        offered, options: where it is, and its options; None for Python objects, and for what is left out.
+        left_out: why it is left out, although it is named; else empty.
         trail: its place in the configuration; empty for what runs by default.
     """
 
@@ -56,7 +56,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Resolved:
-    """Everything that a configuration asks for.
+    """Everything that a configuration names.
 
     Attributes:
         config: complete: presets, defaults, and all options of all its parts are in it.
@@ -74,7 +74,7 @@ class Resolved:
     problems: tuple[Problem, ...] = ()
 
     def problem(self, trail: Trail, text: str, advice: tuple[str, ...] = ()) -> Problem:
-        """A problem at a place of the configuration, told as one of the document that the place comes from."""
+        """A problem at a place of the configuration, as a problem of the document that the place comes from."""
         start = trail
         while start and start not in self.origins:
             start = start[:-1]
@@ -139,7 +139,7 @@ class _Finder:
             return None
 
     def parts(self, name: str, kind: type[Spec]) -> Iterator[Part]:
-        """The parts that a list asks for; those with a problem are not among them."""
+        """The parts that a list names; those with a problem are not among them."""
         seen: dict[str, str] = {}
         for index, entry in enumerate(getattr(self.merged.config, name) or ()):
             part = (

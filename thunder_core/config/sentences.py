@@ -46,7 +46,7 @@ def sentences(error: ValidationError, model: type[BaseModel], data: Any) -> Iter
 
 
 def _trail(location: Trail, data: Any, missing: bool) -> Trail:
-    """The location without pydantic's own steps, such as the alternatives of a union."""
+    """The location without steps of pydantic, such as the alternatives of a union."""
     trail: list[str | int] = []
     for position, step in enumerate(location):
         if isinstance(data, Mapping) and step in data:

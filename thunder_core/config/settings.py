@@ -20,7 +20,7 @@ class Settings:
     """How a program is compiled and cached.
 
     Attributes:
-        config: what was asked for, complete: presets and defaults are in it.
+        config: the complete configuration: presets and defaults are in it.
         executors: in order; the reference executor follows them. Empty where the configuration names none: then the
             device of each program decides, see `thunder_core.config.by_device`.
         transforms: in the order in which those of one place run.

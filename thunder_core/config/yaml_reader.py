@@ -2,7 +2,7 @@
 
 Of YAML, this reads what configurations need, by the rules of version 1.2: only ``true`` and ``false`` are truth values
 (``on`` and ``no`` are text), numbers have no colons or underscores, and there are neither dates, tags nor aliases.
-JSON is read by its own rules.
+JSON is read by the rules of JSON.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def to_yaml(config: ThunderConfig) -> str:
     """The configuration as YAML that reads back to an equal one.
 
     Raises:
-        ConfigError: it has executors or transforms that were made in Python, or declares sizes of arguments.
+        ConfigError: it has executors or transforms that are Python objects, or declares sizes of arguments.
     """
     if isinstance(config.dynamic, DeclaredSizes):
         why = "declares sizes of arguments; a file has true, false or automatic only"

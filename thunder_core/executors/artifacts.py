@@ -1,4 +1,4 @@
-"""What executors compiled, kept on disk between processes.
+"""What executors compiled, stored on disk between processes.
 
 A file for each artifact, named by the hash of its key, with the hash of its content in front. Files appear whole, by
 renaming, so that any number of processes can share a folder; one that is not as it was written is deleted. When the
@@ -27,7 +27,7 @@ class ArtifactCache:
     """A folder of artifacts. Operations on a folder that cannot be read or written find and keep nothing.
 
     Attributes:
-        folder: made when something is written.
+        folder: created by the first write.
         limit: in bytes.
     """
 
@@ -124,8 +124,8 @@ class DamagedArtifact(Exception):
 def artifact_cache() -> ArtifactCache | None:
     """The folder of this user, as the environment says.
 
-    ``THUNDER_CACHE_DIR`` names it; empty, nothing is kept. Otherwise it is ``thunder`` in ``XDG_CACHE_HOME``, or in
-    ``~/.cache``; where there is no home either, nothing is kept.
+    ``THUNDER_CACHE_DIR`` names it; empty, nothing is stored. Otherwise it is ``thunder`` in ``XDG_CACHE_HOME``, or in
+    ``~/.cache``; where there is no home either, nothing is stored.
     """
     named = os.environ.get("THUNDER_CACHE_DIR")
     if named is not None:

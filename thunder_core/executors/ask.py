@@ -15,7 +15,7 @@ from thunder_core.tracing.sizes import active_environment
 
 
 def ask(executors: Iterable[Executor], bound: BoundSymbol) -> tuple[Decision, ...]:
-    """The answers up to the first claim, or of all.
+    """The decisions up to the first claim, or of all.
 
     Raises:
         ExecutorError: one declined whose configuration forbids that.
@@ -40,7 +40,7 @@ def _answers(executors: Iterable[Executor], bound: BoundSymbol) -> Iterator[Deci
 
 
 def _claim(executor: Executor, bound: BoundSymbol) -> Decision:
-    """The executor's answer; one that depends on the value of a size that varies is no."""
+    """The executor's decision; one that needs the value of a size that varies is a decline."""
     try:
         return executor.claim(bound)
     except SizeVariesError as error:

@@ -1,4 +1,4 @@
-"""One call of scaled_dot_product_attention, as executors are asked about it."""
+"""One call of scaled_dot_product_attention, as executors are offered it."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ class AttentionCall:
 
     @property
     def differentiated(self) -> bool:
-        """Whether a gradient may be asked for."""
+        """Whether a gradient may be needed."""
         return any(tensor.requires_grad for tensor in self.tensors.values())

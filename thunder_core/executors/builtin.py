@@ -1,4 +1,4 @@
-"""The core's own executors, from their options."""
+"""The executors of the core, from their options."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from thunder_core.executors.reference import REFERENCE, ReferenceExecutor
 
 
 def reference(options: Any) -> ReferenceExecutor:
-    """The reference executor, which has no options of its own."""
+    """The reference executor, which has no options."""
     return REFERENCE

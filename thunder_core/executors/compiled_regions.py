@@ -1,4 +1,4 @@
-"""What an executor made of the regions that it takes."""
+"""What an executor compiled the regions to that it takes."""
 
 from __future__ import annotations
 

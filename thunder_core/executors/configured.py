@@ -1,4 +1,4 @@
-"""An executor as a configuration asks for it: for some symbols only, and with a rule for what it declines."""
+"""An executor with the options of a configuration: for some symbols only, and with a rule for what it declines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from thunder_core.tracing.user_frames import warn_user
 
 @dataclass(frozen=True)
 class ConfiguredExecutor(Executor):
-    """`executor`, asked only for symbols that the patterns let through.
+    """`executor`, offered only the symbols that the patterns let through.
 
     Attributes:
         include, exclude: patterns of names of operations with ``*`` and ``?``, like ``"*softmax*"`` or
@@ -72,7 +72,7 @@ class ConfiguredExecutor(Executor):
         return self.executor.fuses
 
     def claim(self, bound: BoundSymbol) -> Decision:
-        """The executor's answer; what the configuration excludes is declined."""
+        """The executor's decision; what the configuration excludes is declined."""
         excluded = self._exclusion(bound.symbol)
         if excluded is None:
             return self.executor.claim(bound)
@@ -93,19 +93,19 @@ class ConfiguredExecutor(Executor):
         return self.executor.derivative(bound)
 
     def rewritten(self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
-        """The executor's answer, where the configuration lets the line's symbol through."""
+        """The executor's decision, where the configuration lets the line's symbol through."""
         return self.executor.rewritten(bound, producers) if self._exclusion(bound.symbol) is None else None
 
     def partition(self, trace: Trace, offers: Sequence[int]) -> Sequence[Sequence[int]]:
-        """The executor's answer."""
+        """As the executor does."""
         return self.executor.partition(trace, offers)
 
     def compile_regions(self, regions: Sequence[Trace]) -> CompiledRegions:
-        """The executor's answer."""
+        """As the executor does."""
         return self.executor.compile_regions(regions)
 
     def report(self, bound: BoundSymbol, answer: Decision) -> None:
-        """Warn or raise about a decline, if the configuration asks for it; not where its patterns exclude the line."""
+        """Warn or raise about a decline, as ``on_decline`` says; not where its patterns exclude the line."""
         if self.on_decline == "next" or isinstance(answer, Claimed) or not answer.implements:
             return
         if self._exclusion(bound.symbol) is not None:
@@ -119,7 +119,7 @@ class ConfiguredExecutor(Executor):
         warn_user(problem + where, ExecutorWarning)
 
     def unmatched(self, lines: Sequence[BoundSymbol]) -> list[str]:
-        """Of its own patterns and of the executor's options."""
+        """Of the configuration's patterns and of the executor's options."""
         of_options = self.executor.unmatched(lines)
         if not self.include and not self.exclude:
             return of_options

@@ -1,4 +1,4 @@
-"""What an executor answers when it is asked whether it runs a line."""
+"""Decisions of executors about lines: claimed, or declined with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executors that raise where they should answer: a bug of theirs, which stops nobody unless asked to."""
+"""Executors that raise where they should decide: a decline, or an error with ``THUNDER_STRICT=1``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def declined_by_failing(
 
     Args:
         executor: its name.
-        what: it was asked about.
+        what: it was queried about.
         step: of the executor, that failed.
         error: what it raised, or what is wrong with what it returned.
 

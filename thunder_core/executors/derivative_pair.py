@@ -30,7 +30,7 @@ class DerivativePair:
             arguments.
         pure: False if ``forward`` does more than to compute its results, like updating a state: it then runs once for
             each call of the program, and in order. Otherwise it may run again for backward where the partition finds
-            that worthwhile, or a checkpoint asks for it.
+            that worthwhile, or a checkpoint requires it.
     """
 
     forward: Callable[..., tuple[Any, tuple[Any, ...]]]

@@ -1,4 +1,4 @@
-"""What an executor is: it answers, for each line, whether it runs it, and perhaps how it is differentiated."""
+"""The interface of executors: which lines one runs, how these are differentiated, and the regions that it compiles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.ir.trace import Trace
 
 
 class Executor(ABC):
-    """Base of all executors. They are hashable; those that are equal answer equally.
+    """Base of all executors. They are hashable; equal executors decide equally.
 
     Attributes:
         name: in configurations, decisions and reports.
@@ -25,7 +25,7 @@ class Executor(ABC):
         claimed_symbols: the symbols that its claims are for; None where it has no list of them.
         fuses: whether it runs ops together, as regions: `partition` and `compile_regions` are called.
         varying_sizes: whether it takes ops with sizes that vary between calls (`thunder_core.ir.size.SizeExpr`). It is
-            not asked about these otherwise.
+            not offered these otherwise.
     """
 
     name: str
@@ -38,10 +38,10 @@ class Executor(ABC):
 
     @abstractmethod
     def claim(self, bound: BoundSymbol) -> Decision:
-        """Whether this executor runs ``bound``. A pure query: it changes nothing, and may be asked again and again."""
+        """Whether this executor runs ``bound``. A pure query: it changes nothing, and may be repeated."""
 
     def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
-        """The pair for a line that this executor claims. A pure query, asked once for equal lines.
+        """The pair for a line that this executor claims. A pure query, cached for equal lines.
 
         None: the line is differentiated like any other, and the executor may still run what then stands in forward.
         """
@@ -50,7 +50,7 @@ class Executor(ABC):
     def rewritten(self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
         """The line from values before its arguments, where it ends a pattern of several lines; None where it does not.
 
-        A pure query, asked before differentiation of executors with ``rewrites``. What the lines in between compute is
+        A pure query, before differentiation, of executors with ``rewrites``. What the lines in between compute is
         dropped if nobody else reads it.
 
         Args:
@@ -62,7 +62,7 @@ class Executor(ABC):
         return None
 
     def for_parts(self, whole: BoundSymbol) -> Executor | None:
-        """Who is asked for the parts of a line that nobody claims whole; None where its parts are not for this one."""
+        """Who is offered the parts of a line that nobody claims whole; None where its parts are not for this one."""
         return self
 
     def unmatched(self, lines: Sequence[BoundSymbol]) -> list[str]:
@@ -76,11 +76,11 @@ class Executor(ABC):
     def partition(self, trace: Trace, offers: Sequence[int]) -> Sequence[Sequence[int]]:
         """The regions of an executor with ``fuses``: ops that it runs together, as one call.
 
-        A pure query, made when all executors have been asked about all ops; made again if a later executor hands ops
+        A pure query, after all executors were offered all ops; repeated if a later executor hands ops
         back by a rewrite. Ops that are in no region run by themselves, as their claims say.
 
         Args:
-            trace: the program. Regions of executors that were asked before are single ops of it.
+            trace: the program. Regions of executors earlier in the list are single ops of it.
             offers: sorted positions in ``trace.symbols`` of what this executor claimed. These ops work on tensors, and
                 have no other effects than writes in place.
 
@@ -97,9 +97,9 @@ class Executor(ABC):
 
         Args:
             regions: a trace for each region. Its inputs are what the region reads; its output is the tuple of what
-                others read of it, tensors that share memory neither with its inputs nor with each other: views are made
-                outside. It is functional but for ops that write inputs in place. Parts say of each op what it may be
-                lowered to.
+                others read of it, tensors that share memory neither with its inputs nor with each other: views are
+                taken outside. It is functional but for ops that write inputs in place. Parts say of each op what it may
+                be lowered to.
 
         Returns:
             For each region what is called in its place, with its inputs, in order, followed by the sizes that vary

@@ -1,4 +1,4 @@
-"""What was found out about lines, in tables that processes share."""
+"""Results for lines, in tables that processes share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.symbols.registry import registry
 
 @dataclass(frozen=True, slots=True)
 class KeptLines:
-    """A table of what was found out about lines.
+    """A table of results for lines.
 
     Attributes:
         title: of the table.
@@ -56,7 +56,7 @@ class KeptLines:
 
 
 def _question(key: Hashable, bound: BoundSymbol) -> str | None:
-    """What is asked about a line, by a key; None where something in it means something in this process only.
+    """The text that identifies a line, by a key; None where something in it means something in this process only.
 
     With the hardware: which kernels PyTorch calls may depend on it.
     """

@@ -1,8 +1,8 @@
-"""Many small answers in one artifact, kept on disk between processes.
+"""Tables on disk, which processes share: many small results in one artifact.
 
-What a line is in core ATen, and whether an executor takes an operator, is found out by running PyTorch on fake tensors,
-or with libraries that take long to import. Such answers are the same in every process. A table of them is read when it
-is first asked, and written when a program was compiled, together with what other processes wrote meanwhile.
+What a line is in core ATen, and whether an executor takes an operator, is computed by PyTorch on fake tensors,
+or with libraries that take long to import. Such results are the same in every process. A table of them is read when it
+is first used, and written when a program was compiled, together with what other processes wrote meanwhile.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Final
 from thunder_core.executors.artifacts import ArtifactCache, DamagedArtifact, artifact_cache
 
 _MOST: Final = 4096
-"""Answers of a table; those that were not asked for are dropped first."""
+"""Entries of a table; those that were not read are dropped first."""
 
 
 @dataclass(slots=True, eq=False)
 class KeptTable:
-    """Answers by questions, both in words of whoever asks.
+    """Entries by keys; the caller chooses the form of both.
 
     Attributes:
         cache: the folder.
-        key: what all answers depend on besides the question; another key is another table.
+        key: what all entries depend on besides their keys; another one is another table.
     """
 
     cache: ArtifactCache
@@ -39,7 +39,7 @@ class KeptTable:
         self._known = self._read()
 
     def get(self, question: str) -> bytes | None:
-        """The answer; None if nobody has given one."""
+        """The entry; None if there is none."""
         short = _short(question)
         answer = self._known.get(short)
         if answer is not None:
@@ -47,7 +47,7 @@ class KeptTable:
         return answer
 
     def put(self, question: str, answer: bytes) -> None:
-        """Keep an answer, from the next `save_tables` on for other processes."""
+        """Add an entry, from the next `save_tables` on for other processes."""
         short = _short(question)
         self._known[short] = self._asked[short] = answer
         self._new = True
@@ -65,7 +65,7 @@ class KeptTable:
         return notes
 
     def _read(self) -> dict[bytes, bytes]:
-        if self.cache.unsuitable() is not None:  # said where regions are read, and where this is written
+        if self.cache.unsuitable() is not None:  # reported where regions are read, and where this is written
             return {}
         try:
             data = self.cache.get(self.key)
@@ -84,7 +84,7 @@ _lock = threading.Lock()
 
 
 def kept_table(key: str) -> KeptTable | None:
-    """The table of that key; None where nothing is kept on disk."""
+    """The table of that key; None where nothing is stored on disk."""
     cache = artifact_cache()
     if cache is None:
         return None

@@ -1,4 +1,4 @@
-"""Core-ATen forms of lines, kept on disk: to trace them takes most of the time in which executors are asked."""
+"""Core-ATen forms of lines on disk: tracing them takes most of the time in which lines are offered to executors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.tracing import lowering
 
 
 def lowered_form(bound: BoundSymbol, ambient: Context) -> Trace:
-    """`thunder_core.tracing.lowering.lowered_form`, which other processes may have found.
+    """`thunder_core.tracing.lowering.lowered_form`, or the form that another process stored.
 
     Raises LoweringError as that does.
     """

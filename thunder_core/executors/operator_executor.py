@@ -27,7 +27,7 @@ class OperatorExecutor(Executor):
     Attributes:
         name: in configurations, decisions and reports.
         claims: what it runs. Of several for one operation, the first whose check says True is taken.
-        varying_sizes: whether checks are asked about sizes that vary as well. One that needs the value of such a size
+        varying_sizes: whether checks take sizes that vary as well. One that needs the value of such a size
             declines.
     """
 
@@ -92,7 +92,7 @@ class OperatorExecutor(Executor):
             answer = claim.check(*bound.args, **bound.kwargs)
         except SizeVariesError as error:
             return str(error)
-        except Exception as error:  # noqa: BLE001 - told as a reason
+        except Exception as error:  # noqa: BLE001 - becomes the reason
             return declined_by_failing(self.name, bound.symbol.name, "check", bound.location, error)
         return answer
 

@@ -40,7 +40,7 @@ class WithState(partial[Any]):
 
     @property
     def state(self) -> Any:
-        """What `Stateful.make` made."""
+        """The result of `Stateful.make`."""
         return self.args[-1]
 
 
@@ -69,15 +69,15 @@ def _backward(backward: Callable[..., Any], residuals: Any, cotangents: Any, wan
 
 @dataclass
 class States:
-    """The states of one program, made when a line first needs one.
+    """The states of one program, created when a line first needs one.
 
     A line is known by its executor and by what the factory calls it (``name``); where that has no names, by its symbol
     and the user's line. Of lines that are alike, it is known by its number among them: that is the same in all
     compilations of the program that run the same layers.
 
     Attributes:
-        found: the states by what their lines are known by.
-        companions: those of each executor, in the order in which they were made.
+        found: the states by the keys of their lines.
+        companions: those of each executor, in the order of their creation.
         loaded: entries of state dicts, for states that no line has needed so far.
     """
 
@@ -97,7 +97,7 @@ class States:
         return {f"{key}.{name}": value for key, entries in both.items() for name, value in entries.items()}
 
     def load_state_dict(self, entries: Mapping[str, Any]) -> None:
-        """Give the states their entries of a `state_dict`; those that are not made yet get them when they are."""
+        """Give the states their entries of a `state_dict`; those that do not exist yet get them at their creation."""
         by_key: dict[str, dict[str, Any]] = {}
         for name, value in entries.items():
             key, _, own = name.rpartition(".")

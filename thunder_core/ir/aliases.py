@@ -18,7 +18,7 @@ _CREATORS = frozenset({Tag.MATMUL, Tag.ELEMENTWISE, Tag.REDUCTION})
 
 
 class Aliases:
-    """What is known about the storages of one trace, by their numbers. Each answer is computed when it is first needed.
+    """The storages of one trace, by their numbers. Each property is computed when it is first needed.
 
     It holds for the trace as it is: a pass that changes which values share storage keeps track of that itself.
     """
@@ -29,7 +29,7 @@ class Aliases:
 
     @classmethod
     def of(cls, trace: Trace) -> Aliases:
-        """The answers for ``trace``; one object for each trace."""
+        """The aliases of ``trace``; one object for each trace."""
         if trace._aliases is None:
             object.__setattr__(trace, "_aliases", cls(trace))
         aliases: Aliases = trace._aliases

@@ -1,6 +1,6 @@
 """Type annotations of proxies: ``f32[2, 16] cuda:0 strides[1, 2] offset 3 shares x grad``.
 
-Parts that are as one expects are left out: the CPU, contiguous strides, offset zero, a memory of its own, no gradient.
+Defaults are left out: the CPU, contiguous strides, offset zero, a storage shared with no other value, no gradient.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class BoundSymbol:
         effects: what the call does besides.
         context: the modes it runs under; None for those of the whole program.
         location: the user's line.
-        parts: what it was lowered to, for the printer; empty until somebody asks for a lowering.
+        parts: what it was lowered to, for the printer; empty until it is lowered.
     """
 
     symbol: Symbol

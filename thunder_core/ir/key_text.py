@@ -17,7 +17,7 @@ _OPERATORS: Final = ("torch.ops.aten.", "torch.ops.prims.")
 def key_text(key: Hashable) -> str | None:
     """A key of nested tuples as text; None where something in it means something in this process only.
 
-    Only PyTorch's own functions are known by their names: their code is that of PyTorch's version. A function of
+    Only functions of PyTorch are identified by their names: their code is that of PyTorch's version. A function of
     anybody else may change under its name.
     """
     parts: list[str] = []

@@ -27,7 +27,7 @@ class ResultChecks:
     """What the checks of one compiled program cost.
 
     Attributes:
-        lines: number of checked lines, in all programs that were made: forward, each variant of backward.
+        lines: number of checked lines, in all compiled programs: forward, each variant of backward.
         seconds: wall time of making these programs check, and of the checks that ran.
     """
 

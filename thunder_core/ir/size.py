@@ -217,14 +217,14 @@ def known_at_most(one: Size, other: Size) -> bool:
 
 
 def guard_at_most(one: Size, other: Size) -> bool:
-    """Whether a size is at most another one. Where that is not known, the answer is a guard of the program."""
+    """Whether a size is at most another one. Where that is not known, the result becomes a guard of the program."""
     return bool(on_fakes(one) <= on_fakes(other))
 
 
 def are_equal(one: Sequence[Size], other: Sequence[Size]) -> bool:
     """Whether two shapes are equal by what is known of their sizes, as where the program needed that before.
 
-    ``==`` of sizes asks for equal terms.
+    ``==`` of sizes compares their terms.
     """
 
     def equal(left: Size, right: Size) -> bool:

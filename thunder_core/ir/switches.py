@@ -207,7 +207,7 @@ def set_switches(values: Values) -> None:
 
 
 def read_between_lines() -> list[Any]:
-    """The values of those that lines do not tell, in order; asked before each call that is recorded."""
+    """The values of the switches that no line records, in order; read before each recorded call."""
     return [read() for read in _READERS_BETWEEN_LINES]
 
 

@@ -45,7 +45,7 @@ class Tag(enum.Enum):
     MEMORY_FORMAT = enum.auto()  # its results have the memory format of its first argument, channels last or not
     NORMALIZATION = enum.auto()
     LOSS = enum.auto()
-    COMPOSITE = enum.auto()  # of several torch functions; found in programs by the pattern table
+    COMPOSITE = enum.auto()  # of several torch functions; transforms recognize it in programs
     HIGHER_ORDER = enum.auto()  # takes traces as arguments
     # Backward runs the trace, its first argument, again; then it writes the option ``again`` in place of its arguments.
     RECOMPUTED = enum.auto()
@@ -53,10 +53,10 @@ class Tag(enum.Enum):
     COLLECTIVE = enum.auto()  # starts to communicate with other processes, which all do so in the same order
     WAIT = enum.auto()  # ends the communication that its first argument is from: its result is what has arrived
     RANDOM = enum.auto()  # may consume random numbers; what one call does is in its effects
-    # Autograd must record the program while it runs: the call asks or changes the autograd graph, or uses parameters
+    # Autograd must record the program while it runs: the call reads or changes the autograd graph, or uses parameters
     # that are not its arguments.
     AUTOGRAD = enum.auto()
-    # The program runs line by line as it was recorded: the call asks or changes what no value of a trace shows, as the
+    # The program runs line by line as it was recorded: the call reads or changes what no value of a trace shows, as the
     # autograd graph, handles of hooks, the memory of a tensor object, PyTorch's flags.
     AS_RECORDED = enum.auto()
     HOOK = enum.auto()  # has the user's functions called with gradients, or calls them; takes None for an absent one
@@ -92,7 +92,7 @@ class Symbol:
             is right once converted to that tensor's dtype and expanded to its shape.
         decomposition: optional; called like ``target``, written in simpler torch functions.
         autocast: by device type ("cpu", "cuda"), what autocast does; absent device types are left alone.
-        executor: name of the executor that it belongs to, which runs it without being asked; None for all others.
+        executor: name of the executor that it belongs to, which runs it and is not queried; None for all others.
         reference: of an executor's: the symbol whose work it does, if there is one. It takes the same arguments and
             gives the same result, except for forward and backward of a pair.
     """

@@ -38,7 +38,7 @@ class Trace:
         symbols: its lines.
         output: what it returns: nested containers of proxies and literals.
         stage: what it may contain.
-        provenance: the pass that made it, for people.
+        provenance: name of the pass that produced it, for messages.
         context: the modes that the whole program runs under (guarded by the prologue).
         deletions: names to free after the line of that index; filled by the last pass.
     """
@@ -59,7 +59,7 @@ class Trace:
     _aliases: Any = field(default=None, init=False, repr=False, compare=False)
 
     def with_symbols(self, symbols: Iterable[BoundSymbol], provenance: str) -> Trace:
-        """The same program with other lines, made by the pass ``provenance``."""
+        """The same program with other lines, produced by the pass ``provenance``."""
         return replace(self, symbols=tuple(symbols), provenance=provenance, deletions={})
 
     def with_gradients(self, names: Container[str]) -> Trace:

@@ -20,12 +20,12 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves, iterate_proxies
 
-# Results of these own their whole memory, so that the memory's size is known.
+# Results of these have a whole storage to themselves, so that its size is known.
 _OWNING_TAGS = frozenset({Tag.ELEMENTWISE, Tag.MATMUL, Tag.REDUCTION})
 
 
 def verification_requested() -> bool:
-    """Whether the environment asks for checks between passes and in each run (``THUNDER_VERIFY=1``)."""
+    """Whether the environment enables checks between passes and in each run (``THUNDER_VERIFY=1``)."""
     return os.environ.get("THUNDER_VERIFY", "") not in ("", "0")
 
 
@@ -34,7 +34,7 @@ def verify(trace: Trace, maker: str | None = None) -> None:
 
     Args:
         trace: what is checked.
-        maker: who made it, for the message. None for what its provenance says, which a pass may have left as it was.
+        maker: what produced it, for the message. None for its provenance, which a pass may have left as it was.
     """
     _Verifier(trace, maker or repr(trace.provenance)).verify()
 

@@ -28,7 +28,7 @@ class RewriteClaims(Pass[Trace]):
 
     So it does in the bodies of checkpoint regions.
 
-    Runs before differentiation, so that gradients are those of the calls that are really made.
+    Runs before differentiation, so that gradients are those of the calls that run.
     """
 
     name: ClassVar[str] = "RewriteClaims"
@@ -52,7 +52,7 @@ class RewriteClaims(Pass[Trace]):
 
 @dataclass(frozen=True)
 class AssignExecutors(Pass[AssignmentResult]):
-    """Gives each line to the first executor that claims it; all are asked before anything is rewritten.
+    """Gives each line to the first executor that claims it; all lines are offered before any is rewritten.
 
     A line that nobody but the reference executor claims is lowered to core ATen if an executor takes such operators,
     and taken apart if one of them claims a part. Lines whose symbol belongs to an executor are that executor's. Lines

@@ -20,7 +20,7 @@ def same_operations(one: CallLog, other: CallLog) -> bool:
     """Whether two logs of a call compute the same values by as many and the same operations.
 
     Their order does not count where results do not depend on it; nor does it count whether a value is converted before
-    or after a view of all its elements is made.
+    or after a view of all its elements.
     """
     numbers: Numbers = {}
     if len(one.lines) != len(other.lines) or one.differentiable != other.differentiable:

@@ -61,7 +61,7 @@ def _converts_inside(bound: BoundSymbol, log: CallLog) -> bool:
 def _does(bound: BoundSymbol, plain: Context, rewrite: Rewrite, wanted: CallLog) -> bool:
     """Whether a rewrite performs the wanted operations, and no result shows the memory of a converted argument.
 
-    (The line's results have memories of their own then, as the program that was recorded says.)
+    (The line's results then have new storages, as in the recorded program.)
     """
     try:
         log = log_call(bound, plain, rewrite)

@@ -26,7 +26,7 @@ class CallLog:
 
     Attributes:
         lines: the operations; conversions by a `Rewrite` are among them.
-        inputs: the tensors among the call's arguments in order, under other names and in storages of their own.
+        inputs: the tensors among the call's arguments in order, under other names and in new storages.
         outputs: the tensors that it returned, in order.
         converted: memories of arguments that were converted for the call.
         recording: names of values that require grad.

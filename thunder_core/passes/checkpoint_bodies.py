@@ -18,7 +18,7 @@ class FunctionalBodies(Pass[Trace]):
     """Makes the bodies of checkpoint regions functional, so that `in_checkpoints` reaches them.
 
     A body that writes to tensors from outside, or that returns what it was given, stays as it is; so does that of a
-    region with a policy of its own (``context_fn``), which remains a call.
+    region with a policy (``context_fn``), which remains a call.
     """
 
     name: ClassVar[str] = "FunctionalBodies"

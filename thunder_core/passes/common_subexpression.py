@@ -37,7 +37,7 @@ class CommonSubexpression(Transform):
 def merge_equal_calls(
     trace: Trace, keep: frozenset[str], provenance: str, among: frozenset[str] | None = None
 ) -> Trace:
-    """The trace with equal calls made once; see `CommonSubexpression`.
+    """The trace with each of several equal calls once; see `CommonSubexpression`.
 
     Args:
         keep: names of values that stay as they are, with all that shares their memory.

@@ -24,7 +24,7 @@ class ConstantFolding(Transform):
     """Evaluates pure lines that depend on no input, outside of autograd and inference mode.
 
     A tensor that is returned, or whose memory is written or returned, is left alone: in eager each run makes a new one.
-    So is what the context says is to be kept. The values become constants of the context.
+    So are values that the context protects (`PassContext.keep`). The values become constants of the context.
 
     Attributes:
         limit: the largest tensor that is folded, in bytes.

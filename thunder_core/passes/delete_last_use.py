@@ -15,7 +15,7 @@ class DeleteLastUse(Pass[Trace]):
     """Fills `Trace.deletions`: each computed value is deleted after the last line that names it.
 
     Deleting a name is always safe, also when views of the value live on: memory goes with its last reference.
-    Values that are returned are kept. An input is deleted too, unless it is never used; the caller's reference decides
+    Returned values stay. An input is deleted too, unless it is never used; the caller's reference decides
     whether that frees anything. The last line deletes nothing, since returning does.
     """
 

@@ -16,7 +16,7 @@ def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
     """For each bound symbol the earlier ones that must run before it, by position.
 
     Those that define what it reads; those with effects before it that it keeps its order with; and for storage that is
-    written, the writer before it or the bound symbol that made it, and those that read the storage since. What follows
+    written, the writer before it or the op that created it, and those that read the storage since. What follows
     a check of a guessed value waits for it: it may not work with another value.
     """
     definer: dict[str, int] = {}

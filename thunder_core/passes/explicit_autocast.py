@@ -36,7 +36,7 @@ class ExplicitAutocast(Pass[Trace]):
 
     - autocast changes its operations, and they write to its arguments, or hide something from autograd (``detach``, a
       custom backward);
-    - or it has no autocast class and cannot be made on fake tensors (modules that run eagerly, user functions).
+    - or it has no autocast class and cannot run on fake tensors (modules that run eagerly, user functions).
 
     Programs among the arguments of a line, such as the body of a checkpoint, are treated in the same way; the line
     itself then needs no autocast.
@@ -47,7 +47,7 @@ class ExplicitAutocast(Pass[Trace]):
     Attributes:
         leaves: inputs that are leaves of autograd's graph, and no views. PyTorch converts those of them that require
             grad once in a region of autocast, and so does the program; the body of a checkpoint converts for itself.
-            Everything else is converted for each use: the gradients of its uses are summed in its own dtype.
+            Everything else is converted for each use: the gradients of its uses are summed in its dtype.
     """
 
     name: ClassVar[str] = "ExplicitAutocast"

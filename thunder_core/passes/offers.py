@@ -41,7 +41,7 @@ class Offers:
         self._rewriting = self.executors[:last]
 
     def offer(self, bound: BoundSymbol, start: int = 0, said: tuple[Decision, ...] = (), depth: int = 0) -> Assignment:
-        """Ask the executors from position ``start`` on, the others having ``said`` no.
+        """Query the executors from position ``start`` on; those before it declined, with the answers ``said``.
 
         A composite is offered to all of them before it is taken apart.
         """
@@ -78,7 +78,7 @@ class Offers:
                 return [self.executors[self.position(claim.executor)].rewritten(bound, producers) or bound]
         try:
             lines = self._lines(bound, claim, depth)
-        except LoweringError:  # said again, with its reason, when the line is assigned
+        except LoweringError:  # raised again, with its reason, when the line is assigned
             return [bound]
         return [found for line in lines for found in self.rewritten(line, producers, depth + 1)]
 

@@ -9,10 +9,7 @@ import torch
 
 from thunder_core.ir.geometry import nested
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.pytorch_internals import compute_required_storage_length, reinterpret_tensor
-
-reinterpreted = reinterpret_tensor
-"""`strided_view` past dispatcher, autograd and checks: a new tensor on the same memory. Inductor's programs call it."""
+from thunder_core.pytorch_internals import compute_required_storage_length
 
 
 def functional_call(
@@ -47,14 +44,14 @@ def recomputed_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[Any, ...]:
-    """`functional_call` of `checkpoint_with_writes`: backward runs it again, and writes the program's own inputs then.
+    """`functional_call` of `checkpoint_with_writes`: backward runs it again, and writes the program's inputs then.
 
     Args:
         memories: for each argument of ``written`` where the program has it: the arguments of `strided_view`. None where
             it is in no input; then backward writes the copy.
     """
     leaves = list(iterate_leaves((args, kwargs)))
-    first = 1 + len(args[1])  # the leaves before the operands: the body, and the positions of those kept
+    first = 1 + len(args[1])  # the leaves before the operands: the body, and the positions of those that are saved
     again = {
         position - first: None
         if memory is None

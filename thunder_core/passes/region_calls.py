@@ -57,7 +57,7 @@ class RegionCalls:
     Attributes:
         trace: where the lines are from.
         executors: in order.
-        offers: asks them.
+        offers: queries them.
         unfused: names of values whose lines are offered to other executors only.
         replaced: what was assigned anew because a region was refused.
     """
@@ -232,7 +232,7 @@ def take_regions(programs: Sequence[RegionCalls], executors: Sequence[Executor])
 
 
 def _compiled(executor: Executor, regions: Sequence[Trace]) -> CompiledRegions:
-    """What the executor made of regions; where it fails it refuses them all."""
+    """What the executor compiled the regions to; where it fails it refuses them all."""
     if not regions:
         return CompiledRegions(())
 
@@ -264,7 +264,7 @@ def _answer(
     """What ``call`` returns; where ``method`` of the executor fails, or returns what is wrong, the reason to decline.
 
     Args:
-        what: the executor was asked about, in words.
+        what: the executor was queried about, in words.
         first: line of it.
     """
     problem: Exception | str
@@ -275,7 +275,7 @@ def _answer(
         problem = answer.problem
     except ThunderError:
         raise
-    except Exception as error:  # noqa: BLE001 - told as a reason
+    except Exception as error:  # noqa: BLE001 - becomes the reason
         problem = error
     return declined_by_failing(executor.name, what, method, first.location, problem)
 

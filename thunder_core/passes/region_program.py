@@ -17,7 +17,7 @@ class RegionProgram:
     Attributes:
         trace: functional but for lines that write into inputs. Its outputs share memory neither with its inputs nor
             with each other.
-        outside: views of inputs or results of the region, to be made after it.
+        outside: views of inputs or results of the region, taken after it.
     """
 
     trace: Trace

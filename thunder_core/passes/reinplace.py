@@ -26,13 +26,13 @@ from thunder_core.passes.memory_map import MemoryMap
 class Reinplace(Pass[Functionalized]):
     """Turns the functional form of an in-place call back into that call, wherever the old value is dead after it.
 
-    What comes back is exactly the call that the program made, on the same memory, after the same calls: values,
+    What comes back is exactly the program's call, on the same storage, after the same calls: values,
     aliasing and what autograd records are those of eager. Writes into inputs then happen in the computation, and the
     epilogue does not copy. Run `DeadCode` before, so that lines nobody needs do not count as readers.
 
     Attributes:
-        functionalized: what functionalization made. The pass runs on its computation, or on what further passes made
-            of it.
+        functionalized: the result of functionalization. The pass runs on its computation, as later passes
+            changed it.
     """
 
     name: ClassVar[str] = "Reinplace"

@@ -1,4 +1,4 @@
-"""Give in-place calls that write a part of some memory back that memory, before executors are asked."""
+"""Give in-place calls that write a part of a storage back that storage, before executors claim lines."""
 
 from __future__ import annotations
 

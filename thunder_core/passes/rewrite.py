@@ -1,4 +1,4 @@
-"""The engine of passes that replace some lines of a trace by others, wherever a pattern is found."""
+"""The engine of passes that replace some lines of a trace by others, wherever a pattern matches."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from thunder_core.ir.trace import Trace
 
 
 class Match(Protocol):
-    """Lines that a pattern is found in. Passes have classes for what else they know about a match."""
+    """Lines that match a pattern. Passes have classes for what else they know about a match."""
 
     @property
     def lines(self) -> Sequence[BoundSymbol]:
-        """All lines that are replaced, that at which the pattern was found included."""
+        """All lines that are replaced, that at which the pattern matches included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Rule(Generic[M]):
 
     Attributes:
         pattern: the matches at a line, the preferred one first.
-        replacement: the lines that take the place of the line at which the match was found; the others of the match go
+        replacement: the lines that take the place of the line at which the pattern matches; the others of the match go
             away. None if the match is to stay as it is.
     """
 
@@ -46,7 +46,7 @@ def rewrite(trace: Trace, rules: Sequence[Rule[Any]], provenance: str, *, backwa
     """The trace with the first replacement that a rule has at each line; itself if there is none.
 
     Patterns see the lines of ``trace``, not those that replace them. Of two matches that share a line, the one that is
-    found first is replaced.
+    first is replaced.
 
     Args:
         backwards: whether lines are visited from the last one to the first.

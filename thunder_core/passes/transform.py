@@ -20,6 +20,7 @@ TransformContext = PassContext
 
 _STAGES: Final = {
     Place.ACQUIRED: Stage.ACQUIRED,
+    Place.BEFORE_CLAIMS: Stage.FUNCTIONAL,
     Place.BEFORE_DIFFERENTIATION: Stage.FUNCTIONAL,
     Place.AFTER_DIFFERENTIATION: Stage.FUNCTIONAL,
     Place.PARTITIONED: Stage.FUNCTIONAL,
@@ -73,11 +74,11 @@ class Transform(Pass[Trace]):
         """Called once with a module that is compiled, before its first call; may change parameters and submodules."""
 
     def on_state_dict(self, state: dict[str, Any]) -> dict[str, Any]:
-        """What the compiled module's ``state_dict()`` returns, from what the module's own does."""
+        """What the compiled module's ``state_dict()`` returns, from what that of the original returns."""
         return state
 
     def on_load_state_dict(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the module's own ``load_state_dict`` is given, from what the compiled module's was."""
+        """What ``load_state_dict`` of the original is given, from what that of the compiled module was."""
         return state
 
     # ---- how the manager runs it ---------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ class ConstantFoldingOptions(TransformOptions):
 
 @hookimpl
 def thunder_executors() -> list[ExecutorSpec]:
-    """The reference executor. It ends every list, so naming it elsewhere keeps those after it from being asked."""
+    """The reference executor. It ends every list, so naming it elsewhere cuts off those after it."""
     return [
         ExecutorSpec(
             "reference",
@@ -37,11 +37,6 @@ def thunder_transforms() -> list[TransformSpec]:
             "constant_folding", "evaluates what depends on no input while compiling", ConstantFoldingOptions
         ),
         _optional_pass("common_subexpression", "computes equal calls once"),
-        _optional_pass(
-            "widen_products",
-            "has products of half precision on a GPU write float32 where they are converted to it at once",
-        ),
-        _optional_pass("direct_views", "makes a view by one call instead of a chain of calls, where an executor fuses"),
     ]
 
 
@@ -61,7 +56,7 @@ def thunder_front_ends() -> list[FrontEndSpec]:
 
 @hookimpl
 def thunder_presets() -> list[Preset]:
-    """What runs where nothing else is asked for, by the type of the device; and what runs as little as possible."""
+    """What runs where nothing else is named, by the type of the device; and what runs as little as possible."""
     package = "thunder.presets"
     return [
         Preset("default", package, "default.yaml", "what all configurations extend in the end"),

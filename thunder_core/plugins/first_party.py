@@ -1,4 +1,4 @@
-"""Plugins of Thunder's own repository that are not installed: their names, and how to get them.
+"""Plugins of Thunder's repository that are not installed: their names, and how to get them.
 
 The names come with the package `thunder`, in a file; no plugin is named in the core.
 """

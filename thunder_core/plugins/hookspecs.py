@@ -20,7 +20,7 @@ the extra ``lib`` alone, and checked, with its version, from metadata before any
     [project.optional-dependencies]
     lib = ["vendor-library>=2.1"]
 
-The order in which executors are asked is never the plugins' affair: the configuration says it.
+Plugins never decide the order of executors: the configuration does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The host: finds plugins, loads those that are asked for, and answers for what they offer.
+"""The host: discovers plugins, loads those that are named, and looks up what they offer.
 
 What is *named* must load, or an error says which command repairs it. What is *merely installed* is recorded and stays
 harmless. With ``THUNDER_STRICT=1`` in the environment, defects of merely installed plugins are errors as well, as soon
@@ -23,7 +23,7 @@ __all__ = ["Host", "Loaded", "Offered", "PluginRecord", "PluginState", "host", "
 
 
 class Host:
-    """The plugins of one process. Threads may share it; a plugin is registered once, whoever asks first.
+    """The plugins of one process. Threads may share it; a plugin is registered once, on first use.
 
     Attributes:
         manager: pluggy's, with the hooks of `thunder_core.plugins.hookspecs`.
@@ -125,7 +125,7 @@ class _Process:
 
 
 def host() -> Host:
-    """The host of this process, made when it is first asked for."""
+    """The host of this process, created on first use."""
     with _Process.lock:
         if _Process.host is None:
             _Process.host = Host()

@@ -41,7 +41,7 @@ class Offered(Generic[Spec]):
     """Something that a plugin offers.
 
     Attributes:
-        plugin: who offers it, as the plugin was when this was asked for.
+        plugin: who offers it, in its state at that time.
         spec: what is offered.
     """
 

@@ -112,10 +112,10 @@ Kind = TypeVar("Kind")
 
 
 def add_symbols(loaded: Loaded) -> None:
-    """Add the rows, patterns and rules that the plugin offers. Those that are there already, the same objects, stay.
+    """Add the rows and rules that the plugin offers. Those that are there already, the same objects, stay.
 
     Raises:
-        InvalidPlugin: what it offers are no rows, no patterns, or no rules.
+        InvalidPlugin: what it offers are no rows, or no rules.
         ValueError: a row contradicts another, or names a function that there is not; or an operation has two rules.
         BaseException: whatever importing them raises.
     """
@@ -125,10 +125,6 @@ def add_symbols(loaded: Loaded) -> None:
         from thunder_core.symbols.row import Row
 
         registry.extend(_all(spec.load, Row))
-        if spec.patterns:
-            from thunder_core.passes.patterns import Pattern, add_patterns
-
-            add_patterns(_all(spec.patterns, Pattern))
         if spec.rules:
             from thunder_core.autodiff.rules import add_rules
 

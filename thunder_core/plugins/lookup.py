@@ -52,7 +52,7 @@ def _item_of(loaded: Loaded, kind: type[Spec], item: str) -> Offered[Spec]:
 
 
 def _own_item(loaded: Loaded, kind: type[Spec]) -> Offered[Spec]:
-    """The item that a plugin's own name stands for."""
+    """The item that the name of a plugin refers to."""
     specs, name = loaded.of(kind), loaded.plugin.name
     for spec in specs:
         if len(specs) == 1 or _name(spec) == name:
@@ -80,7 +80,7 @@ def _anywhere(host: Host, kind: type[Spec], name: str) -> Offered[Spec]:
 
 
 def _unknown(host: Host, kind: type[Any], name: str, known: list[str]) -> PluginError:
-    """The error for a name that nobody offers, with those that could not be asked."""
+    """The error for a name that nobody offers, with the plugins that could not be loaded."""
     plugins = [record.name for record in host.records if record.name != CORE_PLUGIN]
     advice = _other_meanings(host, kind, name, plugins)
     if WORDS[kind] == "executor" and name in _PYTORCH:

@@ -1,4 +1,4 @@
-"""Options that configurations give to what plugins offer. Plugins derive their own models from these."""
+"""Options that configurations give to what plugins offer. Plugins derive their models from these."""
 
 from __future__ import annotations
 

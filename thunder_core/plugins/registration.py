@@ -1,4 +1,4 @@
-"""A plugin's object, registered with pluggy and asked what it offers."""
+"""A plugin's object, registered with pluggy, and what its hooks return."""
 
 from __future__ import annotations
 

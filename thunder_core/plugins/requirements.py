@@ -126,7 +126,7 @@ def _own_page(distribution: PluginDistribution) -> str:
 
 
 def _of_extra(distribution: PluginDistribution, extra: str, followed: frozenset[str]) -> Iterator[Requirement]:
-    """What an extra asks for, with the extras of the same distribution that it refers to."""
+    """What an extra requires, with the extras of the same distribution that it refers to."""
     for line in distribution.requirements:
         if extra not in map(normalized, _EXTRA.findall(line)):  # lines of other extras are not worth parsing
             continue
@@ -147,12 +147,12 @@ def _applies(requirement: Requirement, extra: str) -> bool:
 def _fits(specifier: SpecifierSet, version: str) -> bool:
     try:
         return specifier.contains(version, prereleases=True)
-    except InvalidVersion:  # of a library that counts in its own way; whether it fits shows when it is imported
+    except InvalidVersion:  # of a library with other version numbers; whether it fits shows when it is imported
         return True
 
 
 def _asks_for_newer(specifier: SpecifierSet, version: Version) -> bool:
-    """Whether the installed version is below what is asked for, rather than above."""
+    """Whether the installed version is below what is required, rather than above."""
     lower = [part for part in specifier if part.operator in (">", ">=", "~=", "==")]
     return any(version <= Version(part.version.removesuffix(".*")) for part in lower if not part.contains(version))
 

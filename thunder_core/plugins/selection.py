@@ -1,7 +1,7 @@
 """Which plugins the environment lets in: ``THUNDER_PLUGINS``.
 
 Names separated by commas. ``nvfuser,cudnn`` lets in these two and no other; ``-triton`` keeps one out; ``core`` alone
-keeps out all. Unset or empty, all are let in. The core itself cannot be kept out.
+blocks all. Unset or empty, all are let in. The core itself cannot be blocked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Selection:
     Attributes:
         text: the variable itself.
         only: the names that are let in; empty: all.
-        blocked: the names that are kept out.
+        blocked: the names of plugins that are not let in.
     """
 
     text: str
@@ -34,7 +34,7 @@ class Selection:
     blocked: frozenset[str]
 
     def why_blocked(self, name: str) -> str:
-        """Why a plugin is kept out, as a sentence; empty if it is let in."""
+        """Why a plugin is blocked, as a sentence; empty if it is let in."""
         if name in self.blocked:
             return f"{VARIABLE}={self.text} blocks it"
         if self.only and name not in self.only:

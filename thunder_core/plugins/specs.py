@@ -39,7 +39,7 @@ class TransformSpec:
         load: of a callable that takes the options and returns a `thunder_core.passes.transform.Transform`.
         options: the model of its options.
         summary: one line, for lists.
-        default: whether it runs unless a configuration disables it. For the core's own.
+        default: whether it runs unless a configuration disables it. For transforms of the core.
     """
 
     name: str
@@ -51,21 +51,18 @@ class TransformSpec:
 
 @dataclass(frozen=True, slots=True)
 class SymbolsSpec:
-    """Operations of the plugin's own.
+    """Operations that the plugin defines.
 
     Attributes:
         load: of an iterable of `thunder_core.symbols.row.Row`: what there is to know about functions that the plugin
             defines, with `torch.library` or with `thunder_core.symbols.recorded`. They are added when the plugin is
             used for the first time, and must not be about functions that have a row already. A row about an operator of
             `torch.library` names its overload as well: ``row("torch.ops.mine.f(x)", "torch.ops.mine.f.default")``.
-        patterns: of an iterable of `thunder_core.passes.patterns.Pattern`, to be added with them: how models spell
-            composites out, the plugin's own or another's, whose rows have ``Tag.COMPOSITE``. Empty: none.
         rules: of a mapping from dotted names of these operations to their derivatives, functions as
             `thunder_core.autodiff.rules` describes them. Empty: autograd differentiates what they call.
     """
 
     load: str
-    patterns: str = ""
     rules: str = ""
 
     @property
@@ -143,11 +140,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
         ok: False for what must be repaired.
-        text: what was found, one line.
+        text: the result, one line.
         advice: what to do about it.
     """
 
@@ -157,7 +154,7 @@ class CheckResult:
 
 
 TABLES: Final = (SymbolsSpec, InterceptionsSpec)
-"""Specifications without a name of their own: what they lead to is added when the plugin is used for the first time."""
+"""Specifications without a name: what they lead to is added when the plugin is used for the first time."""
 
 
 def private_names_result(names: PrivateNames, *, except_below: str = "") -> CheckResult:

@@ -12,10 +12,10 @@ from thunder_core.plugins.nearest import suggestion
 
 
 class PluginState(enum.Enum):
-    """Whether a plugin can be used. All but `FAILED` and `LOADED` are told from metadata, before any import."""
+    """Whether a plugin can be used. All but `FAILED` and `LOADED` come from metadata, before any import."""
 
     AVAILABLE = "available"
-    """It can be loaded as soon as somebody asks for it."""
+    """It can be loaded as soon as it is named."""
     BLOCKED = "blocked"
     """The environment variable ``THUNDER_PLUGINS`` leaves it out."""
     LIBRARY_MISSING = "library missing"

@@ -17,7 +17,7 @@ class PluginTable:
     """Records of all plugins, and those of them that are loaded.
 
     Attributes:
-        lock: held while a record changes. No plugin's module is imported under it: Python has locks of its own for
+        lock: held while a record changes. No plugin's module is imported under it: Python has locks for
             that, and threads that take both in different orders would wait for each other.
     """
 

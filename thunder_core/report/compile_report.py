@@ -18,7 +18,7 @@ from thunder_core.report.training_report import TrainingReport
 
 @dataclass(frozen=True)
 class StageReport:
-    """One stage of a compilation: its name, its wall time in seconds, and the number of lines of the trace it made."""
+    """One stage of a compilation: its name, its wall time in seconds, and the number of lines of its trace."""
 
     name: str
     seconds: float
@@ -37,7 +37,7 @@ class EntryReport:
     Attributes:
         reason: why the program was compiled: the guard that failed, or that it was the first call.
         cached: whether its result is reused.
-        stages: in order. Those after the code generation belong to programs that were made when a call first needed
+        stages: in order. Those after the code generation belong to programs that were compiled when a call first needed
             them: backwards for some of the cotangents or gradients, and second derivatives.
         guards: one line of text each.
         inputs: number of inputs of the computation.

@@ -53,7 +53,7 @@ def decision_rows(decisions: Sequence[LineDecisions]) -> tuple[DecisionRow, ...]
 
 
 def decision_table(decisions: Sequence[LineDecisions]) -> list[str]:
-    """The rows as aligned text; reasons follow on lines of their own."""
+    """The rows as aligned text; reasons follow on separate lines."""
     rows = decision_rows(decisions)
     cells = [(row.phase, f"{row.lines} x", "  " * row.depth + row.symbol, row.executor) for row in rows]
     widths = [max([len(row[column]) for row in cells], default=0) for column in range(4)]

@@ -11,18 +11,18 @@ PATTERN: Final = "pattern"
 
 @dataclass(frozen=True)
 class LineDecisions:
-    """What the executors said to one line.
+    """The decisions of the executors about one line.
 
     Attributes:
         phase: the program it stands in: "inference", "forward" or "backward"; "joint" for a line as it was before it
-            was differentiated, when executors are asked for its derivative; "pattern" for a composite that the program
+            was differentiated, when executors may give its derivative; "pattern" for a composite that the program
             spells out, and that did not take the place of its lines. These follow in the other phases.
         symbol: what it calls.
         outputs: names of its results.
         location: the user's line; None if there is none.
         executor: who runs the line, or gave its derivative. Of a line that was taken apart, who would have. Of a
             composite the one who fuses its lines, or "its parts".
-        declined: the executors that were asked before and declined, with their reasons.
+        declined: the executors earlier in the list that declined, with their reasons.
         parts: what the line was taken apart into.
         bytes: memory that it reads and writes, at least: that of its arguments and results.
         flops: floating-point operations by PyTorch's counters; None for operations that these do not know.

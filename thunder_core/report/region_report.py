@@ -9,7 +9,7 @@ from thunder_core.executors.compiled_regions import RegionCounts
 
 @dataclass(frozen=True, slots=True)
 class RegionReport(RegionCounts):
-    """Regions that fusion executors were asked to compile.
+    """Regions that executors that fuse were given to compile.
 
     Attributes:
         contents: what is in the regions that run, in words; equal ones once.

@@ -18,7 +18,7 @@ class SizesReport:
         floats: where floats are read that vary.
         constants: sizes and numbers that turned out to be constants: ``s1 = x.shape[1] is 17, at model.py:88 in
             forward``.
-        conditions: what else calls must fulfil to be served, with the line of the program that asks for it.
+        conditions: what else calls must fulfil to be served, with the line of the program that requires it.
         constant_floats: the paths of floats among the constants.
         reason: why all sizes are constants though some were to vary; empty otherwise.
     """

@@ -17,7 +17,7 @@ class DerivativeReport:
         symbol: what they call.
         source: who gave the formula: "a hand-written rule", "PyTorch's autograd", "hooks", an executor's name, or
             "eager at run time" where autograd records the line itself.
-        reason: why those who were asked before failed; empty if they just have no formula.
+        reason: why earlier ways to a derivative failed; empty if they just have no formula.
         lines: how many they are.
     """
 
@@ -34,9 +34,9 @@ class TrainingReport:
     Attributes:
         derivatives: of the lines that gradients go through.
         forward_lines, backward_lines: lines of the two programs.
-        saved_values, saved_bytes: values that are computed by forward and kept for backward alone, and their memory.
-        saved_results: values that are kept for backward, and that the caller gets.
-        saved_inputs: inputs that are kept for backward, which takes no memory.
+        saved_values, saved_bytes: values that are computed by forward and saved for backward alone, and their memory.
+        saved_results: values that are saved for backward, and that the caller gets.
+        saved_inputs: inputs that are saved for backward, which takes no memory.
         recomputed: number of values that forward computes and backward computes again.
         recompute: the policy by which that was decided.
     """

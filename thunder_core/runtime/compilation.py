@@ -14,17 +14,15 @@ from thunder_core.config.settings import Settings
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.states import States
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.assignment import AssignmentResult
+from thunder_core.passes.assignment import Assignment, AssignmentResult
 from thunder_core.passes.base import PassContext, Phase, Place
-from thunder_core.passes.direct_views import unsure_results
 from thunder_core.passes.explicit_autocast import leaves_among
 from thunder_core.passes.functionalize import Functionalized
-from thunder_core.passes.patterns import Recognized
 from thunder_core.passes.transform import Transform
 from thunder_core.runtime.lasting import computed_for_backward, static_inputs
 
-Made = TypeVar("Made", Functionalized, Recognized, Joint, Partitioned, AssignmentResult)
-AnyResult = Trace | Functionalized | Recognized | Joint | Partitioned | AssignmentResult | None
+Made = TypeVar("Made", Functionalized, Joint, Partitioned, AssignmentResult)
+AnyResult = Trace | Functionalized | Joint | Partitioned | AssignmentResult | None
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,9 @@ class Compilation:
         policy: what backward computes again, as `thunder_core.autodiff.partition.Partition` takes it.
         leaves, families: of the inputs, as `thunder_core.passes.functionalize.Functionalize` takes them.
         cast_once: inputs whose conversions autocast caches: the leaves of `ExplicitAutocast`.
-        static, saved, unsure: as in `PassContext`.
+        static, saved, unverified_strides: as in `PassContext`.
         constants: values of the inputs that transforms added, by name.
+        unclaimed: as in `PassContext`, from all transforms so far.
         notes: what transforms say for the report; the one thing here that grows.
     """
 
@@ -55,9 +54,10 @@ class Compilation:
     cast_once: frozenset[str]
     static: frozenset[str]
     saved: frozenset[str] = frozenset()
-    unsure: frozenset[str] = frozenset()
+    unverified_strides: frozenset[str] = frozenset()
     results: Mapping[type, AnyResult] = field(default_factory=dict)
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    unclaimed: tuple[Assignment, ...] = ()
     notes: list[object] = field(default_factory=list)
 
     @classmethod
@@ -98,12 +98,16 @@ class Compilation:
             self.static,
             self.saved,
             self.notes,
-            self.unsure if phase is Phase.BACKWARD else frozenset(),
+            unverified_strides=self.unverified_strides if phase is Phase.BACKWARD else frozenset(),
         )
 
-    def with_constants(self, constants: Mapping[str, torch.Tensor]) -> Compilation:
-        """After transforms that appended inputs; ``constants`` are all so far."""
-        return replace(self, constants=constants, static=self.static.union(constants))
+    def with_additions(self, context: PassContext) -> Compilation:
+        """After passes that ran in that context: with the constants and unclaimed calls that they added to it."""
+        if len(context.constants) == len(self.constants) and not context.unclaimed:
+            return self
+        static = self.static.union(context.constants)
+        unclaimed = (*self.unclaimed, *context.unclaimed)
+        return replace(self, constants=context.constants, static=static, unclaimed=unclaimed)
 
     def after(self, phase: Phase, result: AnyResult) -> Compilation:
         """After a pass that ran on the program of that phase."""
@@ -114,8 +118,6 @@ class Compilation:
                 return replace(self, traces={**self.traces, phase: result})
             case Functionalized():
                 made = {phase: result.computation}
-            case Recognized():
-                made = {phase: result.trace}
             case Joint():
                 made = {Phase.JOINT: result.trace}
             case Partitioned():
@@ -127,9 +129,15 @@ class Compilation:
         if isinstance(result, Partitioned):
             return replace(after, saved=computed_for_backward(result))
         if isinstance(result, AssignmentResult) and phase is Phase.FORWARD:
-            return replace(after, unsure=unsure_results(result.trace, self.executors))
+            return replace(after, unverified_strides=_unverified_strides(result.trace, self.context(phase, None)))
         return after
 
     def without_programs(self) -> Compilation:
         """What programs that are made later share with those of the compilation."""
         return replace(self, traces={}, results={}, constants={})
+
+
+def _unverified_strides(forward: Trace, context: PassContext) -> frozenset[str]:
+    """Names of values that forward computes and whose strides may be others than the trace says."""
+    verified = {proxy.name for line in forward.symbols for proxy in context.verified_strides(line)}
+    return frozenset([proxy.name for line in forward.symbols for proxy in line.outputs() if proxy.name not in verified])

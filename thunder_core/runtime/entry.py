@@ -51,7 +51,7 @@ class Entry:
         notes: what transforms say for the report.
         later: stages of programs that were made after the compilation, when a call first needed them.
         checks: what it cost so far to check, in first runs, what executors return.
-        unclaimed: composites that the program spells out, as it still does.
+        unclaimed: as in `thunder_core.runtime.program.Program`.
         once: classes of objects that it returns or stores and that cannot be copied; such an entry is not reused.
         unfit: the guard that does not hold for the call that the entry was compiled for; such an entry is not reused.
         executors: those that were asked, in order.

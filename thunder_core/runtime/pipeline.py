@@ -38,7 +38,6 @@ from thunder_core.passes.delete_last_use import DeleteLastUse
 from thunder_core.passes.explicit_autocast import ExplicitAutocast
 from thunder_core.passes.functionalize import FromComputation, Functionalize, Functionalized, LeaveAsRecorded
 from thunder_core.passes.pass_manager import PassManager
-from thunder_core.passes.patterns import RecognizeComposites
 from thunder_core.passes.reinplace import Reinplace
 from thunder_core.passes.reinplace_parts import ReinplaceParts
 from thunder_core.passes.reports_last import ReportsLast
@@ -84,8 +83,7 @@ def run(manager: PassManager, steps: tuple[Step, ...], compilation: Compilation)
         for single in step.passes(compilation, context):
             result = manager.run(single, compilation.traces[step.on], context)
             compilation = compilation.after(step.on, result)
-        if len(context.constants) > len(compilation.constants):
-            compilation = compilation.with_constants(context.constants)
+        compilation = compilation.with_additions(context)
     return compilation
 
 
@@ -94,10 +92,6 @@ def run(manager: PassManager, steps: tuple[Step, ...], compilation: Compilation)
 
 def _asks_executors(compilation: Compilation) -> bool:
     return bool(compilation.executors)
-
-
-def _has_composites(compilation: Compilation) -> bool:
-    return any(executor.composites for executor in compilation.executors)
 
 
 def _checks_values(compilation: Compilation) -> bool:
@@ -172,7 +166,7 @@ def _executable(*phases: Phase) -> tuple[Step, ...]:
 
 _FOR_EXECUTORS: Final = (
     Step(FunctionalBodies(), when=_asks_executors),
-    Step(RecognizeComposites(), when=_has_composites),
+    Step(Place.BEFORE_CLAIMS),
     Step(RewriteClaims(), when=_asks_executors),
     Step(Place.BEFORE_DIFFERENTIATION),
 )

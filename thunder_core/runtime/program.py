@@ -33,7 +33,7 @@ class Program:
         as_recorded: why the lines run as they were recorded, under PyTorch's autograd; None if they do not.
         notes: what transforms say for the report; more may follow when backwards are made later.
         later: the stages of these backwards, and of what computes second derivatives.
-        unclaimed: composites that the program spells out and that did not take the place of their lines.
+        unclaimed: calls that transforms would have put in place of lines, had an executor claimed them.
     """
 
     traces: tuple[Trace, ...]

@@ -18,7 +18,6 @@ from thunder_core.passes.assignment import Assignment, AssignmentResult
 from thunder_core.passes.base import Phase
 from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.pass_manager import PassManager
-from thunder_core.passes.patterns import Recognized
 from thunder_core.runtime.compilation import Compilation
 from thunder_core.runtime.differentiated import DifferentiatedProgram
 from thunder_core.runtime.late_programs import LatePrograms
@@ -109,7 +108,6 @@ class _Transformation:
         """A `Program` whose last inputs are the constants of transforms."""
         records = [record for record in self.manager.records if record.traces and record.phase is not Phase.BACKWARD]
         sources = [ConstantSource(value, "made by a transform") for value in compilation.constants.values()]
-        recognized = Recognized in compilation.results
         return Program(
             traces=(self.acquired.trace, *[record.traces[0] for record in records]),
             final=final,
@@ -119,7 +117,7 @@ class _Transformation:
             assignments=assignments,
             regions=compilation.result(AssignmentResult).regions,
             notes=compilation.notes,
-            unclaimed=compilation.result(Recognized).unclaimed if recognized else (),
+            unclaimed=compilation.unclaimed,
         )
 
 

@@ -41,7 +41,7 @@ def is_encodable(value: Any) -> bool:
     """Whether ``value`` can be part of a file."""
     try:
         _encode(value)
-    except Exception:  # noqa: BLE001 - whatever the object's own pickling raises
+    except Exception:  # noqa: BLE001 - whatever pickling of the object raises
         return False
     return True
 

@@ -28,7 +28,7 @@ from thunder_core.tracing.fake_tensors import make_alias, make_derived, make_fak
 from thunder_core.tracing.outcome import Outcome, infer
 
 DEPENDS_ON_VALUES = data_dependence.EXCEPTIONS
-"""What calls raise whose results cannot be told from metadata."""
+"""Raised for calls whose results cannot be derived from metadata."""
 
 
 class FakeRun:

@@ -212,7 +212,7 @@ def _annotations(text: str, count: int) -> list[TensorAnnotation | None]:
     for part in parts:
         try:
             found.append(read_tensor_annotation(part))
-        except ValueError:  # a comment of the user's own
+        except ValueError:  # a comment of the user
             found.append(None)
     return found
 

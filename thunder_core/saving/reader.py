@@ -21,7 +21,7 @@ def read_trace(
 
     Names, calls, contexts and deletions are read from the code; the user's lines from comments; the metadata of inputs
     from their annotations. The metadata of everything else is derived by running each call on fake tensors, so that
-    annotations of edited lines need not be kept up to date.
+    annotations of edited lines may be out of date.
 
     Args:
         filename: for error messages.

@@ -97,7 +97,7 @@ def _plain(proxy: NumberProxy | OpaqueProxy) -> object:
 
 
 def _cannot_be_made(proxies: Sequence[Proxy]) -> str:
-    """Why random inputs cannot be made; empty when they can."""
+    """Why there are no random inputs; empty when there are."""
     for proxy in proxies:
         if isinstance(proxy, OpaqueProxy) and proxy.type_name != "Generator":
             return f"{proxy.name} is an object of type {proxy.type_name}"

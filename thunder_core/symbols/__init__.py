@@ -1,6 +1,6 @@
 """Symbols: which operation a call of a torch function is, and with which arguments.
 
-`thunder_core.symbols.registry.registry` answers that. The functions exported here are those that printed traces call;
+`thunder_core.symbols.registry.registry` has them. The functions exported here are those that printed traces call;
 and `recorded`, for authors of operations.
 """
 

@@ -52,7 +52,7 @@ _FLOAT32_CPU: Final = """
     linalg.lstsq linalg.householder_product linalg.tensorinv linalg.tensorsolve
 """
 
-# Of those, the ones that are told by their option ``dtype`` to compute in float32: arguments are not converted.
+# Of those, the ones that compute in float32 where their option ``dtype`` says so: arguments are not cast.
 _RESULT_DTYPE_CUDA: Final = """
     prod cumprod cumsum sum softmax log_softmax norm linalg.vector_norm linalg.matrix_norm
 """

@@ -1,4 +1,4 @@
-"""The rows of all tables, found by printed name and by the functions that spell them."""
+"""The rows of all tables, indexed by printed name and by the functions that spell them."""
 
 from __future__ import annotations
 

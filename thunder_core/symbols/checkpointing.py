@@ -32,7 +32,7 @@ def checkpoint_with_writes(
     checkpoint refuses arguments that it finds changed in backward, so that it is not given these operands.
 
     Args:
-        kept: positions of those operands.
+        kept: positions of the operands that are saved.
         again: by the position of an operand that ``body`` writes the tensor that backward writes in its place; None for
             the operand itself.
         use_reentrant: whether backward runs all of ``body``, not only as far as it needs. Gradients go through it as

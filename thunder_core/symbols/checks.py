@@ -177,7 +177,7 @@ def size_of(tensor: torch.Tensor, dimension: int) -> int:
 
 
 def require_value(position: int, reader: str, args: tuple[Any, ...], expected: Any, sizes: Any = ()) -> None:
-    """`check_value` of a program that is on its own: there is none for another value.
+    """`check_value` of a program without siblings: no other program runs for another value.
 
     Raises:
         DataDependentError: it is another value.
@@ -191,7 +191,7 @@ def require_value(position: int, reader: str, args: tuple[Any, ...], expected: A
 def require_shapes(
     position: int, tensors: tuple[torch.Tensor, ...], expected: tuple[Any, ...], sizes: Any = ()
 ) -> None:
-    """`check_shapes` of a program that is on its own. Raises DataDependentError for other shapes."""
+    """`check_shapes` of a program without siblings. Raises DataDependentError for other shapes."""
     try:
         check_shapes(position, tensors, expected)
     except WrongGuess as wrong:

@@ -60,7 +60,7 @@ def _places(item: Any) -> tuple[Any, ...]:
 
 
 def set_attribute(tensor: torch.Tensor, name: str, value: Any) -> torch.Tensor:
-    """``tensor.name = value`` for a property that has no function of its own here."""
+    """``tensor.name = value`` for a property without a function in this module."""
     setattr(tensor, name, value)
     return tensor
 

@@ -11,7 +11,7 @@ from thunder_core.ir.symbol import Symbol, Tag
 
 
 def new_generator(device: str, seed: int) -> torch.Generator:
-    """A generator as the program makes one: each call of the program has its own."""
+    """A generator that the program creates: a new one in each call of the program."""
     return torch.Generator(device).manual_seed(seed)
 
 

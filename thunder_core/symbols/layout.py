@@ -22,7 +22,7 @@ class _Required:
 
 REQUIRED: Final = _Required()
 
-# Spellings of NumPy that PyTorch's own argument parser accepts.
+# Spellings of NumPy that PyTorch's argument parser accepts.
 NUMPY_NAMES: Final = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "a": "input", "x2": "other"}
 
 

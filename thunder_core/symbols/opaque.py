@@ -33,7 +33,7 @@ CHANGES_AUTOGRAD: Final = frozenset(
 """Calls that return their argument after changing what autograd knows about it, or its memory."""
 
 ASSIGNS: Final = frozenset({functions.set_attribute, functions.delete_attribute})
-"""Statements about a property that has no function of its own; known are those that write the tensor's memory."""
+"""Assignments to a property without a function; the table has those that write the tensor's storage."""
 
 READS_AUTOGRAD: Final = frozenset({torch.Tensor.grad.__get__})  # type: ignore[union-attr]
 """Calls whose result does not follow from the metadata of their argument."""

@@ -150,7 +150,7 @@ def _has_composites(module: ModuleType) -> bool:
 
 
 def _exists(namespace: str) -> bool:
-    """Whether there may be such a module, or a class in one, as far as that can be told without importing anything."""
+    """Whether there may be such a module, or a class in one, decided without importing anything."""
     package, *parts = namespace.split(".")
     value: object = sys.modules.get(package)
     if value is None:

@@ -27,11 +27,11 @@ def recorded(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
         def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor: ...
 
     Executors can claim the function, whole. Where nobody does, it is called as it is. Its parts, its gradient and the
-    types of its results come from running it on tensors without data, so it must be made of differentiable torch
+    types of its results come from running it on tensors without data, so it must consist of differentiable torch
     functions and depend on nothing but its arguments: what else it reads is not guarded. It may write to them. It
     should be at the top level of a module, where a printed program finds it.
 
-    Outside of recordings a call is a plain call. Under a mode of the user's own inside of the program, such as
+    Outside of recordings a call is a plain call. Under a mode that the user enters inside of the program, such as
     ``with torch.device("cuda")``, its calls are recorded one by one, since that mode may mean each of them.
     """
 

@@ -19,7 +19,7 @@ from thunder_core.symbols.row import Row
 
 
 class Registry:
-    """Every symbol, one object for each name and style. Rows and opaque symbols are made when first asked for.
+    """Every symbol, one object for each name and style. Rows and opaque symbols are created on first use.
 
     Thread-safe: rules are added under a lock, and looking one up is a single dictionary access.
     """
@@ -91,7 +91,7 @@ class Registry:
     def extend(self, rows: Iterable[Row]) -> None:
         """Add rows to the tables: what there is to know about functions that have no row yet.
 
-        Calls that are recorded from now on follow them. Symbols that were made before stay what they were, so this
+        Calls that are recorded from now on follow them. Symbols that exist already stay as they are, so this
         comes before executors claim them. Adding the same row objects again changes nothing.
 
         Raises:
@@ -128,7 +128,7 @@ class Registry:
         return rule
 
     def _opaque_rule(self, func: Any) -> tuple[Rule, bool]:
-        """The rule of a function without a row, and whether to remember it: local functions must not be kept alive."""
+        """The rule of a function without a row, and whether to cache it: local functions must not be kept alive."""
         symbol = self._opaque(func)
         if symbol.target is functions.set_grad and getattr(func, "__name__", "") == "__delete__":
             return lambda args, kwargs: (symbol, (*args, None), kwargs), True

@@ -47,7 +47,7 @@ def schema_is_random(func: Callable[..., Any]) -> bool | None:
 def is_untagged(func: Callable[..., Any]) -> bool:
     """Whether only a run tells if an operator consumes random numbers.
 
-    Nobody has to give the tag to an operator of his own, whose fake implementation draws nothing.
+    The tag is optional for custom operators, whose fake implementations draw no random numbers.
     """
     return any(
         torch.Tag.nondeterministic_seeded not in overload.tags

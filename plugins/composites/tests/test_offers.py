@@ -64,7 +64,7 @@ def test_without_a_claim_nothing_changes() -> None:
     assert "its parts" in table[0]
     assert table[1].strip() == "not whole: it is too small"
     stages = [stage.name for stage in thunder.explain(plain).entries[0].stages]
-    assert "RecognizeComposites" not in stages
+    assert "recognize_composites" not in stages
 
 
 def test_the_order_of_executors() -> None:
@@ -135,7 +135,7 @@ def test_traces_with_composites_are_saved_and_lowered() -> None:
     x, weight = torch.randn(B, K), torch.randn(K)
     compiled = thunder.jit(rms_norm, executors=[executor()])
     compiled(x, weight)
-    trace = next(one for one in thunder.last_traces(compiled) if one.provenance == "RecognizeComposites")
+    trace = next(one for one in thunder.last_traces(compiled) if one.provenance == "recognize_composites")
     assert [line.symbol.name for line in trace.symbols] == ["thunder_plugin_composites.rms_norm"]
     assert str(read_trace(str(trace))) == str(trace)
     parts = [part for line in lower_trace(trace).symbols for part in line.parts or (line,)]

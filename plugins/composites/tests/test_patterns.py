@@ -11,9 +11,9 @@ from pattern_programs import B, K, T, check, loss, normal, rms_norm, rotary, swi
 
 import thunder
 from thunder_core.ir.symbol import Tag
-from thunder_core.passes.patterns.matching import ends
-from thunder_core.passes.patterns.recording import sampled
 from thunder_core.symbols.registry import registry
+from thunder_plugin_composites.recognition.matching import ends
+from thunder_plugin_composites.recognition.templates import sampled
 from thunder_plugin_composites.symbols import PATTERNS
 
 
@@ -37,7 +37,7 @@ def test_dtypes(dtype: torch.dtype) -> None:
 def test_dtypes_of_statistics() -> None:
     x, weight = normal(B, K, dtype=torch.float64), normal(K, dtype=torch.float64)
     compiled = check(rms_norm, (x, weight), {"rms_norm": 1})  # of float32, between two conversions
-    recognized = next(one for one in thunder.last_traces(compiled) if one.provenance == "RecognizeComposites")
+    recognized = next(one for one in thunder.last_traces(compiled) if one.provenance == "recognize_composites")
     assert [line.symbol.name.rpartition(".")[2] for line in recognized.symbols] == ["to", "to", "rms_norm", "to"]
 
     def in_its_own(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

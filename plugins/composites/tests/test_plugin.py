@@ -10,10 +10,11 @@ import pytest
 
 import thunder_plugin_composites as composites
 from thunder_core.ir.symbol import Tag
-from thunder_core.passes.patterns.table import all_patterns
+from thunder_core.plugins import SymbolsSpec
 from thunder_core.plugins.host import host
 from thunder_core.symbols.registry import registry
 from thunder_plugin_composites import plugin
+from thunder_plugin_composites.recognition.table import add_patterns, all_patterns
 from thunder_plugin_composites.symbols import PATTERNS, ROWS
 from thunder_testing import package_suite
 
@@ -31,11 +32,19 @@ def test_what_the_package_exports() -> None:
 
 def test_loading_the_plugin_adds_nothing_twice() -> None:
     loaded = host().load("composites")
-    assert loaded.specs == (*plugin.thunder_symbols(), *plugin.thunder_doctor())
+    assert set(loaded.specs) == {*plugin.thunder_symbols(), *plugin.thunder_transforms(), *plugin.thunder_doctor()}
     before = all_patterns()
-    assert host().import_object(loaded.specs[0]) is ROWS
+    symbols = next(spec for spec in loaded.specs if isinstance(spec, SymbolsSpec))
+    assert host().import_object(symbols) is ROWS
     assert all_patterns() == before
     assert [pattern for pattern in before if pattern in PATTERNS] == list(PATTERNS)
+
+
+def test_only_patterns_can_be_added() -> None:
+    before = all_patterns()
+    with pytest.raises(TypeError, match="'silu' is no Pattern"):
+        add_patterns([*PATTERNS, "silu"])  # type: ignore[list-item]
+    assert all_patterns() == before
 
 
 def run(program: str) -> None:
@@ -63,7 +72,7 @@ def test_importing_a_composite_adds_its_row_and_its_patterns(statement: str) -> 
         f"""
         {statement}
         from thunder_core.ir.symbol import Tag
-        from thunder_core.passes.patterns.table import all_patterns
+        from thunder_plugin_composites.recognition.table import add_patterns, all_patterns
         from thunder_core.symbols.registry import registry
 
         symbol = registry.symbol_of(swiglu)

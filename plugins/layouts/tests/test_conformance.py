@@ -11,7 +11,7 @@ from layout_programs import PROGRAMS
 from thunder_core.acquire.acquire import acquire
 from thunder_core.passes.functionalize import functional_form
 from thunder_core.passes.transform import Phase, Transform, TransformContext
-from thunder_plugin_layouts import AttentionLayout, ConvolutionLayout, CopyPinnedViews, SeparateBias
+from thunder_plugin_layouts import AttentionLayout, ConvolutionLayout, CopyPinnedViews, DirectViews, SeparateBias
 from thunder_testing import transform_suite
 from thunder_testing.pointwise import Pointwise
 
@@ -21,6 +21,7 @@ by_name = pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda item: item
 # No attention of PyTorch on a CPU lays out its result as the query is, so AttentionLayout would change none of these:
 # test_attention_layout.py has one that does.
 test_copy_pinned_views = transform_suite(CopyPinnedViews(), executors=[Pointwise()], programs=PROGRAMS)
+test_direct_views = transform_suite(DirectViews(), executors=[Pointwise()], programs=PROGRAMS)
 test_separate_bias = transform_suite(SeparateBias(), executors=[Pointwise()], programs=PROGRAMS)
 test_convolution_layout = transform_suite(ConvolutionLayout(), executors=[Pointwise()], programs=PROGRAMS)
 

@@ -22,7 +22,7 @@ class Emitter:
     Attributes:
         lines: the lines so far.
         may_record: whether autograd records any line of the trace.
-        context, location: given to the lines that are made here; those of the user's line under treatment.
+        context, location: given to the emitted lines; those of the user's line under treatment.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -54,7 +54,7 @@ class Emitter:
         return self._next_storage - 1
 
     def fresh(self, like: TensorProxy, *, requires_grad: bool, storage: int | None = None) -> TensorProxy:
-        """A value with the metadata of ``like``; in memory of its own, at its start, unless ``storage`` is given."""
+        """A value with the metadata of ``like``; at the start of a new storage, unless ``storage`` is given."""
         return replace(
             like,
             name=self.name(),
@@ -70,7 +70,7 @@ class Emitter:
 
     @contextmanager
     def modes_of(self, line: BoundSymbol | None) -> Iterator[None]:
-        """Lines made meanwhile run under the modes that ``line`` has."""
+        """Lines emitted meanwhile run under the modes of ``line``."""
         before = self.context
         self.context = before if line is None else line.context
         try:
@@ -80,7 +80,7 @@ class Emitter:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Autograd records the lines made meanwhile."""
+        """Autograd records the lines emitted meanwhile."""
         before = self.context
         self.context = replace(self.modes, grad_enabled=True, inference=False)
         try:
@@ -90,10 +90,10 @@ class Emitter:
 
     @property
     def modes(self) -> Context:
-        """The modes that lines made now run under."""
+        """The modes that lines emitted now run under."""
         return self.context or self.ambient
 
     @property
     def records_gradients(self) -> bool:
-        """Whether autograd records the lines made now."""
+        """Whether autograd records the lines emitted now."""
         return self.modes.grad_enabled and not self.modes.inference

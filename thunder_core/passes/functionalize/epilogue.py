@@ -66,7 +66,7 @@ class EpilogueBuilder:
         self._add(BoundSymbol(symbol, args, kwargs, result, Effects(mutates=(target.name,)), context))
 
     def view(self, view: View) -> TensorProxy:
-        """A view of the input after the write, as the program made it."""
+        """A view of the input after the write, by the program's calls."""
         made = self._made.get(id(view))
         if made is None:
             made = self._made[id(view)] = self._make(view)
@@ -120,7 +120,7 @@ class EpilogueBuilder:
         return made
 
     def _strided(self, view: View) -> TensorProxy:
-        """A view that is only known by its place in memory: of what the program made it of, or else of the root."""
+        """A view that is only known by its place in the storage: of its base, or else of the root."""
         base: TensorProxy = view.memory.root
         if view.origin is not None:
             base = self.view(view.origin)

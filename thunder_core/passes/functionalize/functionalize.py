@@ -33,7 +33,7 @@ class Functionalize(Pass[Functionalized]):
 
     Attributes:
         leaves: inputs that are leaves of the autograd graph and require grad.
-        families: inputs that autograd takes for views of one tensor; others are tensors of their own.
+        families: inputs that autograd takes for views of one tensor; others share no history.
     """
 
     name: ClassVar[str] = "Functionalize"

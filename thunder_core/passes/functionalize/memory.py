@@ -43,7 +43,7 @@ class Family:
         return self.value.requires_grad if self.value is not None else any(head.requires_grad for head in self.heads)
 
     def apart(self, *, uncounted: bool = False) -> Family:
-        """The family of a view that shares no gradients with this one; ``uncounted`` if ``data`` made it."""
+        """The family of a view that shares no gradients with this one; ``uncounted`` if it comes from ``data``."""
         return Family(None, -1, uncounted=uncounted or self.uncounted)
 
 
@@ -62,7 +62,7 @@ class Memory:
         conflict: why it cannot be written, when that is so.
         inputs: names of the trace inputs that show it.
         context: the modes of the latest write, where they are not those of the program.
-        inference: it was made in an inference mode that the program enters itself: autograd must not save it.
+        inference: it was created in an inference mode that the program enters: autograd must not save it.
     """
 
     root: TensorProxy
@@ -91,7 +91,7 @@ class View:
         proxy: as acquired.
         parent, step, base, position: it is output ``position`` of the call ``step`` on ``parent``, whose functional
             value was ``base`` then; without a parent its place is known relative to the memory's root only.
-        origin: without a parent, the view that it was made of, if that shows all of it.
+        origin: without a parent, the view that it is a view of, if that shows all of it.
         value: its functional value when the memory had ``version``.
     """
 

@@ -1,4 +1,4 @@
-"""What a call would return, found by running it on fake tensors."""
+"""The metadata of what a call would return, from running it on fake tensors."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Functionalized:
         computation: its output is a flat tuple of distinct proxies.
         epilogue: its inputs are called like the computation's inputs and outputs; its output is a flat tuple.
         mutations: how each in-place call was done.
-        replays: name of a view that was made anew → name of the same view before the memory changed.
+        replays: name of a view that was taken again → name of the same view before the memory changed.
     """
 
     computation: Trace

@@ -90,7 +90,7 @@ def call_on_copies(
     operation, _, _ = registry.resolve(operations.functional_call, (), {})
     symbol, function = call.symbol, call.symbol.target
     arguments: tuple[Any, ...] = (function, positions, call.args, call.kwargs)
-    if import_path(function) is None:  # no literal stands for it: bind it to the line's own symbol
+    if import_path(function) is None:  # no literal represents it: bind it to the symbol of the line
         operation, arguments = _local(symbol, positions), (call.args, call.kwargs)
     gradient = requires_grad(call, emitter)
     recorded = [gradient] * len(targets)

@@ -26,7 +26,7 @@ class State:
     """Reads and writes of views, as functional lines.
 
     Attributes:
-        replays: names of views made anew → their names before.
+        replays: names of views that were taken again → their names before.
     """
 
     def __init__(self, emitter: Emitter) -> None:
@@ -197,7 +197,7 @@ class State:
 
 
 def _through_overlap(view: View) -> bool:
-    """Whether a view was made through one that shows an element twice; no copy of that one has its strides."""
+    """Whether a view was taken of one that shows an element twice; no copy of that one has its strides."""
     ancestor = view.parent
     while ancestor is not None and not overlaps_itself(ancestor.proxy):
         ancestor = ancestor.parent
@@ -205,7 +205,7 @@ def _through_overlap(view: View) -> bool:
 
 
 def single_view(bound: BoundSymbol, base: TensorProxy) -> bool:
-    """Whether a call only makes views of ``base``, so that it can be made again on another value of it."""
+    """Whether a call only takes views of ``base``, so that it can be repeated on another value of it."""
     outputs = list(bound.outputs())
     return bound.effects.pure and all(isinstance(p, TensorProxy) and p.storage == base.storage for p in outputs)
 

@@ -106,7 +106,7 @@ class Writes:
     ) -> list[TensorProxy]:
         def output(leaf: Any) -> Any:
             if isinstance(leaf, TensorProxy) and leaf.name in objects:
-                # later lines use the copy by its own name; this name is for the call's result alone
+                # later lines use the copy by its name; this name is for the call's result alone
                 return replace(leaf, storage=self.emitter.storage(), offset=0)
             return leaf
 

@@ -41,7 +41,7 @@ ROWS: list[Row] = [
         method=False,
     ),
     row("torch.bucketize(input, boundaries, *, out_int32=False, right=False)", tags=_TAGS, method=False),
-    # flags by keyword: by position PyTorch's own dispatch takes some of them for others
+    # flags by keyword: by position PyTorch's dispatch takes some of them for others
     row(
         "torch.unique(input, *, sorted=True, return_inverse=False, return_counts=False, dim=None)",
         "Tensor.unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None)",

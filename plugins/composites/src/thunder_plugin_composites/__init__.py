@@ -6,8 +6,8 @@ Each is a plain function, and a symbol that executors claim as they claim any to
 
     Claim(composites.rms_norm, check=..., run=..., derivative=...)
 
-Programs that spell it out are then found. A function that calls one records its parts, and these are found like any
-others. What is here is imported when it is first used.
+Programs that spell it out are then recognized. A function that calls one records its parts, and these are recognized
+like any others. What is here is imported when it is first used.
 """
 
 from __future__ import annotations

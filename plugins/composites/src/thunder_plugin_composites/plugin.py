@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from thunder_core.plugins import Check, SymbolsSpec, hookimpl
-
-_SYMBOLS = "thunder_plugin_composites.symbols"
+from thunder_core.plugins import Check, SymbolsSpec, TransformSpec, hookimpl
 
 
 @hookimpl
 def thunder_symbols() -> list[SymbolsSpec]:
-    """The composites, and how models spell them out. Importing them adds them too, for executors that claim them."""
-    return [SymbolsSpec(f"{_SYMBOLS}:ROWS", f"{_SYMBOLS}:PATTERNS")]
+    """The composites. Importing them adds them, and their patterns, too, for executors that claim them."""
+    return [SymbolsSpec("thunder_plugin_composites.symbols:ROWS")]
+
+
+@hookimpl
+def thunder_transforms() -> list[TransformSpec]:
+    """What finds them in programs. The preset ``default`` names it; it runs if an executor claims a composite."""
+    return [
+        TransformSpec(
+            "recognize_composites",
+            "thunder_plugin_composites.recognize_composites:RecognizeComposites.from_options",
+            summary="replaces lines that spell a composite out by a call of it, where an executor claims that",
+        )
+    ]
 
 
 @hookimpl

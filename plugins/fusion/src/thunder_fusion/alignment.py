@@ -2,7 +2,7 @@
 
 The first layer of a model makes the mask for all layers, the last lines of backward add up the gradient of an
 embedding. Such lines are in a region that each layer has, which would be compiled once more for that layer. They become
-regions of their own: a call and some traffic more for the whole program, and a region less to compile.
+separate regions: a call and some traffic more for the whole program, and a region less to compile.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def align_regions(
 
 
 def _without_last_views(symbols: Sequence[BoundSymbol], before: Sequence[Sequence[int]], region: Lines) -> Lines:
-    """The region without views that only others read: they are made outside of it anyway."""
+    """The region without views that only others read: they are taken outside of it anyway."""
     read: set[int] = set()
     core = []
     for index in reversed(region):
@@ -90,7 +90,7 @@ def _subsequence(own: Sequence[Hashable], wanted: Sequence[Hashable], region: Li
 
 
 def _around(before: Sequence[Sequence[int]], region: Lines, kept: set[int]) -> tuple[Lines, Lines] | None:
-    """The other lines of the region: those that the kept ones need, and the rest; None if some would be between."""
+    """The other lines of the region: those that these need, and the rest; None if some would be between."""
     members, needed = set(region), set(kept)
     for index in reversed(region):
         if index in needed:

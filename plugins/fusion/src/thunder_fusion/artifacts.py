@@ -25,7 +25,7 @@ class RegionArtifacts:
 
     Attributes:
         executor: whose they are.
-        cache: where they are; None where nothing is kept.
+        cache: where they are; None where nothing is stored.
         settings: text of what all keys have in common.
         notes: what went wrong is added here.
     """
@@ -73,7 +73,7 @@ class RegionArtifacts:
             return
         try:
             artifact = self.executor.save(compiled)
-        except Exception as error:  # noqa: BLE001 - the region runs, and that is what was asked for
+        except Exception as error:  # noqa: BLE001 - the region runs, and that is all that is needed
             _note(self.notes, f"{self.executor.name} cannot save a region: {type(error).__name__}: {error}")
             return
         reason = None if artifact is None else self.cache.put(full, artifact)

@@ -1,4 +1,4 @@
-"""Compiled regions: equal ones are compiled once, whatever layer or program they are from, and kept on disk."""
+"""Compiled regions: equal ones are compiled once, whatever layer or program they are from, and stored on disk."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _fused(executor: FusionExecutor, regions: Sequence[Trace]) -> Sequence[Regio
             return answers
     except ThunderError:
         raise
-    except Exception as error:  # noqa: BLE001 - told as a reason
+    except Exception as error:  # noqa: BLE001 - becomes the reason
         problem = error
     if len(regions) > 1:
         return [answer for region in regions for answer in _fused(executor, [region])]

@@ -35,7 +35,7 @@ class FusionExecutor(Executor):
 
     def can_write(self, bound: BoundSymbol) -> bool | str:
         """`can_fuse` for a line that writes an argument in place. Regions with such lines are not functional: they
-        write memory of their inputs, which no other line of the region reads or writes, though views of it are made.
+        write memory of their inputs, which no other line of the region reads or writes, though it may be viewed.
         """
         return "it writes memory in place"
 
@@ -67,7 +67,7 @@ class FusionExecutor(Executor):
     def artifact_key(self) -> str | None:
         """What artifacts depend on besides the region, the machine, PyTorch and Thunder: versions, options, settings.
 
-        None: what this executor compiles is not kept on disk. Otherwise it has `save` and `load`.
+        None: what this executor compiles is not stored on disk. Otherwise it has `save` and `load`.
         """
         return None
 
@@ -86,7 +86,7 @@ class FusionExecutor(Executor):
         step = "can_write" if bound.effects.mutates else "can_fuse"
         try:
             answer = self.can_write(bound) if bound.effects.mutates else self.can_fuse(bound)
-        except Exception as error:  # noqa: BLE001 - told as a reason
+        except Exception as error:  # noqa: BLE001 - becomes the reason
             answer = declined_by_failing(self.name, bound.symbol.name, step, bound.location, error)
         return Claimed(self.name) if answer is True else Declined(self.name, answer or "it is not fused here")
 

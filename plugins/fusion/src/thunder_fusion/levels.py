@@ -124,7 +124,7 @@ def _where_read(
     levels: Sequence[int],
     readers: dict[int, list[int]],
 ) -> int | None:
-    """The first later level whose region reads most of what the side reads, and more than the side's own region."""
+    """The first later level whose region reads most of what the side reads, and more than the region of the side."""
     own = max(levels[line] for line in side)
     label, members = labels[side[0]], set(side)
     made = {proxy.storage for line in side for proxy in symbols[line].outputs() if isinstance(proxy, TensorProxy)}

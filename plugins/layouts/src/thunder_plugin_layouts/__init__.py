@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from thunder_plugin_layouts.attention_layout import AttentionLayout
     from thunder_plugin_layouts.convolution_layout import ConvolutionLayout
     from thunder_plugin_layouts.copy_pinned_views import CopyPinnedViews
+    from thunder_plugin_layouts.direct_views import DirectViews
     from thunder_plugin_layouts.separate_bias import SeparateBias
 
-__all__ = ["AttentionLayout", "ConvolutionLayout", "CopyPinnedViews", "SeparateBias"]
+__all__ = ["AttentionLayout", "ConvolutionLayout", "CopyPinnedViews", "DirectViews", "SeparateBias"]
 
 __getattr__ = lazy_imports(
     __name__,
@@ -20,6 +21,7 @@ __getattr__ = lazy_imports(
         "AttentionLayout": "attention_layout",
         "ConvolutionLayout": "convolution_layout",
         "CopyPinnedViews": "copy_pinned_views",
+        "DirectViews": "direct_views",
         "SeparateBias": "separate_bias",
     },
 )

@@ -134,7 +134,7 @@ class _Layout:
 
 
 def _worth_moving(argument: TensorProxy, trace: Trace) -> bool:
-    """Whether a cheap line made the argument, in memory where positions of a head are neighbours."""
+    """Whether a cheap line computed the argument, in memory where positions of a head are neighbours."""
     producer = trace.producer(argument.name)
     while producer is not None and producer.is_view():
         (source, *_) = tensor_inputs_of(producer)

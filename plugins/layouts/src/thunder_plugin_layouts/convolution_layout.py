@@ -1,4 +1,4 @@
-"""Convolutions of images in the memory format that their kernels are made for: channels last."""
+"""Convolutions of images in the memory format that their kernels prefer: channels last."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _may_follow(line: BoundSymbol) -> bool:
 
 
 def _is_image(proxy: TensorProxy) -> bool:
-    """Whether the format can be told from the strides, and is contiguous."""
+    """Whether the format follows from the strides, and is contiguous."""
     if proxy.layout is not torch.strided or proxy.ndim != 4 or not proxy.contiguous:
         return False
     _, channels, height, width = proxy.shape

@@ -28,10 +28,10 @@ _COPIES: Final = frozenset({Tag.SHAPE, Tag.COPY, Tag.SUM})
 @dataclass(frozen=True)
 class CopyPinnedViews(Transform):
     """Backward of attention needs query, key and value. Where one is a view of a tensor of at least twice the size, of
-    which backward needs nothing else, a copy is made, and that tensor is free after forward.
+    which backward needs nothing else, it is copied, and that tensor is free after forward.
 
     Mostly this is the value, a part of what one product gives for query, key and value, which rotary embeddings leave
-    as it is: in each layer of TinyLlama (4 x 2048 tokens, bfloat16) 4 MiB, which kept 40.
+    as it is: in each layer of TinyLlama (4 x 2048 tokens, bfloat16) 4 MiB instead of 40.
     """
 
     name: ClassVar[str] = "copy_pinned_views"

@@ -12,8 +12,16 @@ if TYPE_CHECKING:
     from thunder_plugin_matmul.dtype_round_trips import DtypeRoundTrips
     from thunder_plugin_matmul.fold_transposes import FoldTransposes
     from thunder_plugin_matmul.merge_matmuls import MergeMatmuls
+    from thunder_plugin_matmul.widen_products import WidenProducts
 
-__all__ = ["AccumulateProducts", "CacheWeightCasts", "DtypeRoundTrips", "FoldTransposes", "MergeMatmuls"]
+__all__ = [
+    "AccumulateProducts",
+    "CacheWeightCasts",
+    "DtypeRoundTrips",
+    "FoldTransposes",
+    "MergeMatmuls",
+    "WidenProducts",
+]
 
 __getattr__ = lazy_imports(
     __name__,
@@ -23,5 +31,6 @@ __getattr__ = lazy_imports(
         "DtypeRoundTrips": "dtype_round_trips",
         "FoldTransposes": "fold_transposes",
         "MergeMatmuls": "merge_matmuls",
+        "WidenProducts": "widen_products",
     },
 )

@@ -16,7 +16,7 @@ from thunder_core.symbols.registry import registry
 
 
 def accumulated_in_place(trace: Trace, name: str) -> Trace:
-    """The executable trace with such calls made in place where the trace made that memory and nobody reads it later."""
+    """The executable trace with such calls in place where the trace created that storage and nobody reads it later."""
     return _InPlace(trace).run(name)
 
 

@@ -27,9 +27,9 @@ from thunder_plugin_matmul.dtype_round_trips import is_lossless
 class AccumulateProducts(Transform):
     """Makes ``x + a @ b`` one call that adds the product to ``x``, in the memory of ``x``.
 
-    So it becomes where ``x`` was made by the program and nobody reads it later. That saves an elementwise pass over
+    This applies where the program computes ``x`` and nobody reads it later. That saves an elementwise pass over
     memory: it is how the gradient of a value that several linear layers read (gate and up; query, key and value) is
-    summed. Before executors are asked, sums become functional calls; once the order of lines is final, these write in
+    summed. Before executors claim lines, sums become functional calls; once the order of lines is final, these write in
     place.
 
     Rounding: BLAS adds in the type that it accumulates in (float32 for half precision) and rounds the sum, where eager
@@ -153,5 +153,5 @@ def _add_linear(x: torch.Tensor, a: torch.Tensor, weight: torch.Tensor, dtype: t
 
 
 def from_options(options: TransformOptions) -> AccumulateProducts:
-    """The transform of a configuration; it has no options of its own."""
+    """The transform of a configuration; it has no options."""
     return AccumulateProducts()

@@ -1,4 +1,4 @@
-"""Conversions of weights are kept from one call to the next."""
+"""Casts of weights are cached from one call to the next."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KeptConversions:
         self._kept: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     def converted(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """``tensor.to(dtype)``, made anew when PyTorch's version counter or the address says that it changed."""
+        """``tensor.to(dtype)``, computed again when PyTorch's version counter or the address says that it changed."""
         if tensor.is_inference():  # has no version counter
             return tensor.to(dtype)
         conversions = self._kept.setdefault(tensor, {})
@@ -80,5 +80,5 @@ class CacheWeightCasts(Transform):
 
 
 def from_options(options: TransformOptions) -> CacheWeightCasts:
-    """The transform of a configuration; it has no options of its own."""
+    """The transform of a configuration; it has no options."""
     return CacheWeightCasts()

@@ -165,5 +165,5 @@ def is_lossless(one: torch.dtype, other: torch.dtype) -> bool:
 
 
 def from_options(options: TransformOptions) -> DtypeRoundTrips:
-    """The transform of a configuration; it has no options of its own."""
+    """The transform of a configuration; it has no options."""
     return DtypeRoundTrips()

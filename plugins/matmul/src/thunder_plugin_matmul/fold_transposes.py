@@ -173,5 +173,5 @@ def _product_of_transposes(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def from_options(options: TransformOptions) -> FoldTransposes:
-    """The transform of a configuration; it has no options of its own."""
+    """The transform of a configuration; it has no options."""
     return FoldTransposes()

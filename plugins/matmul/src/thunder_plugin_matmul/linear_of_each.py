@@ -14,7 +14,7 @@ def linear_of_each(input: Tensor, weights: Sequence[Tensor], biases: Sequence[Te
     """The results of linear layers, one after the other in the last dimension; ``biases`` may be empty.
 
     One product where the weights follow each other in memory; that is looked up in each call, so that no call sees
-    weights of the past. Fake tensors lie nowhere: what is found out with them would be about other memory.
+    weights of the past. Fake tensors have no addresses: what holds for them would be about other memory.
     """
     if isinstance(input, FakeTensor):
         raise NotImplementedError("whether it is one product is looked up in the memory of its weights, in each call")

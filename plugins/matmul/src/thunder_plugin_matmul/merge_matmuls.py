@@ -35,7 +35,7 @@ class MergeMatmuls(Transform):
 
     Parameters of sibling layers (gate and up; query, key and value) are moved into one memory, one after the other,
     when a module is compiled, as ``module.to(...)`` moves them. They stay the same parameters, and may be written as
-    before. What shared memory with one before the move, such as ``parameter.data`` that was kept, does not follow.
+    before. What shared memory with one before the move, such as a reference to ``parameter.data``, does not follow.
     Parameters whose memory has other owners stay where they are. If they are moved again, each layer is computed by
     itself.
 
@@ -164,7 +164,7 @@ def _merged(lines: Sequence[BoundSymbol], builder: Builder, memories: MovedMemor
     made = [replace(first, symbol=_LINEAR_OF_EACH, args=args, output=whole, parts=())]
     offset = 0
     for line, output in zip(lines, outputs, strict=True):
-        # of one row: a part can have the strides that a result of its own has
+        # of one row: a part can have the strides of a separate result
         view = (whole, output.shape, output.stride, offset)
         symbol, args, kwargs = registry.resolve(torch.as_strided, view, {})
         made.append(replace(line, symbol=symbol, args=args, kwargs=kwargs, parts=()))
@@ -174,5 +174,5 @@ def _merged(lines: Sequence[BoundSymbol], builder: Builder, memories: MovedMemor
 
 
 def from_options(options: TransformOptions) -> MergeMatmuls:
-    """The transform of a configuration; it has no options of its own."""
+    """The transform of a configuration; it has no options."""
     return MergeMatmuls()

@@ -4,8 +4,8 @@ Importing this module adds the rows to the registry of symbols and the patterns 
 claims a composite, and a saved trace that calls one, import it, so that its symbol exists.
 """
 
-from thunder_core.passes.patterns import add_patterns
 from thunder_core.symbols.registry import registry
+from thunder_plugin_composites.recognition import add_patterns
 from thunder_plugin_composites.symbols.attention import rotary_embedding, scaled_softmax
 from thunder_plugin_composites.symbols.gating import geglu, swiglu
 from thunder_plugin_composites.symbols.loss import linear_cross_entropy, upcast_cross_entropy

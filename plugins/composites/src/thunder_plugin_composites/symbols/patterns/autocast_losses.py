@@ -10,8 +10,8 @@ from functools import partial
 
 import torch
 
-from thunder_core.passes.patterns.pattern import Pattern
 from thunder_plugin_composites.pytorch_internals import native_log_softmax
+from thunder_plugin_composites.recognition.pattern import Pattern
 from thunder_plugin_composites.symbols.loss import linear_cross_entropy, upcast_cross_entropy
 from thunder_plugin_composites.symbols.patterns.losses import FLATTENINGS, Step, linear_loss, loss_after, narrow_upcast
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core.passes.patterns.pattern import Pattern
+from thunder_plugin_composites.recognition.pattern import Pattern
 from thunder_plugin_composites.symbols.gating import geglu, swiglu
 
 _SAMPLE = {"gate": "bf16[2, 3, 8]", "up": "bf16[2, 3, 8]"}

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from thunder_core.passes.patterns.pattern import Pattern
+from thunder_plugin_composites.recognition.pattern import Pattern
 from thunder_plugin_composites.symbols.loss import linear_cross_entropy, upcast_cross_entropy
 
 Tensor = torch.Tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from thunder_core.passes.patterns.pattern import Pattern
+from thunder_plugin_composites.recognition.pattern import Pattern
 from thunder_plugin_composites.symbols.normalization import computed_in, rms_norm
 
 Tensor = torch.Tensor
@@ -58,7 +58,7 @@ def llama_by_product(input: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def llama_of_meta(input: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """``RMSNorm`` of Meta's own Llama, which converts by ``type_as``."""
+    """``RMSNorm`` of Meta's Llama, which converts by ``type_as``."""
     return weight * _normalized(_wide(input), eps).type_as(input)
 
 

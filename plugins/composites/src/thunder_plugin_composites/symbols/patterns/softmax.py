@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from thunder_core.passes.patterns.pattern import Pattern
+from thunder_plugin_composites.recognition.pattern import Pattern
 from thunder_plugin_composites.symbols.attention import scaled_softmax
 
 Tensor = torch.Tensor

@@ -13,14 +13,14 @@ from thunder_core.ir.definitions import producers_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tensors import metadata_of
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.patterns.matching import Match, Matching, end_of
-from thunder_core.passes.patterns.pattern import Pattern
-from thunder_core.passes.patterns.recording import recorded, sampled
 from thunder_core.symbols.registry import registry
+from thunder_plugin_composites.recognition.matching import Match, Matching, end_of
+from thunder_plugin_composites.recognition.pattern import Pattern
+from thunder_plugin_composites.recognition.templates import recorded, sampled
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PatternMatch:
     """A match of a pattern.
 
     Attributes:
@@ -38,7 +38,7 @@ class Program:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
 
-    def find(self, pattern: Pattern, line: BoundSymbol) -> Found | None:
+    def find(self, pattern: Pattern, line: BoundSymbol) -> PatternMatch | None:
         """The match that ends with ``line``, if any.
 
         The lines are first compared with the pattern as recorded on its sample, which binds its parameters; then with
@@ -61,23 +61,23 @@ class Program:
                 continue
             exact = Matching(template, self.trace.producers, defaults, exact=True)
             for match in exact.matches(end, Match(values)):
-                return Found(composite, tuple(match.lines.values()))
+                return PatternMatch(composite, tuple(match.lines.values()))
         return None
 
-    def obstacle(self, found: Found) -> str | None:
+    def obstacle(self, match: PatternMatch) -> str | None:
         """Why the lines cannot become one call; None if they can."""
-        lines = found.lines
+        lines = match.lines
         if not all(line.effects.pure and line.symbol.executor is None for line in lines):
             return "a line of it has effects"
-        if any(line.context != found.composite.context for line in lines):
+        if any(line.context != match.composite.context for line in lines):
             return "its lines run under different modes (gradients, autocast)"
-        if (found.composite.context or self.trace.context).autocast:
+        if (match.composite.context or self.trace.context).autocast:
             return "its lines run under autocast"
-        result = found.composite.output.name
+        result = match.composite.output.name
         inside = producers_of(lines).keys() - {result}
         read = Counter([proxy.name for line in lines for proxy in line.inputs()])
         outside = [name for name in inside if self.trace.use_count(name) != read[name]]
-        outside += [proxy.name for proxy in found.composite.inputs() if proxy.name in inside]
+        outside += [proxy.name for proxy in match.composite.inputs() if proxy.name in inside]
         return f"{min(outside)}, a value inside of it, is read by others too" if outside else None
 
 

@@ -15,7 +15,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.offers import Offers
-from thunder_core.passes.patterns.found import Found
+from thunder_plugin_composites.recognition.search import PatternMatch
 
 
 class CompositeOffers:
@@ -30,29 +30,29 @@ class CompositeOffers:
         self.executors = executors
         self.trace = trace
 
-    def ask(self, found: Found) -> tuple[Decision, ...]:
-        """The answers up to the first claim, or of all. The claim may be one of the lines, by who fuses them all.
+    def ask(self, match: PatternMatch) -> tuple[Decision, ...]:
+        """The decisions up to the first claim, or of all. The claim may be one of the lines, by who fuses them all.
 
         An executor that runs some of the lines one by one does not count: one kernel for all of them is the better
         offer, also where it comes from an executor that stands later in the list.
         """
         answers: list[Decision] = []
         for executor in self.executors:
-            answer = self._fused(executor, found) if executor.fuses else ask((executor,), found.composite)[0]
+            answer = self._fused(executor, match) if executor.fuses else ask((executor,), match.composite)[0]
             answers.append(answer)
             if isinstance(answer, Claimed):
                 break
         return tuple(answers)
 
     def refuse(self, composite: BoundSymbol, reason: str) -> tuple[Decision, ...]:
-        """The answers where it cannot be offered: that reason for each that runs it otherwise."""
+        """The decisions where it cannot be offered: that reason for each executor that has a kernel for it."""
         return tuple([Declined(one.name, reason) for one in self.executors if composite.symbol in one.composites])
 
-    def _fused(self, executor: Executor, found: Found) -> Decision:
+    def _fused(self, executor: Executor, match: PatternMatch) -> Decision:
         """Whether a fusion executor takes all lines that compute something, as they are or lowered."""
         asked = replace(executor, on_decline="next") if isinstance(executor, ConfiguredExecutor) else executor
         offers = Offers((asked,), self._builder, self.trace.context)
-        for line in found.lines:
+        for line in match.lines:
             for leaf in offers.offer(line).leaves():
                 if leaf.executor != executor.name and not leaf.bound.is_view():
                     reason = f"it does not fuse {leaf.bound.symbol.name}, a part of it"

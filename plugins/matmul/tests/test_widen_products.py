@@ -1,4 +1,4 @@
-"""Products that write float32 where a conversion to it is all that reads them."""
+"""Products that write float32 where a cast to it is all that reads them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pytest
 import torch
 
 import thunder
-from tests.passes.programs import acquire_program
+from thunder_core.acquire.acquire import acquire
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.transform import Phase, TransformContext
-from thunder_core.passes.widen_products import WidenProducts
+from thunder_plugin_matmul import WidenProducts
 
 
 def widened(function: Callable[..., Any], *shapes: tuple[int, ...], device: str = "cuda", dtype: Any = torch.bfloat16):
     """The trace of a program on half precision after the pass; the CPU records what would run on a GPU."""
-    acquired = acquire_program(function, *[torch.randn(shape).to(dtype) for shape in shapes]).trace
+    acquired = acquire(function, tuple([torch.randn(shape).to(dtype) for shape in shapes]), {}).trace
 
     def moved(leaf: Any) -> Any:
         return replace(leaf, device=torch.device(device)) if isinstance(leaf, TensorProxy) else leaf
@@ -35,7 +35,7 @@ def widened(function: Callable[..., Any], *shapes: tuple[int, ...], device: str 
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_the_conversion_goes_away(dtype: torch.dtype) -> None:
+def test_the_cast_goes_away(dtype: torch.dtype) -> None:
     trace = widened(lambda a, b: torch.mm(a.t(), b).to(torch.float32) * 2, (4, 3), (4, 5), dtype=dtype)
     transposed, product, _ = trace.symbols
     assert transposed.symbol.name == "torch.t"

@@ -20,10 +20,10 @@ from thunder_core.ir.keys import call_key
 from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tensors import metadata_of
-from thunder_core.passes.patterns.pattern import Pattern
 from thunder_core.pytorch_internals import EnableTorchFunction
 from thunder_core.tracing.fake_tensors import make_fake
 from thunder_core.tracing.tracer import Level, Tracer
+from thunder_plugin_composites.recognition.pattern import Pattern
 
 _cache: Final = BoundedCache["Template | LoweringError"](1024)
 _SAMPLED_UNDER: Final = Context(grad_enabled=False, inference=False)
@@ -109,7 +109,7 @@ def _recorded(pattern: Pattern, values: Mapping[str, Any], context: Context, rea
             with tracer.recording(context, fake=not real):
                 result = pattern.spelling(**arguments)
             meant = None if real else pattern.composite(**arguments, **pattern.arguments)
-        except Exception as error:  # for these arguments, which only look like its own
+        except Exception as error:  # for these arguments, which only look like those of the pattern
             raise LoweringError(f"{pattern.composite.__name__}: {type(error).__name__}: {error}") from error
         computed = tracer.proxy(result)
     ops = [op.map_arguments(lambda leaf: _named(leaf, parameters)) for op in tracer.ops]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.passes.patterns.recording import Hole, Template
+from thunder_plugin_composites.recognition.templates import Hole, Template
 
 _ABSENT: Final = object()
 _CONTAINERS: Final = (tuple, list)

@@ -1,0 +1,97 @@
+"""Recognize composites in programs that spell them out, and replace them where an executor has a kernel."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from thunder_core.executors.executor import Executor
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.assignment import Assignment
+from thunder_core.passes.checkpoint_bodies import in_checkpoints
+from thunder_core.passes.rewrite import Rule, rewrite
+from thunder_core.passes.transform import Place, Transform, TransformContext
+from thunder_core.symbols.registry import registry
+from thunder_plugin_composites.recognition.matching import ends
+from thunder_plugin_composites.recognition.offers import CompositeOffers, takes_whole
+from thunder_plugin_composites.recognition.pattern import Pattern
+from thunder_plugin_composites.recognition.search import PatternMatch, Program
+from thunder_plugin_composites.recognition.table import all_patterns
+from thunder_plugin_composites.recognition.templates import sampled
+
+Rows = Mapping[Symbol, Sequence[tuple[Pattern, frozenset[Symbol]]]]
+"""The patterns of composites that executors run, by what they `ends` with."""
+
+
+@dataclass(frozen=True)
+class RecognizeComposites(Transform):
+    """Replaces lines that spell a composite out by a call of it, where an executor claims that.
+
+    Runs before differentiation, so that executors give the derivative too. It looks for the composites that some
+    executor runs, also in the bodies of checkpoints. All other lines stay as they are: those of a composite that nobody
+    claims; those that a fusing executor earlier in the list takes; and those that cannot be one call, because other
+    lines read a value inside of them or they run under different modes.
+    """
+
+    name: ClassVar[str] = "recognize_composites"
+    place: ClassVar[Place] = Place.BEFORE_CLAIMS
+
+    def applies(self, context: TransformContext) -> bool:
+        return any(executor.composites for executor in context.executors)
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        rows = _rows(context.executors)
+        if not rows:
+            return trace
+        unclaimed: list[Assignment] = []
+        result = self._with_composites(trace, context.executors, rows, unclaimed)
+        context.unclaimed.extend(reversed(unclaimed))
+        return result
+
+    def _with_composites(
+        self, trace: Trace, executors: Sequence[Executor], rows: Rows, unclaimed: list[Assignment]
+    ) -> Trace:
+        trace = in_checkpoints(trace, lambda body: self._with_composites(body, executors, rows, unclaimed))
+        program, offers = Program(trace), CompositeOffers(executors, trace)
+
+        def claimed(match: PatternMatch) -> tuple[BoundSymbol] | None:
+            reason = program.obstacle(match)
+            answers = offers.refuse(match.composite, reason) if reason else offers.ask(match)
+            if takes_whole(executors, answers):
+                return (match.composite,)
+            unclaimed.append(Assignment(match.composite, answers))
+            return None
+
+        rule = Rule(lambda line: _candidates(program, line, rows), claimed)
+        return rewrite(trace, [rule], self.name, backwards=True)
+
+
+def _rows(executors: Sequence[Executor]) -> Rows:
+    wanted = {symbol for executor in executors for symbol in executor.composites}
+    rows: dict[Symbol, list[tuple[Pattern, frozenset[Symbol]]]] = defaultdict(list)
+    for pattern in all_patterns():
+        if registry.symbol_of(pattern.composite) in wanted:
+            for symbol, before in ends(sampled(pattern)):
+                rows[symbol].append((pattern, before))
+    return rows
+
+
+def _candidates(program: Program, line: BoundSymbol, rows: Rows) -> Iterator[PatternMatch]:
+    """What a line may be the end of, in the order of the table: of one composite for the same lines the first."""
+    patterns = rows.get(line.symbol)
+    if not patterns:
+        return
+    producers = [program.trace.producer(proxy.name) for proxy in line.inputs()]
+    symbols = {producer.symbol for producer in producers if producer is not None}
+    seen: set[tuple[Symbol, frozenset[int]]] = set()
+    for pattern, before in patterns:
+        match = program.find(pattern, line) if not before or before & symbols else None
+        if match is not None:
+            key = match.composite.symbol, frozenset(map(id, match.lines))
+            if key not in seen:
+                seen.add(key)
+                yield match
