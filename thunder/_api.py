@@ -125,7 +125,7 @@ def _import_compiler() -> None:
     """Import what compiles, 0.3 s. It makes so many objects that the garbage collector would go through all of
     PyTorch's meanwhile, which took a quarter of that time more.
     """
-    from thunder_core.runtime.frozen_heap import frozen_heap
+    from thunder_core.runtime.compile import frozen_heap
 
     with frozen_heap():
         import thunder_core.config.resolve

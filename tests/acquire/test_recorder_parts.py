@@ -19,7 +19,7 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.symbols.generators import NEW_GENERATOR
-from thunder_core.tracing.fake_mode import ObservingFakeMode
+from thunder_core.tracing.fake_tensors import ObservingFakeMode
 
 _SYMBOL = Symbol("report", print)
 

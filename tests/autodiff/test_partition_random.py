@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.autodiff.joint_builder import JointBuilder, function, method, operator
 from tests.autodiff.test_partition import check, split
 from thunder_core.autodiff.dependence import Dependence
-from thunder_core.autodiff.emission import two_programs
 from thunder_core.autodiff.joint import Joint, Partitioned
+from thunder_core.autodiff.partition import two_programs
 from thunder_core.autodiff.recompute import POLICIES, Policy, everything
 from thunder_core.autodiff.selection import lines_for_backward
 from thunder_core.autodiff.work import Work, work_of

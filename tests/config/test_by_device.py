@@ -15,8 +15,8 @@ from thunder_core.errors import PluginError
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.plugins.host import host
 from thunder_core.plugins.specs import Preset
-from thunder_core.runtime import chosen_executors
-from thunder_core.runtime.chosen_executors import device_of
+from thunder_core.runtime import compile
+from thunder_core.runtime.compile import device_of
 
 
 def double(x: torch.Tensor) -> torch.Tensor:
@@ -97,7 +97,7 @@ def test_the_report_says_which_preset_was_chosen(monkeypatch: pytest.MonkeyPatch
     report = thunder.explain(compiled)
     assert "options: defaults" in str(report)
     assert "executors of the preset 'cpu', chosen for the device cpu: PyTorch alone" in str(report)
-    monkeypatch.setattr(chosen_executors, "device_of", lambda trace: "npu")
+    monkeypatch.setattr(compile, "device_of", lambda trace: "npu")
     chosen = thunder.jit(double)
     assert torch.equal(chosen(torch.ones(2)), torch.full((2,), 2.0))
     (entry,) = thunder.explain(chosen).entries

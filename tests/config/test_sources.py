@@ -11,7 +11,7 @@ import pytest
 
 import thunder
 from thunder_core.config import ThunderConfig, check_config, read_config, resolve_config, settings_of
-from thunder_core.config.lookup import find
+from thunder_core.config.entry import find
 from thunder_core.errors import ConfigError
 from thunder_core.plugins import ExecutorSpec, Preset, TransformSpec
 from thunder_core.plugins.host import PluginState, host

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import thunder
-from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of, tensors_written_by
+from thunder_core.ir.bound_symbol import tensor_inputs_of, tensor_outputs_of, tensors_written_by
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.verifier import verify
 from thunder_testing.pointwise import Pointwise

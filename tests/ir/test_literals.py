@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from thunder_core.errors import TraceError
-from thunder_core.ir.literals import Speller, import_path
+from thunder_core.ir.literals import LiteralPrinter, import_path
 
 Pair = namedtuple("Pair", "first second")
 
@@ -30,13 +30,13 @@ class Function(torch.autograd.Function):
 
 
 def evaluate(value):
-    speller = Speller()
-    text = speller.spell(value)
+    literals = LiteralPrinter()
+    text = literals.spell(value)
     assert "\n" not in text
     namespace = dict(vars(math))
-    for module in speller.modules:
+    for module in literals.modules:
         exec(f"import {module}", namespace)
-    for name in speller.constants:
+    for name in literals.constants:
         exec(f"from math import {name}", namespace)
     return eval(text, namespace)
 
@@ -133,7 +133,7 @@ def local():
 def test_what_cannot_be_imported_is_no_literal(value):
     assert import_path(value) is None
     with pytest.raises(TraceError, match="Make it an input"):
-        Speller().spell([value])
+        LiteralPrinter().spell([value])
 
 
 def test_an_import_that_gives_another_object_is_refused():

@@ -11,8 +11,7 @@ from tests.calls import calls_of
 from tests.ir import build
 from thunder_core.errors import TraceError
 from thunder_core.ir.annotation import Annotator
-from thunder_core.ir.context import Context, current_context
-from thunder_core.ir.context_text import with_items
+from thunder_core.ir.context import Context, current_context, with_items
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy

@@ -8,8 +8,7 @@ import torch
 from tests.ir import build
 from thunder_core.acquire.checkpoints import CHECKPOINT
 from thunder_core.errors import TraceError, TraceSyntaxError
-from thunder_core.ir.annotation import Annotator
-from thunder_core.ir.annotation_syntax import Storages, read_input, read_storages
+from thunder_core.ir.annotation import Annotator, Storages, read_input, read_storages
 from thunder_core.ir.context import Context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.printer import print_trace

@@ -7,12 +7,10 @@ from dataclasses import replace
 import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import Context
-from thunder_core.ir.modes import modes_for_fakes
+from thunder_core.ir.context import Context, modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.tracing.fake_mode import ObservingFakeMode
-from thunder_core.tracing.fake_tensors import make_fake
+from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_fake
 
 
 def on_cuda(line: BoundSymbol, context: Context) -> BoundSymbol | None:

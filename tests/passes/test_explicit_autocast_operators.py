@@ -19,9 +19,8 @@ from thunder_core.errors import ThunderError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.autocast_forms import explicit_form
-from thunder_core.passes.autocast_log import log_call
-from thunder_core.passes.autocast_policies import rewrite_by_class
+from thunder_core.passes.autocast_rewrites import log_call, rewrite_by_class
+from thunder_core.passes.explicit_autocast import explicit_form
 from thunder_core.symbols.autocast import autocast_classes
 from thunder_testing.opinfo import OPERATORS
 from thunder_testing.opinfo_samples import sample_inputs

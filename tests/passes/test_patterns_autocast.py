@@ -14,7 +14,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.autocast_forms import explicit_form
+from thunder_core.passes.explicit_autocast import explicit_form
 from thunder_plugin_composites.symbols.patterns.autocast_losses import REDUCTIONS
 
 CLASS_WEIGHTS = pytest.mark.parametrize("class_weight", [None, torch.linspace(0.5, 2, 7)], ids=["", "class weights"])

@@ -21,8 +21,7 @@ from thunder_core.ir.verifier import verify
 from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.pass_manager import PassManager
-from thunder_core.passes.reinplace import Reinplace
-from thunder_core.passes.reinplace_parts import ReinplaceParts
+from thunder_core.passes.reinplace import Reinplace, ReinplaceParts
 from thunder_core.passes.transform import Phase, TransformContext
 
 steps = st.lists(

@@ -13,8 +13,7 @@ import thunder
 from thunder_core.errors import VerificationError
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
-from thunder_core.passes.transform_order import ordered
+from thunder_core.passes.transform import Phase, Place, Transform, TransformContext, ordered
 from thunder_core.symbols.registry import registry
 
 

@@ -10,10 +10,10 @@ from benchmarks import plugin_discovery
 from benchmarks.process import in_fresh_process
 from tests.plugins.conftest import Site, record
 from thunder_core.errors import PluginError
+from thunder_core.plugins.discovery import unmet_requirement
 from thunder_core.plugins.distributions import Installed
 from thunder_core.plugins.hookspecs import API
 from thunder_core.plugins.host import PluginState, host, reset_host
-from thunder_core.plugins.requirements import unmet_requirement
 
 
 def test_the_core_is_a_plugin_and_comes_first(site: Site) -> None:

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 import thunder
-from thunder_core.ir.attention_kernels import attention_kernels
+from thunder_core.ir.context import attention_kernels
 
 FLASH = "aten::_scaled_dot_product_flash_attention_for_cpu"
 

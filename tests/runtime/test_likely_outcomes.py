@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from thunder_core.runtime.likely_outcomes import LikelyOutcomes
+from thunder_core.runtime.outcomes import LikelyOutcomes
 
 FIRST: Any = object()
 OTHER: Any = object()

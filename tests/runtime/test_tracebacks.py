@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 import thunder
+from thunder_core.acquire.interception import ReplacedCode
 from thunder_core.acquire.line_writer import LineWriter
-from thunder_core.acquire.replaced_code import ReplacedCode
 from thunder_core.errors import DataDependentError
 
 ROOT = Path(__file__).resolve().parents[2]

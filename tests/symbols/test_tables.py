@@ -13,7 +13,7 @@ import torch
 
 from tests.symbols.resolving import printed_function
 from thunder_core.ir.symbol import CallStyle, Symbol
-from thunder_core.symbols.layout import REQUIRED, Layout, parse_layout, same_value
+from thunder_core.symbols.binding import REQUIRED, Layout, parse_layout, same_value
 from thunder_core.symbols.naming import existing_function
 from thunder_core.symbols.registry import registry
 from thunder_core.symbols.row import Row

@@ -23,7 +23,7 @@ def _config(context: typer.Context) -> None:
 
 def check_is_there(config: str | None, hint: str = "--config") -> None:
     """Raise typer.BadParameter if ``config``, which the parameter ``hint`` gives, names a file that is not there."""
-    from thunder_core.config.sources import SUFFIXES, document_of
+    from thunder_core.config.document import SUFFIXES, document_of
 
     if config is not None and config.endswith(SUFFIXES) and not Path(config).expanduser().exists():
         raise typer.BadParameter(str(document_of(config).problems[0]), param_hint=hint)

@@ -16,7 +16,7 @@ from thunder_core.errors import ThunderError
 
 if TYPE_CHECKING:
     from thunder_core.report.compile_report import CompileReport
-    from thunder_core.report.decision_table import DecisionRow
+    from thunder_core.report.decisions import DecisionRow
 
 _PROGRAM = (
     "Where it is: path/to/program.py:NAME or package.module:NAME. NAME is an nn.Module, a function, or what "
@@ -112,7 +112,7 @@ def without_own_frames(target: str) -> Iterator[None]:
 
 def _rows(report: CompileReport, pattern: str | None) -> list[DecisionRow]:
     from thunder.command_line.explain_rows import matches
-    from thunder_core.report.decision_table import decision_rows
+    from thunder_core.report.decisions import decision_rows
 
     rows = decision_rows(report.decisions)
     found = [row for row in rows if pattern is None or matches(row.symbol, pattern)]

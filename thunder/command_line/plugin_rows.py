@@ -59,7 +59,7 @@ def plugin_table(plugins: Host) -> tuple[list[Column], list[list[str]]]:
 
 def described(plugins: Host) -> list[dict[str, Any]]:
     """The plugins and what they provide, as data."""
-    from thunder_core.plugins.loaded import WORDS, plural
+    from thunder_core.plugins.table import WORDS, plural
 
     kinds = {plural(kind): plugins.offered(kind) for kind in WORDS}
     found = []

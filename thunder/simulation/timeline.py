@@ -10,12 +10,11 @@ import torch
 from thunder.simulation.hardware import Hardware
 from thunder_core.acquire.wrapper_line import programs_of
 from thunder_core.autodiff.memory import element_bytes
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.passes.base import Phase
 from thunder_core.runtime.collectives import Issue, derivatives_of, issues_of_programs
-from thunder_core.runtime.operations import count_operations
+from thunder_core.runtime.decisions import count_operations
 
 
 @dataclass(frozen=True)

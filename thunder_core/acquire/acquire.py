@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire import cached_results, collectives, data_dependence, escaped, first_calls, leaks, subclasses
+from thunder_core.acquire import cached_results, collectives, data_dependence, escaped, leaks, module_calls, subclasses
 from thunder_core.acquire.active import set_active_recorder
 from thunder_core.acquire.attempt import Attempt, Guesses, key_of, why_constant
 from thunder_core.acquire.eager_modules import module_to_blame
@@ -18,7 +18,7 @@ from thunder_core.acquire.interceptions import intercepted, intercepting, stand_
 from thunder_core.acquire.mode import AcquisitionMode, length
 from thunder_core.acquire.optimizer_updates import update_to_blame
 from thunder_core.acquire.raised import contents, ends_program, note, raising
-from thunder_core.acquire.rebuild import Rebuilder, Recipe
+from thunder_core.acquire.reconstruction import Reconstruction, Reconstructor
 from thunder_core.acquire.recorder import GraphNeeded, Recorder
 from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.acquire.speculation import check_arrays
@@ -31,8 +31,8 @@ from thunder_core.guards.shared_memory import base_of, is_recorded
 from thunder_core.guards.source import Source
 from thunder_core.guards.stand_ins import recording_turn
 from thunder_core.guards.torch_generators import TorchGenerators
-from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import only_kernels
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.size import as_found
@@ -48,12 +48,12 @@ class Acquired:
     """A recorded program.
 
     Attributes:
-        trace: the program; its output is the flat tuple of tensors that ``recipe`` asks for.
+        trace: the program; its output is the flat tuple of tensors that ``reconstruction`` asks for.
         sources: where the prologue finds each input of the trace.
         inputs: the objects that they were this time.
         observer: what was read from Python, and what was written.
-        recipe: how to rebuild the program's result, and its writes to Python objects, from the outputs.
-        raised: the exception with which the program ends instead of a result; the recipe raises it.
+        reconstruction: how to rebuild the program's result, and its writes to Python objects, from the outputs.
+        raised: the exception with which the program ends instead of a result; the reconstruction raises it.
         input_sizes: the inputs with sizes that vary between calls, and the symbols; None where all are constants.
         constant_sizes: why sizes that were to vary are constants; empty otherwise.
         constant_floats: the paths of floats that were to vary and are constants, each with the line that needs it.
@@ -70,7 +70,7 @@ class Acquired:
     sources: tuple[Source, ...]
     inputs: tuple[Any, ...]
     observer: Observer
-    recipe: Recipe
+    reconstruction: Reconstruction
     random_states: tuple[str, ...]
     saw_strides: bool
     raised: Exception | None = None
@@ -161,7 +161,7 @@ def acquire(
             with tensors.
         Exception: whatever recording itself raises. An exception of the program's is its end, and recorded as such.
     """
-    first_calls.generate_code(function)
+    module_calls.generate_code(function)
     known = guesses if guesses is not None and guesses.values else None
     attempt = Attempt(varying=varying, guesses=known, defines_sizes=defines_sizes)
     first: Exception | None = None
@@ -183,9 +183,9 @@ def acquire(
             )
         except NumbersNeeded:
             attempt = replace(attempt, guesses=Guesses(numbers=False))
-        except first_calls.Uninitialized as needed:
-            first_calls.initialize(needed)
-        except first_calls.PreparationNeeded as needed:
+        except module_calls.Uninitialized as needed:
+            module_calls.initialize(needed)
+        except module_calls.PreparationNeeded as needed:
             needed.prepare()
         except Exception as error:
             following = _following(attempt, error, function, guesses)
@@ -284,7 +284,7 @@ def _recorded(
         outputs: list[Proxy] = []
         try:
             with recording():
-                recipe, raised = _run(function, recorder, observer, outputs)
+                reconstruction, raised = _run(function, recorder, observer, outputs)
             varies = input_sizes is not None and bool(input_sizes.inputs or input_sizes.sizes.defined)
             if raised is not None and input_sizes is not None and (attempt.varying is not None or varies):
                 raise SizeVariesError(f"the program raises {type(raised).__name__}") from raised
@@ -299,7 +299,7 @@ def _recorded(
             check_arrays(recorder)
             random_states = tuple(observer.consumed_python_rng())
             _check_generators(observer.generators)
-        except (ConstantNeeded, GraphNeeded, NumbersNeeded, first_calls.Uninitialized, first_calls.PreparationNeeded):
+        except (ConstantNeeded, GraphNeeded, NumbersNeeded, module_calls.Uninitialized, module_calls.PreparationNeeded):
             advanced += observer.rewind()
             raise
         except ClassNeeded as error:
@@ -346,7 +346,7 @@ def _recorded(
         sources,
         objects,
         observer,
-        recipe,
+        reconstruction,
         random_states,
         recorder.saw_strides,
         raised,
@@ -414,7 +414,7 @@ def _run(
     recorder: Recorder,
     observer: Observer,
     outputs: list[Proxy],
-) -> tuple[Recipe, Exception | None]:
+) -> tuple[Reconstruction, Exception | None]:
     function = intercepted(function)
     previous = set_active_recorder(recorder)
     result: Any = None
@@ -446,11 +446,11 @@ def _run(
             recorder.inputs.check_captured()
             changed = recorder.switches.left_changed()
         writes = observer.writes()
-        recipe = Rebuilder(recorder.inputs, observer, outputs).recipe(result, writes, changed)
+        reconstruction = Reconstructor(recorder.inputs, observer, outputs).reconstruction(result, writes, changed)
         if recorder.differentiable_calls:
             with intercepting(), recorder.tensors.fake_mode, DisableTorchFunctionSubclass():
                 record_derivatives(recorder, observer, outputs)
-        return (recipe, None) if raised is None else (raising(recipe, raised), raised)
+        return (reconstruction, None) if raised is None else (raising(reconstruction, raised), raised)
     except AcquisitionError as error:
         if raised is None or error is raised:
             raise

@@ -11,8 +11,8 @@ import torch.utils.checkpoint
 
 from thunder_core.acquire import data_dependence, subclasses
 from thunder_core.acquire.checkpoints import checkpoint
+from thunder_core.acquire.interception import copy_of
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.replaced_code import copy_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.ir.symbol import Symbol

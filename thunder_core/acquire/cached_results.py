@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.first_calls import EagerCallNeeded
+from thunder_core.acquire.module_calls import EagerCallNeeded
 from thunder_core.acquire.traced_tensor import holds_traced_tensor
 from thunder_core.guards.observer import Observer
 

@@ -22,8 +22,7 @@ from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, OpOverload, peek_interpreter_stack, schema_of
-from thunder_core.symbols.collectives import RECEIVE, START, WAIT
-from thunder_core.symbols.communication import channels_of
+from thunder_core.symbols.collectives import RECEIVE, START, WAIT, channels_of
 from thunder_core.tracing.user_frames import user_location
 
 

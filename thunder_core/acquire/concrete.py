@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.acquire.prefix import slice_of
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.slices import slice_of
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.errors import DataDependentError
 from thunder_core.ir.bound_symbol import BoundSymbol

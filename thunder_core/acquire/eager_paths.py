@@ -19,10 +19,10 @@ import torch
 
 from thunder_core.acquire import data_dependence
 from thunder_core.acquire.arguments import Call
+from thunder_core.acquire.interception import copy_of
 from thunder_core.acquire.optimizer_updates import OPTIMIZERS
 from thunder_core.acquire.probe import record_checked
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.replaced_code import copy_of
 from thunder_core.errors import DataDependentError, trying
 from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
 from thunder_core.ir.size import from_fake

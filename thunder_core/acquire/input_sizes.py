@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 
-from thunder_core.acquire.declared_sizes import DeclaredPlace, Places
 from thunder_core.acquire.input_numbers import InputNumbers
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.guards.check import Check
@@ -22,6 +21,48 @@ from thunder_core.ir.size import Size, are_constant, hint_of
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.tracing.sizes import Sizes
 
+Kind = Literal["dynamic", "automatic", "static"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredSize:
+    """What is declared of one size.
+
+    Attributes:
+        text: as the user wrote it.
+        kind: ``"dynamic"``, a symbol, and an error where the program makes it a constant; ``"automatic"``, a symbol
+            that may become one; ``"static"``, a constant.
+        name: of a ``Dim``, the same for sizes that are equal; empty for others.
+        lower, upper: the least and the greatest value that calls have.
+    """
+
+    text: str
+    kind: Kind
+    name: str = ""
+    lower: int | None = None
+    upper: int | None = None
+
+    def includes(self, size: int) -> bool:
+        """Whether calls may have this size."""
+        return (self.lower is None or self.lower <= size) and (self.upper is None or size <= self.upper)
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredPlace:
+    """A size of one call that is declared.
+
+    Attributes:
+        place: for people: ``x.shape[0]``.
+        size: in this call.
+    """
+
+    place: str
+    size: int
+    declared: DeclaredSize
+
+
+Places = Mapping[int, Mapping[int, DeclaredPlace]]
+"""The declared sizes of one call: by the id of their tensor and the dimension."""
 _MARKED: Final = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices")
 _STATIC: Final = "_dynamo_static_indices"
 _RANGES: Final = "_dynamo_dynamic_range"

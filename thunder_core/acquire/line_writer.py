@@ -21,10 +21,9 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
-from thunder_core.symbols.functions import set_grad
-from thunder_core.symbols.histories import REBASED
+from thunder_core.symbols.functions import REBASED, set_grad
 from thunder_core.symbols.opaque import ASSIGNS, CHANGES_AUTOGRAD
-from thunder_core.tracing.fake_mode import storage_address
+from thunder_core.tracing.fake_tensors import storage_address
 from thunder_core.tracing.outcome import Outcome, Result, Slot
 from thunder_core.tracing.user_frames import user_location
 

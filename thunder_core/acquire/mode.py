@@ -13,8 +13,8 @@ from thunder_core.acquire import copies, size_tensors, subclasses, values, wrapp
 from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.autograd_reads import BASE, GRAD, GRAD_FN, read_base, read_gradient, read_node
 from thunder_core.acquire.control_flow import HANDLERS
-from thunder_core.acquire.edge_sizes import varies_by_values
-from thunder_core.acquire.hook_handles import register_hook
+from thunder_core.acquire.defined_sizes import varies_by_values
+from thunder_core.acquire.hooks import register_hook
 from thunder_core.acquire.indexing import INDEXING, has_size, index_by_sizes, with_starts
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region

@@ -2,20 +2,90 @@
 
 from __future__ import annotations
 
+import keyword
+import re
 import sys
 import warnings
 from dataclasses import replace
 from typing import Any, Final
 
-from thunder_core.acquire.naming import Names
-from thunder_core.acquire.storages import Storages
-from thunder_core.ir.attention_kernels import attention_kernels
+import torch
+
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import Context, current_context
+from thunder_core.ir.context import Context, attention_kernels, current_context
 from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.literals import RESERVED_NAMES
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.pytorch_internals import storage_identity
 from thunder_core.symbols.autocast import CLEAR_CACHE
 from thunder_core.tracing.user_frames import user_location
+
+
+class Names:
+    """Hands out Python identifiers, each once."""
+
+    # names that a printed program and its prologue need for themselves
+    RESERVED = RESERVED_NAMES | {"args", "kwargs", "len"}
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._taken: set[str] = set()
+
+    def intermediate(self) -> str:
+        """The next ``t0``, ``t1``, ... for a computed value."""
+        while True:
+            name = f"t{self._count}"
+            self._count += 1
+            if name not in self._taken:
+                return name
+
+    def for_input(self, description: str) -> str:
+        """An identifier that resembles an access path such as ``model.layers[0].weight``."""
+        stem = re.sub(r"\W+", "_", description).strip("_").lower() or "value"
+        if stem[0].isdigit() or keyword.iskeyword(stem) or stem in self.RESERVED or re.fullmatch(r"[ts]\d+", stem):
+            stem = f"input_{stem}"
+        name, suffix = stem, 1
+        while name in self._taken:
+            name, suffix = f"{stem}_{suffix}", suffix + 1
+        self._taken.add(name)
+        return name
+
+
+class Storages:
+    """Gives each storage a number, and knows the storages of fakes by their addresses.
+
+    Attributes:
+        constant: those whose content depends on no input and on no random state.
+        written: those that a call wrote.
+        entangled: those of which tensors show parts that depend on values, so that nothing may write to them.
+    """
+
+    def __init__(self) -> None:
+        self.constant: set[int] = set()
+        self.written: set[int] = set()
+        self.entangled: set[int] = set()
+        self._next = 0
+        self._numbers: dict[int, int] = {}
+        self._alive: list[Any] = []
+
+    def new(self, fake: torch.Tensor | None = None) -> int:
+        """A new number, which the storage of ``fake`` gets if one is given."""
+        number = self._next
+        self._next += 1
+        if fake is not None and fake.layout is torch.strided:
+            self.bind(fake, number)
+        return number
+
+    def bind(self, fake: torch.Tensor, number: int) -> None:
+        """Remember the number of a fake's storage, which stays alive: no other storage gets its address."""
+        storage = fake.untyped_storage()
+        self._numbers[storage_identity(storage)] = number
+        self._alive.append(storage)
+
+    def number(self, address: int) -> int | None:
+        """The number of the storage at an address (of `storage_address`); None for an unknown one."""
+        return self._numbers.get(address)
+
 
 _MAY_ATTEND: Final = frozenset({Tag.ATTENTION, Tag.OPAQUE})
 

@@ -7,7 +7,7 @@ write it. The generators of random numbers get their states back.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from types import FunctionType
@@ -17,13 +17,12 @@ import torch
 
 from thunder_core.acquire import subclasses
 from thunder_core.guards.code_kinds import is_of_thunder
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensors_written_by, written_storages
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 from thunder_core.ir.program import compile_trace
-from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, TensorProxy
+from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, Proxy, TensorProxy
 from thunder_core.ir.size import hint_of, with_size
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.ir.tensors import tensors_written_by
 from thunder_core.ir.trace import Stage, Trace, bodies_of
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
@@ -36,6 +35,7 @@ from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD, READS_A
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder
+
 
 _CONTEXT: Final = Context(grad_enabled=False, inference=False)
 _NOT_RUN: Final = frozenset({CHECK_TRUE, CHECK_METADATA})
@@ -297,3 +297,24 @@ def _check_kind(tensor: torch.Tensor, proxy: TensorProxy) -> None:
         raise NotEvaluated(f"{proxy.name} is a lazy conjugate or negative")
     if tensor.device.type == "meta":
         raise NotEvaluated(f"{proxy.name} is on the meta device and has no data")
+
+
+def slice_of(lines: Sequence[BoundSymbol], storages: set[int]) -> list[BoundSymbol]:
+    """The lines that define or write any of ``storages``, to which the storages that they read are added."""
+    kept: list[BoundSymbol] = []
+    for line in reversed(lines):
+        defined = {proxy.storage for proxy in line.outputs() if isinstance(proxy, TensorProxy)}
+        if not storages.isdisjoint(written_storages([line]) | defined):
+            kept.append(line)
+            storages.update(proxy.storage for proxy in line.inputs() if isinstance(proxy, TensorProxy))
+    kept.reverse()
+    return kept
+
+
+def is_random(lines: Sequence[BoundSymbol], inputs: Iterable[Proxy], storages: Iterable[int]) -> bool:
+    """Whether random numbers of the program decide what ``storages`` contain, and none of its inputs does."""
+    wanted = set(storages)
+    deciding = slice_of(lines, wanted)
+    given = {proxy.storage for proxy in inputs if isinstance(proxy, TensorProxy)}
+    made = {proxy.storage for line in deciding for proxy in line.outputs() if isinstance(proxy, TensorProxy)}
+    return any(line.effects.random for line in deciding) and wanted <= made - given

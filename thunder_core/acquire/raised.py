@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.acquire.open_trace import OpenTrace
-from thunder_core.acquire.rebuild import Recipe
+from thunder_core.acquire.reconstruction import Reconstruction
 from thunder_core.acquire.tracebacks import is_defect
 from thunder_core.acquire.traced_tensor import holds_traced_tensor
 from thunder_core.errors import ThunderError
@@ -36,10 +36,10 @@ def contents(error: Exception) -> Any:
     return held if holds_traced_tensor(held) else None
 
 
-def raising(recipe: Recipe, error: Exception) -> Recipe:
-    """The recipe with an exception in place of a result, which is `contents` of the exception."""
-    namespace = {**recipe.namespace, "raise_error": _raise, "error": error}
-    return replace(recipe, result=f"raise_error(error, {recipe.result})", namespace=namespace)
+def raising(reconstruction: Reconstruction, error: Exception) -> Reconstruction:
+    """The reconstruction with an exception in place of a result, which is `contents` of the exception."""
+    namespace = {**reconstruction.namespace, "raise_error": _raise, "error": error}
+    return replace(reconstruction, result=f"raise_error(error, {reconstruction.result})", namespace=namespace)
 
 
 def _raise(error: Exception, rebuilt: tuple[tuple[Any, ...], dict[str, Any]] | None) -> None:

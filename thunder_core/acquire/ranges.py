@@ -18,9 +18,8 @@ import torch
 
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tensors import written_storages
 from thunder_core.pytorch_internals import disable_current_modes
 
 Tensor: Any = torch.Tensor  # its methods are descriptors, which the stubs do not say

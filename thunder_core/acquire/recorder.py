@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import torch
 from torch.random import fork_rng
 
-from thunder_core.acquire import data_dependence, edge_sizes, reshaping
+from thunder_core.acquire import data_dependence, defined_sizes, reshaping
 from thunder_core.acquire.arguments import Call
 from thunder_core.acquire.attempt import Attempt
 from thunder_core.acquire.attention_masks import MASK_CHECKS
@@ -20,8 +20,7 @@ from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.line_writer import LineWriter
 from thunder_core.acquire.open_trace import OpenTrace
-from thunder_core.acquire.prefix import Prefix
-from thunder_core.acquire.slices import is_random
+from thunder_core.acquire.prefix import Prefix, is_random
 from thunder_core.acquire.switch_changes import SwitchChanges
 from thunder_core.acquire.tensors import Suspension, Tensors
 from thunder_core.acquire.traced_number import TracedNumber
@@ -35,7 +34,7 @@ from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import is_zerotensor, len_torch_function_stack, size_settings
 from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD, READS_AUTOGRAD
 from thunder_core.symbols.registry import registry
-from thunder_core.tracing.fake_mode import ObservingFakeMode
+from thunder_core.tracing.fake_tensors import ObservingFakeMode
 from thunder_core.tracing.outcome import GivesWrapperError, Outcome, Result, infer
 from thunder_core.tracing.user_frames import calls_program, user_location
 
@@ -204,7 +203,7 @@ class Recorder:
         sizes = None if self.defined_sizes is None else self.defined_sizes.sizes
         if sizes is None or not sizes.general or not sizes.defined:
             return True
-        return edge_sizes.holds(sizes, self.tensors.fake_mode, symbol, call, outcome)
+        return defined_sizes.holds(sizes, self.tensors.fake_mode, symbol, call, outcome)
 
     def _inferred_with_facts(
         self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, outcome: Outcome

@@ -22,11 +22,11 @@ from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir.bound_symbol import tensors_written_by
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.ir.size import SizeExpr, hint_of, on_fakes
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.ir.tensors import tensors_written_by
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, OpOverload, disable_current_modes
 from thunder_core.symbols.checks import CHECK_SHAPES, CHECK_VALUE, READERS, SHAPES

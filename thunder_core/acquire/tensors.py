@@ -17,8 +17,7 @@ from thunder_core.acquire.traced_tensor import leave, make_traced, variable_of
 from thunder_core.acquire.variable import Variable, metadata_key
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
-from thunder_core.tracing.fake_mode import ObservingFakeMode
-from thunder_core.tracing.fake_tensors import make_alias, make_derived
+from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_alias, make_derived
 
 
 class Suspension:

@@ -136,7 +136,7 @@ class WrapperLine:
 def programs_of(symbol: Symbol) -> tuple[Trace, ...]:
     """The programs, forward and backward, that lines of a symbol run; none for those that are no wrapper's.
 
-    Autograd may record the line while it runs: then its symbol calls `thunder_core.autodiff.eager_graph.record_graph`.
+    Autograd may record the line while it runs: then its symbol calls `thunder_core.autodiff.by_eager.record_graph`.
     """
     target = symbol.target.args[0] if isinstance(symbol.target, partial) else symbol.target
     programs = getattr(getattr(target, "__self__", None), "programs", None)

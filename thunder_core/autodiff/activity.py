@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import torch
 
 from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
-from thunder_core.autodiff.split_log import split_log
-from thunder_core.autodiff.tracing import LineTracing
+from thunder_core.autodiff.tracing import LineTracing, split_log
 from thunder_core.errors import LoweringError
 from thunder_core.tracing.sizes import operators_for_sizes
 from thunder_core.tracing.tracer import Level

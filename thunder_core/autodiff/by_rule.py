@@ -7,18 +7,41 @@ from functools import cache
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from thunder_core.autodiff.derivative import PLAIN, Derivative, Query
 from thunder_core.autodiff.rules import find_rule
-from thunder_core.autodiff.rules.fit import fit
 from thunder_core.autodiff.rules.rule import Backward, Rule
-from thunder_core.autodiff.split_log import split_log
-from thunder_core.autodiff.tracing import LineTracing
+from thunder_core.autodiff.tracing import LineTracing, split_log
 from thunder_core.errors import LoweringError
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, metadata_of, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tensors import metadata_of, tensor_inputs_of, tensor_outputs_of
 from thunder_core.tracing.tracer import Level
+
+
+def fit(gradient: Tensor, like: Tensor) -> Tensor:
+    """``gradient`` summed over what broadcasting repeated, then converted, as autograd's engine does both.
+
+    Raises if its shape is none that ``like`` broadcasts to.
+    """
+    return _summed(gradient, like).to(like.dtype)
+
+
+def _summed(gradient: Tensor, like: Tensor) -> Tensor:
+    """``at::sum_to`` in as few lines as possible."""
+    if gradient.shape == like.shape:
+        return gradient
+    if torch.broadcast_shapes(like.shape, gradient.shape) != gradient.shape:
+        raise RuntimeError(f"a gradient of shape {tuple(gradient.shape)} for a tensor of shape {tuple(like.shape)}")
+    extra = gradient.dim() - like.dim()
+    # a size that varies is that of the gradient: forward has broadcast it to no other
+    ones = [dim for dim, size in enumerate(like.shape) if isinstance(size, int) and size == 1]
+    repeated = [extra + dim for dim in ones if gradient.shape[extra + dim] != 1]
+    if not repeated:
+        return torch.sum(gradient, tuple(range(extra)))
+    summed = torch.sum(gradient, (*range(extra), *repeated), keepdim=True)
+    return torch.reshape(summed, like.shape)
+
 
 SOURCE: Final = "a hand-written rule"
 

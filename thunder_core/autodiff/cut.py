@@ -6,7 +6,7 @@ import hashlib
 from array import array
 from typing import Any, Final
 
-from thunder_core.executors.kept_tables import kept_table
+from thunder_core.executors.disk_tables import disk_table
 
 SOURCE: Final = 0
 SINK: Final = 1
@@ -51,7 +51,7 @@ class Cut:
             return frozenset()
         import numpy
 
-        table, question = kept_table(_TITLE), self._question()
+        table, question = disk_table(_TITLE), self._question()
         known = None if table is None else table.get(question)
         if known is None:
             side = numpy.zeros(self._nodes, dtype=bool)

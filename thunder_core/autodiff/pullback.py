@@ -6,9 +6,9 @@ another transformation, or the user's backward, differentiates through the gradi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,16 +17,151 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.acquire.variable import Variable
-from thunder_core.autodiff.function_trace import function_trace, registers_inside
 from thunder_core.autodiff.plan import Plan
-from thunder_core.autodiff.replay_graphs import ReplayWithGraphs
-from thunder_core.autodiff.surroundings import Surroundings, sum_of_cotangents
+from thunder_core.autodiff.replay import Replay, ReplayWithGraphs
+from thunder_core.autodiff.tensor_hooks import sets_hook
 from thunder_core.errors import UnsupportedError
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Stage, Trace
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.fake_tensors import make_alias
 from thunder_core.tracing.user_frames import user_location
+
+
+def function_trace(region: Region, inputs: Sequence[TensorProxy], outputs: Sequence[torch.Tensor]) -> Trace:
+    """What was recorded in ``region``.
+
+    Its inputs are ``inputs``, then the other values from outside, which do not require grad; its outputs are all
+    tensors of the region that somebody still holds, then ``outputs``.
+
+    Raises:
+        UnsupportedError: the function asks or changes the autograd graph itself.
+    """
+    region.restore_names()
+    own = {proxy.name for proxy in inputs}
+    for line in region.lines:
+        _refuse(line, own)
+    defined = region.defined()
+    free = [_constant(proxy) for proxy in region.free() if proxy.name not in own]
+    live = [region.tensors.proxy_of(tensor) for tensor in region.live_tensors()]
+    live = [proxy for proxy in live if proxy.name in defined]
+    result = [region.tensors.proxy_of(output) for output in outputs]
+    known = defined | own | {proxy.name for proxy in free}
+    free += [_constant(proxy) for proxy in result if proxy.name not in known]
+    return Trace(
+        "function",
+        (*inputs, *{proxy.name: proxy for proxy in free}.values()),
+        tuple(region.lines),
+        tuple({proxy.name: proxy for proxy in (*live, *result)}.values()),
+        Stage.ACQUIRED,
+        "acquisition",
+        region.trace.ambient,
+    )
+
+
+def registers_inside(line: BoundSymbol, outside: set[str]) -> bool:
+    """Whether a line only registers a hook on a tensor of the function: the lines of the gradients call it.
+
+    Args:
+        outside: names of the values from outside of the function.
+    """
+    return sets_hook(line) and outside.isdisjoint(proxy.name for proxy in tensor_inputs_of(line))
+
+
+def _refuse(line: BoundSymbol, inputs: set[str]) -> None:
+    if Tag.AUTOGRAD in line.symbol.tags:
+        raise UnsupportedError(
+            f"{line.symbol.name} inside a function that a functional transformation differentiates",
+            location=line.location,
+            advice=("use thunder.grad or thunder.vjp for gradients inside of it",),
+        )
+    if sets_hook(line) and any(proxy.name in inputs for proxy in tensor_inputs_of(line)):
+        raise UnsupportedError(
+            f"{line.symbol.name} on an argument with respect to which is differentiated",
+            location=line.location,
+            advice=("register the hook on x.view_as(x), and go on with that",),
+        )
+
+
+def _constant(proxy: Proxy) -> Proxy:
+    """A value of the trace with respect to which is not differentiated."""
+    return replace(proxy, requires_grad=False) if isinstance(proxy, TensorProxy) else proxy
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The program around a function that is differentiated.
+
+    Attributes:
+        recorder: of the program.
+        operands: tensors of the program by the names that they have in the function's trace.
+        location: of the user's call.
+    """
+
+    recorder: Recorder
+    operands: Mapping[str, torch.Tensor]
+    location: SourceLocation | None
+
+    def objects(self, trace: Trace) -> dict[str, Any]:
+        """The program's object for each input of the function's trace.
+
+        Raises:
+            UnsupportedError: the function uses a number that is known when the program runs.
+        """
+        inputs = self.recorder.inputs
+        known = inputs.objects_of_lines()
+        for proxy, value in zip(inputs.proxies, inputs.objects, strict=True):
+            known[proxy.name] = value
+            if isinstance(value, torch.Tensor):
+                known[self.recorder.tensors.proxy_of(value).name] = value
+        for tensor in self.recorder.tensors.alive():
+            known.setdefault(self.recorder.tensors.proxy_of(tensor).name, tensor)
+        known.update(self.operands)
+        return {proxy.name: known[proxy.name] if proxy.name in known else self._absent(proxy) for proxy in trace.inputs}
+
+    def names(self, plan: Plan, own: set[str]) -> dict[str, str]:
+        """Names for what the lines compute: ``own`` as in the function, or after the value whose gradient it is."""
+        renamed: dict[str, str] = {}
+        outer = {name: self.recorder.tensors.proxy_of(operand).name for name, operand in self.operands.items()}
+        for line in plan.joint.trace.symbols:
+            for proxy in line.outputs():
+                stem, separator, rest = proxy.name.partition("_cotangent")
+                if proxy.name in own:
+                    renamed[proxy.name] = proxy.name
+                elif separator or "_" in stem:
+                    renamed[proxy.name] = self.recorder.trace.names.for_input(outer.get(stem, stem) + separator + rest)
+        return renamed
+
+    def _absent(self, proxy: Proxy) -> torch.Tensor:
+        """A tensor that the program has let go of meanwhile."""
+        if not isinstance(proxy, TensorProxy):
+            raise UnsupportedError(
+                f"a function that uses {proxy.name}, which is known when the program runs, cannot be differentiated by "
+                "a functional transformation",
+                location=self.location,
+                advice=("compute with tensors instead of Python numbers",),
+            )
+        return self.recorder.tensors.traced(Variable(proxy, location=self.location))
+
+
+def sum_of_cotangents(replay: Replay, proxy: TensorProxy, given: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The sum of the gradients that one value gets, as the formulas expect it: of the value's dtype, and dense."""
+    total = given[0]
+    for other in given[1:]:
+        total = replay.call(torch.add, total, other)
+    if total.dtype != proxy.dtype:
+        total = replay.call(torch.Tensor.to, total, proxy.dtype)
+    if replay.recorder.tensors.proxy_of(total).stride == proxy.stride:
+        return total
+    order = sorted(range(proxy.ndim), key=lambda dimension: -proxy.stride[dimension])
+    inner = replay.call(torch.permute, total, order)
+    dense = replay.call(torch.Tensor.contiguous, inner)
+    back: torch.Tensor = replay.call(torch.permute, dense, [order.index(dimension) for dimension in range(proxy.ndim)])
+    return back
+
 
 Cotangents = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 

@@ -10,9 +10,8 @@ from typing import Final
 from thunder_core.autodiff.memory import element_bytes
 from thunder_core.autodiff.work import Work, fresh_outputs
 from thunder_core.errors import OptionError
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tensors import tensor_inputs_of
 
 _LAUNCH_BYTES: Final = 8 << 20
 """What a call costs besides its work, as traffic: two microseconds between two kernels at 4 TB/s."""

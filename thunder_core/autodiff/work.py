@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.pytorch_internals import OpOverload, VariableFunctions
 
 

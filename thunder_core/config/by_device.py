@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from thunder_core.config.lookup import of_core
+from thunder_core.config.document import default_documents, documents_of
+from thunder_core.config.entry import of_core
 from thunder_core.config.objects import settings_from
 from thunder_core.config.problems import refuse
 from thunder_core.config.resolved import resolved
 from thunder_core.config.settings import Settings
-from thunder_core.config.sources import default_documents, documents_of
 from thunder_core.errors import PluginError
 from thunder_core.plugins.host import Host, host
-from thunder_core.plugins.loaded import Offered
 from thunder_core.plugins.specs import Preset
+from thunder_core.plugins.table import Offered
 
 _FOUND: Final[WeakKeyDictionary[Host, dict[str, tuple[str, Settings] | None]]] = WeakKeyDictionary()
 """Executors by type of device: plugins do not change while a process runs."""

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.declared_sizes import DeclaredPlace, DeclaredSize, Kind, Places
-from thunder_core.acquire.input_sizes import InputSizes
+from thunder_core.acquire.input_sizes import DeclaredPlace, DeclaredSize, InputSizes, Kind, Places
 from thunder_core.errors import DeclaredSizeError, OptionError
 from thunder_core.plugins.nearest import suggestion
 

@@ -11,8 +11,8 @@ from pydantic.json_schema import models_json_schema
 
 from thunder_core.config.model import ThunderConfig
 from thunder_core.plugins.host import host
-from thunder_core.plugins.loaded import Offered
 from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, Preset, TransformSpec
+from thunder_core.plugins.table import Offered
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 

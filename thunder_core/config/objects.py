@@ -2,25 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from thunder_core.config.lookup import import_object, use
-from thunder_core.config.operation_patterns import pattern_problems
+from thunder_core.config.entry import import_object, use
 from thunder_core.config.problems import Problem, Trail, in_order
 from thunder_core.config.resolved import Part, Resolved
 from thunder_core.config.settings import Settings
 from thunder_core.errors import PluginError, ThunderError, is_strict
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.executor import Executor
-from thunder_core.passes.transform import Transform
-from thunder_core.passes.transform_order import ordered
+from thunder_core.passes.transform import Transform, ordered
 from thunder_core.plugins.host import Host, host
 from thunder_core.plugins.importing import FAILURES, failure
-from thunder_core.plugins.loaded import Offered
 from thunder_core.plugins.options import ExecutorOptions
 from thunder_core.plugins.specs import ExecutorSpec
+from thunder_core.plugins.table import Offered
+from thunder_core.symbols.operation_names import (
+    is_function_of_pytorch,
+    known_names,
+    matches,
+    may_be_named_later,
+    names_of,
+)
+
+_ADVICE = (
+    "thunder.explain shows the names of a program's operations; operators of a library that is imported later are "
+    "written with their namespace: 'torch.ops.mylib.*'",
+)
+
+
+def pattern_problems(resolved: Resolved, part: Part, executor: Executor) -> Iterator[Problem]:
+    """A problem for each pattern of an executor that matches no operation.
+
+    Patterns for libraries and packages whose operations are not known yet are no problem.
+
+    Args:
+        executor: that of `part`, with its patterns.
+    """
+    if not isinstance(executor, ConfiguredExecutor) or not (executor.include or executor.exclude):
+        return
+    names = known_names() | {name for symbol in executor.claimed_symbols or () for name in names_of(symbol)}
+    for option, patterns in (("include", executor.include), ("exclude", executor.exclude)):
+        for index, pattern in enumerate(patterns):
+            if matches(pattern, names) or may_be_named_later(pattern) or is_function_of_pytorch(pattern):
+                continue
+            trail: Trail = (*part.trail, part.entry.name, option, index)
+            yield resolved.problem(
+                trail, f"the pattern {pattern!r} matches no operation{_hint(pattern, names)}", _ADVICE
+            )
+
+
+def _hint(pattern: str, names: frozenset[str]) -> str:
+    """``; did you mean '*softmax*'?``: the nearest name, or the pattern with the nearest name in one of its places."""
+    operators = re.match(r"(torch\.)?ops\.", pattern) is not None
+    public = [name for name in names if operators or not name.startswith(("torch.ops.", "ops."))]
+    if not re.search(r"(^|\.)_", pattern):
+        public = [name for name in public if "._" not in name and not name.startswith("_")]
+    pieces = re.split(r"([*?]+)", pattern)
+    if len(pieces) == 1:
+        found = _nearest_name(pattern, public)
+        return f"; did you mean {found!r}?" if found else ""
+    for position, piece in enumerate(pieces):
+        core = piece.strip(".")
+        if not core or piece[0] in "*?":
+            continue
+        for candidate in _near(core, _segments(public, core.count(".") + 1)):
+            changed = "".join([*pieces[:position], piece.replace(core, candidate), *pieces[position + 1 :]])
+            if matches(changed, names):
+                return f"; did you mean {changed!r}?"
+    return ""
+
+
+def _nearest_name(name: str, names: Iterable[str]) -> str | None:
+    """The name with the same last word, else one in the same namespace, else one with a similar last word."""
+    by_word: dict[str, list[str]] = {}
+    for known in sorted(names, key=lambda known: (known.count("."), known)):
+        by_word.setdefault(known.rpartition(".")[2].lower(), []).append(known)
+    namespace, _, word = name.rpartition(".")
+    if word.lower() in by_word:
+        return get_close_matches(name, by_word[word.lower()], n=1, cutoff=0.0)[0]
+    siblings = [known for found in by_word.values() for known in found if known.rpartition(".")[0] == namespace]
+    near = _near(name, siblings)
+    if near:
+        return near[0]
+    near = _near(word, by_word)
+    return get_close_matches(name, by_word[near[0]], n=1, cutoff=0.0)[0] if near else None
+
+
+def _near(word: str, known: Iterable[str]) -> list[str]:
+    """The nearest first; such in lower case if there are none."""
+    words = list(known)
+    return get_close_matches(word, words) or get_close_matches(word.lower(), words)
+
+
+def _segments(names: Iterable[str], length: int) -> set[str]:
+    """That many words in a row of dotted names."""
+    found = set()
+    for name in names:
+        words = name.split(".")
+        found |= {".".join(words[start : start + length]) for start in range(len(words) - length + 1)}
+    return found
+
 
 _MADE: Final[WeakKeyDictionary[Host, dict[tuple[str, Any, str], Any]]] = WeakKeyDictionary()
 """The created objects: equal options of the same specification give the same object in all programs."""

@@ -12,17 +12,41 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from thunder_core.config import torch_compile
-from thunder_core.config.document import Document, document, document_of_config
+from thunder_core.config.document import (
+    Document,
+    default_documents,
+    document,
+    document_of,
+    document_of_config,
+    documents_of,
+)
 from thunder_core.config.model import ThunderConfig
 from thunder_core.config.objects import problems_of, settings_from, without_effect
 from thunder_core.config.problems import Problem, in_order, refuse
 from thunder_core.config.resolved import Resolved, resolved
 from thunder_core.config.settings import Settings
-from thunder_core.config.sources import default_documents, document_of, documents_of
 from thunder_core.errors import ConfigError, ConfigWarning, ThunderError
 from thunder_core.plugins.nearest import suggestion
 from thunder_core.tracing.user_frames import warn_user
+
+_ADVICE = {
+    "mode": "`mode` is torch.compile's; name who runs operations, and passes: executors=[...], transforms=[...]; "
+    "`thunder plugins` lists them",
+    "fullgraph": "`fullgraph` is torch.compile's; leave it out: what thunder.jit compiles is always one graph",
+    "options": "`options` is torch.compile's; options belong to the executor: executors=[{name: {option: value}}]",
+}
+_EAGER_BACKENDS = ("eager", "aot_eager")
+
+
+def advice_for(name: str, value: Any) -> str | None:
+    """What to write instead of the argument ``name=value`` of `torch.compile`; None if it has no such argument."""
+    if name != "backend":
+        return _ADVICE.get(name)
+    if not isinstance(value, str):
+        return "`backend` is torch.compile's; an executor that fuses takes parts of a program: executors=[...]"
+    chosen = "[]" if value in _EAGER_BACKENDS else f'["{value}"]'
+    return f"`backend` is torch.compile's; write executors={chosen}"
+
 
 VARIABLE: Final = "THUNDER_CONFIG"
 """The environment variable that names the configuration where none is given."""
@@ -134,7 +158,7 @@ def _arguments(values: Mapping[str, Any]) -> Document:
     problems = [
         Problem(
             None, None, name, f"unknown option{suggestion(name, [*known, 'config'])}",
-            (torch_compile.advice_for(name, values[name]) or options,),
+            (advice_for(name, values[name]) or options,),
         )
         for name in unknown
     ]  # fmt: skip

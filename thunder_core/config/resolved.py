@@ -2,26 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import importlib.metadata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion
 from pydantic import ValidationError
 
 from thunder_core.config.declared_sizes import DeclaredSizes
 from thunder_core.config.document import Document
-from thunder_core.config.entry import Entry
-from thunder_core.config.lookup import find, of_core
-from thunder_core.config.merge import Origins, merge
+from thunder_core.config.entry import Entry, find, of_core
 from thunder_core.config.model import ThunderConfig, parse
 from thunder_core.config.problems import Problem, Trail
 from thunder_core.config.sentences import sentences
 from thunder_core.errors import PluginError, is_strict
 from thunder_core.plugins.host import host
 from thunder_core.plugins.importing import FAILURES, failure
-from thunder_core.plugins.loaded import Offered
 from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, TransformSpec
 from thunder_core.plugins.states import defects
+from thunder_core.plugins.table import Offered
+
+Origins = dict[Trail, tuple[Document, Trail]]
+"""For places in something: the document that says so, and the place there."""
+_Items = list[tuple[Any, Origins]]
+"""Items of a list, and where each of them and its options come from."""
+
+
+def merge(documents: Iterable[Document]) -> tuple[ThunderConfig, Origins]:
+    """Lay the documents over each other, the first below.
+
+    An option of a later one takes the place of those below, the list of executors as well. Transforms are merged by
+    name, with the plugin's or without: a later document changes single options of those that are there, and adds
+    others. Requirements add up.
+
+    Returns:
+        What all documents say together, without what they extend: that is one of them. And the origins of its options,
+        of the items of its lists, and of the options of these.
+    """
+    values: dict[str, Any] = {}
+    origins: Origins = {}
+    lists: dict[str, _Items] = {"requires": [], "executors": [], "transforms": []}
+    for document in documents:
+        for name in ThunderConfig.model_fields:
+            if name == "extends" or name not in document.config.model_fields_set:
+                continue
+            value = getattr(document.config, name)
+            if value is None:
+                continue
+            values[name] = value
+            origins[name,] = (document, document.trail(name))
+            if name in lists:
+                _add(lists[name], name, value, document)
+    for name in lists.keys() & values.keys():
+        values[name] = tuple([value for value, _ in lists[name]])
+        for index, (_, inner) in enumerate(lists[name]):
+            origins.update({(name, index, *trail): origin for trail, origin in inner.items()})
+    return parse(values), origins
+
+
+def _add(items: _Items, name: str, values: tuple[Any, ...], document: Document) -> None:
+    """Add the values that a document gives for a list to those of the ones below, or put them in their place."""
+    if name == "executors":
+        items.clear()
+    here: set[int] = set()
+    for position, value in enumerate(values):
+        start = document.trail(name, position)
+        origins: Origins = {(): (document, start)}
+        index = _index(value, items, here)
+        here.add(index)
+        if isinstance(value, Entry):
+            for option in value.options:
+                origins[value.name, option] = (document, (*start, value.name, option))
+            if index < len(items) and _changes(value, items[index][0]):
+                entry, places = items[index]
+                inherited = {(value.name, *trail[1:]): origin for trail, origin in places.items() if trail}
+                value, origins = _changed(entry, value), {**inherited, **origins}
+        items[index : index + 1] = [(value, origins)]
+
+
+def _index(value: Any, items: _Items, here: set[int]) -> int:
+    """Where a value belongs: where it is already, or else where its transform has another name; else at the end.
+
+    Args:
+        here: indices of what the same document gives: there the same transform is a mistake, and stays one.
+    """
+    names = [_name(below) for below, _ in items]
+    if _name(value) in names:
+        return names.index(_name(value))
+    for index, (below, _) in enumerate(items):
+        if index not in here and isinstance(value, Entry) and below.item == value.item:
+            return index
+    return len(items)
+
+
+def _name(value: Any) -> Any:
+    return value.name if isinstance(value, Entry) else value
+
+
+def _changes(entry: Entry, below: Entry) -> bool:
+    """Whether an entry changes options of the one below, rather than taking its place: both name the same transform."""
+    same = entry.name == below.name or entry.item in (entry.name, below.name)
+    return same and entry.given is None and below.given is None
+
+
+def _changed(below: Entry, entry: Entry) -> Entry:
+    """The entry with the options of the one below that it does not change.
+
+    ``optional`` is none of them: it says whether the name of that entry must be there.
+    """
+    options = {name: value for name, value in below.options.items() if name != "optional"}
+    return entry.with_options({**options, **entry.options})
+
 
 Spec = TypeVar("Spec", ExecutorSpec, TransformSpec)
 
@@ -90,7 +183,7 @@ def resolved(documents: Sequence[Document]) -> Resolved:
     merged = Resolved(*merge(documents))
     finder = _Finder(merged, [problem for document in documents for problem in document.problems])
     for index, requirement in enumerate(merged.config.requires):
-        from thunder_core.config.requirements import unmet  # here: few configurations require anything
+        # here: few configurations require anything
 
         why = unmet(requirement)
         if why:
@@ -182,3 +275,53 @@ class _Finder:
             why = failure(error, offered.spec.options.__module__)
             self.problem(trail, f"the {offered.plugin.title} could not check these options: {why}")
             return None
+
+
+def unmet(text: str) -> str | None:
+    """What is missing for a requirement (PEP 508), and the command that repairs it; None if nothing is.
+
+    A marker that does not hold here makes the requirement void. Of extras, what they need is checked as well.
+    """
+    requirement = Requirement(text)
+    if requirement.marker is not None and not requirement.marker.evaluate():
+        return None
+    why = _missing(requirement) or _missing_of_extras(requirement)
+    return why and f"{why}; run: pip install '{_without_marker(requirement)}'"
+
+
+def _missing(requirement: Requirement) -> str | None:
+    try:
+        version = importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
+        return f"{requirement.name} is not installed"
+    try:
+        fits = requirement.specifier.contains(version, prereleases=True)
+    except InvalidVersion:
+        fits = False
+    return None if fits else f"{requirement.name} {version} is installed, not {requirement.specifier}"
+
+
+def _missing_of_extras(requirement: Requirement) -> str | None:
+    """What the extras need, of what they do not take from other extras."""
+    for extra in sorted(requirement.extras):
+        metadata = importlib.metadata.metadata(requirement.name)
+        if extra not in (metadata.get_all("Provides-Extra") or ()):
+            return f"{requirement.name} has no extra {extra!r}"
+        for line in metadata.get_all("Requires-Dist") or ():
+            try:
+                needed = Requirement(line)
+            except InvalidRequirement:
+                return f"{requirement.name} has a requirement that cannot be read, {line!r}"
+            if _belongs_to(needed, extra) and (why := _missing(needed)):
+                return f"for {requirement.name}[{extra}], {why}"
+    return None
+
+
+def _belongs_to(requirement: Requirement, extra: str) -> bool:
+    marker = requirement.marker
+    return marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
+
+
+def _without_marker(requirement: Requirement) -> str:
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"{requirement.name}{extras}{requirement.specifier}"

@@ -8,8 +8,8 @@ from thunder_core.errors import SizeVariesError
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.executor import Executor
-from thunder_core.ir.attention_kernels import only_kernels
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import only_kernels
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.tracing.sizes import active_environment
 

@@ -10,8 +10,7 @@ from typing import Literal
 from thunder_core.errors import ExecutorError, ExecutorWarning
 from thunder_core.executors.compiled_regions import CompiledRegions
 from thunder_core.executors.decision import Claimed, Decision, Declined
-from thunder_core.executors.derivative_pair import DerivativePair
-from thunder_core.executors.executor import Executor
+from thunder_core.executors.executor import DerivativePair, Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace

@@ -3,14 +3,52 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
+from thunder_core.errors import ExecutorError, ExecutorWarning, is_strict
 from thunder_core.executors.compiled_regions import CompiledRegions
 from thunder_core.executors.decision import Decision
-from thunder_core.executors.derivative_pair import DerivativePair
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.import_paths import import_path
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
+from thunder_core.tracing.user_frames import warn_user
+
+
+@dataclass(frozen=True, slots=True)
+class DerivativePair:
+    """How an executor differentiates a line: two calls, which stand in the trace as they are.
+
+    Neither may write to its arguments. Functions at the top level of a module are printed by their names; for others
+    the trace is no program that can be saved.
+
+    Attributes:
+        forward: takes the line's arguments and returns ``(outputs, residuals)``: what the line returns, with the same
+            shapes, strides, dtypes and devices, in new memory; and a tuple of whatever ``backward`` needs. Arguments
+            and outputs that are among the residuals cost nothing to return. Numbers, strings and None among them must
+            depend on metadata alone.
+        backward: takes ``(residuals, cotangents, wanted)`` and returns a tuple of gradients. ``cotangents`` has an item
+            for each tensor in ``outputs``: its gradient, with any strides, or None if it never gets one. ``wanted`` has
+            a bool for each tensor among the line's arguments, in their order; so has the result a tensor for each that
+            is True, with the shape and dtype of the argument, and None for the others. Backward runs again when the
+            user retains the graph.
+        fake: called like ``forward`` with fake tensors; gives tensors of the right metadata without computing. None:
+            ``forward`` and ``backward`` themselves work on fake tensors, as calls of PyTorch and of custom operators
+            with a fake implementation do. With ``fake``, gradients must have the strides of `torch.empty_like` of their
+            arguments.
+        pure: False if ``forward`` does more than to compute its results, like updating a state: it then runs once for
+            each call of the program, and in order. Otherwise it may run again for backward where the partition finds
+            that worthwhile, or a checkpoint requires it.
+    """
+
+    forward: Callable[..., tuple[Any, tuple[Any, ...]]]
+    backward: Callable[..., tuple[Any, ...]]
+    fake: Callable[..., tuple[Any, tuple[Any, ...]]] | None = None
+    pure: bool = True
 
 
 class Executor(ABC):
@@ -113,3 +151,42 @@ class Executor(ABC):
 def fusing(executors: Sequence[Executor]) -> frozenset[str]:
     """Names of the executors that fuse."""
     return frozenset([executor.name for executor in executors if executor.fuses])
+
+
+@lru_cache(maxsize=4096)
+def executor_symbol(
+    function: Callable[..., Any], executor: str, tags: frozenset[Tag] = frozenset(), reference: Symbol | None = None
+) -> Symbol:
+    """The symbol of one of an executor's functions, which does the work of ``reference``; the same for equal calls.
+
+    A function at the top level of a module is printed by its name. For any other the trace cannot be saved.
+    """
+    path = import_path(function)
+    if path is not None:
+        return Symbol(".".join(path), function, tags=tags, executor=executor, reference=reference)
+    name = getattr(function, "__name__", "")
+    name = name if name.isidentifier() else f"{executor}_call"
+    return Symbol(name, function, tags=tags | {Tag.LOCAL}, executor=executor, reference=reference)
+
+
+def declined_by_failing(
+    executor: str, what: str, step: str, location: SourceLocation | None, error: BaseException | str
+) -> str:
+    """The reason for which ``what`` is declined then; there is a warning.
+
+    Args:
+        executor: its name.
+        what: it was queried about.
+        step: of the executor, that failed.
+        error: what it raised, or what is wrong with what it returned.
+
+    Raises:
+        ExecutorError: ``THUNDER_STRICT=1``.
+    """
+    told = error if isinstance(error, str) else f"failed with {type(error).__name__}: {error}"
+    problem = f"its {step} {told}"
+    if is_strict():
+        cause = None if isinstance(error, str) else error
+        raise ExecutorError(f"{executor}: {what}: {problem}", location=location) from cause
+    warn_user(f"{executor} declines {what}: {problem}", ExecutorWarning)
+    return problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from thunder_core.executors.decision import Claimed, Decision
 from thunder_core.executors.executor import Executor
@@ -25,3 +25,8 @@ class ReferenceExecutor(Executor):
 
 
 REFERENCE: Final = ReferenceExecutor()
+
+
+def reference(options: Any) -> ReferenceExecutor:
+    """The reference executor, which has no options."""
+    return REFERENCE

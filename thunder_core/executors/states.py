@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from thunder_core.executors.derivative_pair import DerivativePair
+from thunder_core.executors.executor import DerivativePair
 from thunder_core.ir.bound_symbol import BoundSymbol
 
 Factory = Callable[[BoundSymbol], Any]

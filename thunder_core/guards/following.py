@@ -23,12 +23,21 @@ import torch
 
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.check import Check
-from thunder_core.guards.class_names import ClassNames, constant_behind, function_behind, is_descriptor
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import NO_ATTRIBUTE, OWN_NAMES, attributes_check, not_its_own, own_names
 from thunder_core.guards.heap import MODULE_SOURCES, UNREAD_PACKAGES, Heap, is_wrapper
-from thunder_core.guards.lookups import COMPUTED, ask, has_own_lookup, may_be_asked, replaces_lookup
+from thunder_core.guards.lookups import (
+    COMPUTED,
+    ClassNames,
+    ask,
+    constant_behind,
+    function_behind,
+    has_own_lookup,
+    is_descriptor,
+    may_be_asked,
+    replaces_lookup,
+)
 from thunder_core.guards.node import MISSING, MODULE_DICTIONARIES, PARTS, Node, NodeKind, namespace_of, node_kind
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ConstantSource, GlobalSource, Source

@@ -1,7 +1,11 @@
-"""PyTorch's modes and flags that decide what a program means, or how its operations run."""
+"""PyTorch's modes and flags that decide what a program means, or how its operations run.
+
+A program that names one gets a guard on what it tells, or on more, where the function takes arguments.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,16 +14,25 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn.modules import module as _module
 
-from thunder_core.guards.source import Names
+from thunder_core.guards.check import Check
+from thunder_core.guards.conditions import VALUE
+from thunder_core.guards.source import ConstantSource, Names
+from thunder_core.guards.steps import ReferentSource
 from thunder_core.ir.switches import SWITCHES
 from thunder_core.pytorch_internals import (
     autocast_supported_devices,
     current_level,
     get_function_stack_at,
+    get_nnpack_enabled,
     is_any_autocast_enabled,
+    is_fwd_grad_enabled,
+    is_multithreading_enabled,
+    is_view_replay_enabled,
     len_torch_dispatch_stack,
     len_torch_function_stack,
     peek_interpreter_stack,
+    profiler_enabled,
+    saved_tensors_hooks_is_enabled,
 )
 
 _NO_LEVEL: Final = -1  # of forward-mode differentiation
@@ -125,7 +138,6 @@ READERS: Final[Mapping[str, Callable[[], Any]]] = {
     "module_hooks": global_module_hooks,
 }
 """What is read, by the names that messages have for it."""
-
 _COVERED: Final = (
     *("grad_enabled", "autocast_cache", "deterministic", "deterministic_warn_only", "cublas_tf32", "cudnn_tf32"),
     *("autocast", "default_dtype", "matmul_precision"),
@@ -176,3 +188,63 @@ def _differs(state: GlobalState, name: str, names: Names) -> str:
         return f"{read} != {expected!r}"
     word = str(expected).removeprefix("torch.") if isinstance(expected, torch.dtype) else f"expected_{name}"
     return f"{read} != {names.constant(expected, word)}"
+
+
+def _autocast_dtypes() -> tuple[torch.dtype, ...]:
+    """The dtypes of autocast, which it has where it is off as well."""
+    return tuple([torch.get_autocast_dtype(device) for device in autocast_supported_devices()])
+
+
+def _process_group() -> tuple[int, int] | None:
+    """Rank and size of the default process group; None where there is none."""
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+_Reader = Callable[[], Any]
+_FUNCTIONS: Final[dict[str, _Reader]] = {
+    "torch.initial_seed": torch.initial_seed,
+    "torch.get_num_threads": torch.get_num_threads,
+    "torch.get_num_interop_threads": torch.get_num_interop_threads,
+    "torch.is_anomaly_enabled": torch.is_anomaly_enabled,
+    "torch.is_anomaly_check_nan_enabled": torch.is_anomaly_check_nan_enabled,
+    "torch.is_warn_always_enabled": torch.is_warn_always_enabled,
+    "torch.autograd.profiler_enabled": profiler_enabled,
+    "torch.autograd.is_multithreading_enabled": is_multithreading_enabled,
+    "torch.autograd.is_view_replay_enabled": is_view_replay_enabled,
+    "torch.is_forward_gradient_enabled": is_fwd_grad_enabled,
+    "torch.saved_tensors_hooks_are_enabled": saved_tensors_hooks_is_enabled,
+    "torch.get_nnpack_enabled": get_nnpack_enabled,
+    "torch.get_overwrite_module_params_on_conversion": torch.__future__.get_overwrite_module_params_on_conversion,
+    "torch.get_swap_module_params_on_conversion": torch.__future__.get_swap_module_params_on_conversion,
+}
+"""Functions that take no arguments, which read themselves, by name."""
+_OF_ARGUMENTS: Final[tuple[tuple[str, _Reader, str], ...]] = (
+    ("torch", _autocast_dtypes, "get_autocast_dtype get_autocast_cpu_dtype get_autocast_gpu_dtype"),
+    ("torch.distributed", _process_group, "is_initialized get_rank get_world_size"),
+)
+"""Module, reader of all that its functions tell, and their names."""
+
+
+def _readers() -> dict[int, tuple[str, _Reader]]:
+    readers = {id(function): (name, function) for name, function in _FUNCTIONS.items()}
+    for module, reader, functions in _OF_ARGUMENTS:
+        for name in functions.split():
+            function = getattr(sys.modules[module], name, None)
+            if function is not None:
+                readers[id(function)] = (reader.__name__.lstrip("_"), reader)
+    return readers
+
+
+_by_id: Final = _readers()
+
+
+def state_guard(value: Any) -> Check | None:
+    """The check of what the function ``value`` tells now; None for all other objects."""
+    found = _by_id.get(id(value))
+    if found is None:
+        return None
+    name, reader = found
+    return Check(ReferentSource(ConstantSource(reader, name)), VALUE, reader())

@@ -14,7 +14,6 @@ from torch import Generator, Tensor
 from torch.nn import Module
 
 from thunder_core.guards.check import Check
-from thunder_core.guards.class_names import defined_names_checks
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.compiled_modules import ORIGINAL, original_of
 from thunder_core.guards.conditions import (
@@ -27,13 +26,14 @@ from thunder_core.guards.conditions import (
     identity_check,
     own_names,
 )
+from thunder_core.guards.global_state import state_guard
+from thunder_core.guards.lookups import defined_names_checks
 from thunder_core.guards.node import PARTS, Node, NodeKind, make_node, node_kind
 from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 from thunder_core.guards.records import Records
 from thunder_core.guards.source import ConstantSource, FunctionSource, Source
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C, StandIn, StandIns
-from thunder_core.guards.state_functions import state_guard
 from thunder_core.guards.steps import (
     AttributeSource,
     BufferSource,

@@ -212,7 +212,7 @@ class EnvironmentSource(Source):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MadeSource(Source):
+class CreatedSource(Source):
     """``make(*parts)``, one object in each call; ``label`` is for messages.
 
     Attributes:
@@ -238,7 +238,7 @@ class MadeSource(Source):
     def step(self, base: str, names: Names) -> str:
         bind: Callable[[Source], Any] | None = getattr(names, "bind", None)
         for part in self.parts:
-            if bind is not None and isinstance(part, MadeSource):
+            if bind is not None and isinstance(part, CreatedSource):
                 bind(part)
         parts = ", ".join([part.expression(names) for part in self.parts])
         return f"{names.constant(self.make, 'make_' + self.label)}({parts})"

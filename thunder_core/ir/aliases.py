@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from functools import cached_property
 
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import (
+    BoundSymbol,
+    tensor_inputs_of,
+    tensor_outputs_of,
+    tensors_written_by,
+    written_storages,
+)
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of, tensors_written_by, written_storages
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.pytorch_internals import OpOverload, schema_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.size import Size, SizeExpr, are_constant, with_size
+from thunder_core.ir.size import Size, SizeExpr, are_constant, from_fake, with_size
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import list_proxies, list_sizes, map_leaves
 
@@ -115,3 +115,30 @@ class BoundSymbol:
     def map_arguments(self, function: Callable[[Any], Any]) -> BoundSymbol:
         """The same line with each argument leaf replaced by ``function(leaf)``."""
         return replace(self, args=map_leaves(function, self.args), kwargs=map_leaves(function, self.kwargs))
+
+
+def tensor_inputs_of(bound: BoundSymbol) -> list[TensorProxy]:
+    """The tensors among `BoundSymbol.inputs`."""
+    return [proxy for proxy in bound.inputs() if type(proxy) is TensorProxy]
+
+
+def tensor_outputs_of(bound: BoundSymbol) -> list[TensorProxy]:
+    """The tensors among `BoundSymbol.outputs`."""
+    return [proxy for proxy in bound.outputs() if type(proxy) is TensorProxy]
+
+
+def tensors_written_by(bound: BoundSymbol) -> list[TensorProxy]:
+    """The arguments whose storage the line writes."""
+    mutates = bound.effects.mutates
+    return [proxy for proxy in tensor_inputs_of(bound) if proxy.name in mutates] if mutates else []
+
+
+def metadata_of(tensor: torch.Tensor | TensorProxy) -> tuple[Any, ...]:
+    """Shape, strides, dtype and device, equal for a proxy and for a tensor that it stands for."""
+    stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
+    return from_fake(tuple(tensor.shape)), from_fake(tuple(stride)), tensor.dtype, tensor.device
+
+
+def written_storages(lines: Iterable[BoundSymbol]) -> frozenset[int]:
+    """Numbers of the storages that lines write."""
+    return frozenset([proxy.storage for bound in lines for proxy in tensors_written_by(bound)])

@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from thunder_core.ir.annotation import Annotator
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import Context
-from thunder_core.ir.context_text import describe_context, with_items
+from thunder_core.ir.context import Context, describe_context, with_items
 from thunder_core.ir.effects import WAITS
-from thunder_core.ir.literals import Speller
+from thunder_core.ir.literals import LiteralPrinter
 from thunder_core.ir.location import SourceLocation, one_line
 from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy
 from thunder_core.ir.symbol import CallStyle
-from thunder_core.ir.targets import is_target, outer_target
 from thunder_core.ir.tree import iterate_leaves, iterate_proxies
 
 if TYPE_CHECKING:
     from thunder_core.ir.trace import Trace
+
+
+def is_target(output: Any) -> bool:
+    """Whether ``output`` can be taken apart by an assignment: sequences of proxies, and of literals to ignore."""
+    if isinstance(output, tuple | list):
+        return all(is_target(item) for item in output)
+    return not isinstance(output, dict | slice)
+
+
+def outer_target(output: Any) -> str:
+    """The target without the parentheses that Python does not need."""
+    text = _target(output)
+    return text[1:-1] if isinstance(output, tuple) and len(output) > 1 else text
+
+
+def _target(output: Any) -> str:
+    if isinstance(output, PROXY_TYPES):
+        return output.name
+    if not isinstance(output, tuple | list):
+        return "_"
+    items = ", ".join([_target(item) for item in output])
+    if isinstance(output, list):
+        return f"[{items}]"
+    return f"({items},)" if len(output) == 1 else f"({items})"
+
 
 NO_LOCATION = "# no user line"
 CHECK = "check_result"
@@ -30,8 +53,8 @@ _BOX: Final = OpaqueProxy("_", "list")
 class FunctionPrinter:
     """Prints one function, line by line."""
 
-    def __init__(self, speller: Speller, *, lowered: bool, comments: bool) -> None:
-        self.speller = speller
+    def __init__(self, literals: LiteralPrinter, *, lowered: bool, comments: bool) -> None:
+        self.literals = literals
         self.lowered = lowered
         self.comments = comments
         self.lines: list[str] = []
@@ -81,7 +104,7 @@ class FunctionPrinter:
                 self._parts(bound.parts, indent)
             if index in deletions:
                 self._delete(deletions[index], indent)
-        self.lines.append(f"    return {self.speller.spell(trace.output)}")
+        self.lines.append(f"    return {self.literals.spell(trace.output)}")
 
     def header(self) -> list[str]:
         """Comments with what the code of the function does not say about its trace."""
@@ -96,7 +119,7 @@ class FunctionPrinter:
 
     def line(self, bound: BoundSymbol, check: int | None = None) -> str:
         """One bound symbol as one line; with ``check``, that number and the result are given to a check first."""
-        text = call_text(self.speller, bound)
+        text = call_text(self.literals, bound)
         if check is not None:
             text = f"{CHECK}({check}, {text})"
         output = bound.output
@@ -107,7 +130,7 @@ class FunctionPrinter:
         elif is_target(output):
             text = f"{outer_target(output)} = {text}"
         else:
-            self.speller.modules.add("thunder_core.ir.tree")
+            self.literals.modules.add("thunder_core.ir.tree")
             text = f"{outer_target(tuple(iterate_leaves(output)))} = {LEAVES}({text})"
         return f"{text}{self._comment(bound)}" if self.comments else text
 
@@ -146,22 +169,22 @@ class FunctionPrinter:
 
     def _parts(self, parts: tuple[BoundSymbol, ...], indent: str) -> None:
         if parts:
-            printer = FunctionPrinter(self.speller, lowered=False, comments=False)
+            printer = FunctionPrinter(self.literals, lowered=False, comments=False)
             self.lines.extend(f"{indent}#   {printer.line(part)}" for part in parts)
 
 
-def call_text(speller: Speller, bound: BoundSymbol) -> str:
+def call_text(literals: LiteralPrinter, bound: BoundSymbol) -> str:
     """The call of ``bound`` as an expression, without its outputs."""
     symbol, args = bound.symbol, bound.args
     if symbol.style is CallStyle.FUNCTION:
-        return f"{speller.callee(symbol)}({speller.arguments(args, bound.kwargs)})"
-    receiver = speller.spell(args[0])
+        return f"{literals.callee(symbol)}({literals.arguments(args, bound.kwargs)})"
+    receiver = literals.spell(args[0])
     if not isinstance(args[0], PROXY_TYPES):
         receiver = f"({receiver})"
     if symbol.style is CallStyle.METHOD:
-        return f"{receiver}.{symbol.name}({speller.arguments(args[1:], bound.kwargs)})"
+        return f"{receiver}.{symbol.name}({literals.arguments(args[1:], bound.kwargs)})"
     if symbol.style is CallStyle.GETITEM:
-        return f"{receiver}[{speller.index(args[1])}]"
+        return f"{receiver}[{literals.index(args[1])}]"
     return f"{receiver}.{symbol.name}"
 
 

@@ -1,7 +1,7 @@
 """The Python spelling of the values that may stand in a trace.
 
-Every spelling evaluates to an equal value in a module that has `Speller.modules` and `Speller.constants` imported. What
-has no spelling is not a literal: it must become an input of the trace.
+Every spelling evaluates to an equal value in a module that imports `LiteralPrinter.modules` and
+`LiteralPrinter.constants`. What has no spelling is not a literal: it must become an input of the trace.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ RESERVED_NAMES = _BUILTINS.union(
 """Names that printed modules use themselves, so that no value of a trace may have them."""
 
 
-class Speller:
+class LiteralPrinter:
     """Spells values, and remembers which imports the spellings need.
 
     Args:
@@ -77,8 +77,8 @@ class Speller:
 
     def spell(self, value: Any) -> str:
         """``value`` as a Python expression. Raises TraceError when it is not a literal."""
-        speller = _SPELLERS.get(type(value))
-        return speller(self, value) if speller is not None else self._other(value)
+        literals = _SPELLERS.get(type(value))
+        return literals(self, value) if literals is not None else self._other(value)
 
     def callee(self, symbol: Symbol) -> str:
         """The name that a symbol of function style is called by: dotted, and its module noted for import.
@@ -169,51 +169,51 @@ class Speller:
         return f"{module}.{name}"
 
 
-def _float(speller: Speller, value: float) -> str:
+def _float(literals: LiteralPrinter, value: float) -> str:
     if isfinite(value):
         return repr(value)
     name = "nan" if value != value else "inf"
-    speller.constants.add(name)
+    literals.constants.add(name)
     return f"-{name}" if value < 0 else name
 
 
-def _complex(speller: Speller, value: complex) -> str:
-    return f"complex({_float(speller, value.real)}, {_float(speller, value.imag)})"
+def _complex(literals: LiteralPrinter, value: complex) -> str:
+    return f"complex({_float(literals, value.real)}, {_float(literals, value.imag)})"
 
 
-def _sequence(speller: Speller, value: tuple[Any, ...]) -> str:
+def _sequence(literals: LiteralPrinter, value: tuple[Any, ...]) -> str:
     if len(value) == 1:
-        return f"({speller.spell(value[0])},)"
-    return f"({', '.join([speller.spell(item) for item in value])})"
+        return f"({literals.spell(value[0])},)"
+    return f"({', '.join([literals.spell(item) for item in value])})"
 
 
-def _list(speller: Speller, value: list[Any]) -> str:
-    return f"[{', '.join([speller.spell(item) for item in value])}]"
+def _list(literals: LiteralPrinter, value: list[Any]) -> str:
+    return f"[{', '.join([literals.spell(item) for item in value])}]"
 
 
-def _dict(speller: Speller, value: dict[Any, Any]) -> str:
-    return "{" + ", ".join([f"{speller.spell(key)}: {speller.spell(item)}" for key, item in value.items()]) + "}"
+def _dict(literals: LiteralPrinter, value: dict[Any, Any]) -> str:
+    return "{" + ", ".join([f"{literals.spell(key)}: {literals.spell(item)}" for key, item in value.items()]) + "}"
 
 
-def _slice(speller: Speller, value: slice) -> str:
-    return f"slice({speller.spell(value.start)}, {speller.spell(value.stop)}, {speller.spell(value.step)})"
+def _slice(literals: LiteralPrinter, value: slice) -> str:
+    return f"slice({literals.spell(value.start)}, {literals.spell(value.stop)}, {literals.spell(value.step)})"
 
 
-def _name(_: Speller, value: Any) -> str:
+def _name(_: LiteralPrinter, value: Any) -> str:
     name: str = value.name
     return name
 
 
-def _repr(_: Speller, value: Any) -> str:
+def _repr(_: LiteralPrinter, value: Any) -> str:
     return repr(value)
 
 
-def _torch_constant(_: Speller, value: Any) -> str:
+def _torch_constant(_: LiteralPrinter, value: Any) -> str:
     text = str(value)  # dtypes, layouts and memory formats print as their path
     return text if text.startswith("torch.") else f"torch.{text}"
 
 
-_SPELLERS: dict[type, Callable[[Speller, Any], str]] = {
+_SPELLERS: dict[type, Callable[[LiteralPrinter, Any], str]] = {
     TensorProxy: _name,
     NumberProxy: _name,
     OpaqueProxy: _name,
@@ -231,7 +231,7 @@ _SPELLERS: dict[type, Callable[[Speller, Any], str]] = {
     list: _list,
     dict: _dict,
     slice: _slice,
-    torch.Size: lambda speller, value: f"torch.Size({_list(speller, list(value))})",
+    torch.Size: lambda literals, value: f"torch.Size({_list(literals, list(value))})",
     torch.dtype: _torch_constant,
     torch.layout: _torch_constant,
     torch.memory_format: _torch_constant,
@@ -239,4 +239,4 @@ _SPELLERS: dict[type, Callable[[Speller, Any], str]] = {
     torch.device: lambda _, value: f'torch.device("{value}")',
 }
 
-__all__ = ["CONSTANTS", "RESERVED_NAMES", "Speller", "import_path"]
+__all__ = ["CONSTANTS", "RESERVED_NAMES", "LiteralPrinter", "import_path"]

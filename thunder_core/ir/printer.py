@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.function_printer import CHECKED, FunctionPrinter
-from thunder_core.ir.literals import Speller
+from thunder_core.ir.literals import LiteralPrinter
 from thunder_core.ir.location import SourceLocation
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class _ModulePrinter:
     def __init__(self, lowered: bool, comments: bool) -> None:
         self.lowered = lowered
         self.comments = comments
-        self.speller = Speller(self._body_name, self._value_names, exact=not comments)
+        self.literals = LiteralPrinter(self._body_name, self._value_names, exact=not comments)
         self.functions: list[FunctionPrinter] = []
         self.value_names: set[str] = set()
         self.bodies: list[tuple[Trace, str]] = []
@@ -79,9 +79,9 @@ class _ModulePrinter:
         self._function(trace, trace.name, boxed, sizes)
         main = self.functions[-1]
         lines = main.header() if self.comments else []
-        lines.extend(f"import {module}" for module in sorted(self.speller.modules, key=_import_order) if module)
-        if self.speller.constants:
-            lines.append(f"from math import {', '.join(sorted(self.speller.constants))}")
+        lines.extend(f"import {module}" for module in sorted(self.literals.modules, key=_import_order) if module)
+        if self.literals.constants:
+            lines.append(f"from math import {', '.join(sorted(self.literals.constants))}")
         locations: dict[int, SourceLocation] = {}
         checked: dict[int, str] = {}
         claimed: dict[int, BoundSymbol] = {}
@@ -96,12 +96,12 @@ class _ModulePrinter:
             lines += function.lines
         lines.append("")
         # its methods would keep all that was printed until reference cycles are collected
-        self.speller.body_name, self.speller.taken = None, frozenset
-        local = self.speller.local_targets
+        self.literals.body_name, self.literals.taken = None, frozenset
+        local = self.literals.local_targets
         return PrintedTrace("\n".join(lines), locations, local, _with_checks(lines, checked), claimed)
 
     def _function(self, trace: Trace, name: str, boxed: bool = False, sizes: tuple[str, ...] | None = None) -> None:
-        function = FunctionPrinter(self.speller, lowered=self.lowered, comments=self.comments)
+        function = FunctionPrinter(self.literals, lowered=self.lowered, comments=self.comments)
         self.value_names |= trace.names()
         function.print_function(trace, name, boxed=boxed, sizes=sizes)
         self.functions.append(function)

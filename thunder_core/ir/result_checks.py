@@ -14,7 +14,7 @@ import torch
 from thunder_core.errors import WrongResultError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.function_printer import FunctionPrinter
-from thunder_core.ir.literals import Speller
+from thunder_core.ir.literals import LiteralPrinter
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import SizeExpr, are_constant
 from thunder_core.ir.verifier import verification_requested
@@ -143,7 +143,7 @@ def _error(bound: BoundSymbol, proxy: TensorProxy | None, problem: str) -> Wrong
     for part in bound.parts:
         if proxy is not None and any(proxy.name == own.name for own in part.outputs()):
             line, inside = part, f", in {bound.symbol.name}"
-    printer = FunctionPrinter(Speller(lambda body: body.name), lowered=False, comments=False)
+    printer = FunctionPrinter(LiteralPrinter(lambda body: body.name), lowered=False, comments=False)
     name = f" for {proxy.name}" if proxy is not None else ""
     word = problem.split(" ", 1)[0]
     return WrongResultError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,11 +14,48 @@ import torch
 from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.definitions import Uses, producers_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import Size, SizeExpr, as_constant, symbols_of, with_size
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.tree import iterate_leaves, list_sizes, map_leaves
+from thunder_core.ir.tree import iterate_leaves, list_proxies, list_sizes, map_leaves
+
+
+def producers_of(lines: Iterable[BoundSymbol]) -> dict[str, BoundSymbol]:
+    """The line that defines each value, by name; inputs of the program are not among them."""
+    return {proxy.name: line for line in lines for proxy in line.outputs()}
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Who reads each value of a program, by name.
+
+    Attributes:
+        users: lines, in order; a line that reads a value twice is there twice.
+        returned: how often each value is in the output of the program.
+    """
+
+    users: Mapping[str, Sequence[BoundSymbol]]
+    returned: Mapping[str, int]
+
+    @classmethod
+    def of(cls, lines: Iterable[BoundSymbol], output: Any) -> Uses:
+        """The uses in ``lines`` and in the nested containers ``output``."""
+        users: dict[str, list[BoundSymbol]] = {}
+        for line in lines:
+            for proxy in line.inputs():
+                users.setdefault(proxy.name, []).append(line)
+        return cls(users, Counter([proxy.name for proxy in list_proxies((output,))]))
+
+
+def needed_ops(ops: Sequence[BoundSymbol], needed: Iterable[str]) -> list[BoundSymbol]:
+    """The ops that the values named ``needed`` depend on, and those with effects."""
+    live = set(needed)
+    kept = []
+    for op in reversed(ops):
+        if not op.effects.pure or any(proxy.name in live for proxy in op.outputs()):
+            kept.append(op)
+            live.update(proxy.name for proxy in op.inputs())
+    return kept[::-1]
 
 
 class Stage(enum.Enum):

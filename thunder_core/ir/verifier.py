@@ -12,13 +12,51 @@ import torch
 from thunder_core.errors import TraceError, VerificationError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.excerpt import excerpt
-from thunder_core.ir.literals import RESERVED_NAMES, Speller
+from thunder_core.ir.function_printer import FunctionPrinter
+from thunder_core.ir.literals import RESERVED_NAMES, LiteralPrinter
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.size import SizeExpr
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves, iterate_proxies
+
+_AROUND = 5
+
+
+def excerpt(trace: Trace, index: int) -> str:
+    """Up to ten lines around line ``index``, which is marked.
+
+    -1 is the signature, ``len(trace.symbols)`` the return.
+    """
+    printer = FunctionPrinter(LiteralPrinter(lambda body: body.name), lowered=False, comments=True)
+    lines = []
+    for number in range(max(-1, index - _AROUND), min(len(trace.symbols), index + _AROUND) + 1):
+        marker = "-->" if number == index else "   "
+        lines.append(f"{marker} {_line(printer, trace, number)}")
+    return "\n".join(lines)
+
+
+def _line(printer: FunctionPrinter, trace: Trace, number: int) -> str:
+    if number == -1:
+        return f"def {trace.name}({', '.join(str(proxy.name) for proxy in trace.inputs)}):"
+    if number == len(trace.symbols):
+        return f"    return {_returned(printer, trace)}"
+    return f"    {_call(printer, trace.symbols[number])}"
+
+
+def _call(printer: FunctionPrinter, bound: BoundSymbol) -> str:
+    try:
+        return printer.line(bound)
+    except (TraceError, AttributeError, TypeError, IndexError) as error:
+        return f"<a line of {getattr(bound, 'symbol', bound)!r} that cannot be printed: {error}>"
+
+
+def _returned(printer: FunctionPrinter, trace: Trace) -> str:
+    try:
+        return printer.literals.spell(trace.output)
+    except TraceError as error:
+        return f"<an output that cannot be printed: {error.problem}>"
+
 
 # Results of these have a whole storage to themselves, so that its size is known.
 _OWNING_TAGS = frozenset({Tag.ELEMENTWISE, Tag.MATMUL, Tag.REDUCTION})
@@ -51,7 +89,7 @@ class _Verifier:
         self.deleted: dict[str, int] = {}
         self.storages: dict[int, str] = {}
         self.storage_bytes: dict[int, int] = {}
-        self.speller = Speller(lambda body: body.name)
+        self.literals = LiteralPrinter(lambda body: body.name)
 
     def verify(self) -> None:
         index = -1
@@ -98,7 +136,7 @@ class _Verifier:
             _check_context(bound.context)
         self._check_effects(bound)
         for leaf in iterate_leaves(bound.output):
-            self.speller.spell(leaf)  # besides proxies, literals that the call always returns
+            self.literals.spell(leaf)  # besides proxies, literals that the call always returns
         arguments = list(bound.inputs())
         for proxy in bound.outputs():
             self._define(proxy)
@@ -112,7 +150,7 @@ class _Verifier:
             after = self.deleted.get(proxy.name)
             _expect(after is None, f"it {verb} {proxy.name!r}, which is deleted after line {after}")
             _expect(known == proxy, f"it {verb} {proxy!r}, but that name is defined as {known!r}")
-        self.speller.spell(value)
+        self.literals.spell(value)
 
     def _define(self, proxy: Proxy) -> None:
         name = proxy.name

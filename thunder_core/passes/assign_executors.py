@@ -8,17 +8,16 @@ from typing import ClassVar
 
 from thunder_core.executors.compiled_regions import RegionCounts
 from thunder_core.executors.decision import Claimed
+from thunder_core.executors.disk_tables import save_tables
 from thunder_core.executors.executor import Executor
-from thunder_core.executors.kept_tables import save_tables
 from thunder_core.executors.states import States
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.passes.assignment import Assignment, AssignmentResult
+from thunder_core.passes.assignment import Assignment, AssignmentResult, Offers
 from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.checkpoint_bodies import in_checkpoints
 from thunder_core.passes.dead_code import without_dead_code
-from thunder_core.passes.offers import Offers
 from thunder_core.passes.region_calls import RegionCalls, take_regions
 
 

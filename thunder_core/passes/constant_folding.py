@@ -9,11 +9,10 @@ from typing import Any, ClassVar, TypeGuard
 import torch
 
 from thunder_core.ir.aliases import Aliases
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, list_sizes, map_leaves
 from thunder_core.passes.transform import Place, Transform, TransformContext

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
 
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensors_written_by
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tensors import tensors_written_by
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.base import Pass, PassContext

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.tensors import written_storages
 
 
 def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:

@@ -23,7 +23,7 @@ def thunder_executors() -> list[ExecutorSpec]:
     return [
         ExecutorSpec(
             "reference",
-            "thunder_core.executors.builtin:reference",
+            "thunder_core.executors.reference:reference",
             summary="each operation as the PyTorch function that it stands for",
         )
     ]

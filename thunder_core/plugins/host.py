@@ -14,10 +14,9 @@ import pluggy
 
 from thunder_core.errors import PluginError, is_strict
 from thunder_core.plugins import hookspecs, loading
-from thunder_core.plugins.loaded import Loaded, Offered, Spec
 from thunder_core.plugins.lookup import find
 from thunder_core.plugins.states import PluginRecord, PluginState, defects
-from thunder_core.plugins.table import PluginTable
+from thunder_core.plugins.table import Loaded, Offered, PluginTable, Spec
 
 __all__ = ["Host", "Loaded", "Offered", "PluginRecord", "PluginState", "host", "reset_host"]
 

@@ -14,7 +14,6 @@ from thunder_core.plugins import hookspecs
 from thunder_core.plugins.discovery import Found
 from thunder_core.plugins.distributions import repair
 from thunder_core.plugins.importing import FAILURES, failure, imported
-from thunder_core.plugins.loaded import WORDS, Loaded, Offered
 from thunder_core.plugins.registration import InvalidPlugin, register
 from thunder_core.plugins.selection import CORE_PLUGIN
 from thunder_core.plugins.specs import (
@@ -26,7 +25,7 @@ from thunder_core.plugins.specs import (
     SymbolsSpec,
     TransformSpec,
 )
-from thunder_core.plugins.table import PluginTable
+from thunder_core.plugins.table import WORDS, Loaded, Offered, PluginTable
 
 Loadable = ExecutorSpec | TransformSpec | FrontEndSpec | SymbolsSpec | InterceptionsSpec | Check
 """Specifications with something behind them that can be imported."""

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from thunder_core.errors import PluginError
 from thunder_core.plugins.first_party import first_party_items, how_to_get
-from thunder_core.plugins.loaded import WORDS, Loaded, Offered, Spec, plural
 from thunder_core.plugins.nearest import suggestion
 from thunder_core.plugins.selection import CORE_PLUGIN
 from thunder_core.plugins.states import PluginState
+from thunder_core.plugins.table import WORDS, Loaded, Offered, Spec, plural
 
 _PYTORCH = frozenset({"torch", "pytorch", "eager", "aten", "aot_eager"})
 

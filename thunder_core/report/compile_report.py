@@ -4,16 +4,60 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
+from thunder_core.executors.compiled_regions import RegionCounts
 from thunder_core.passes.pass_manager import PassRecord
 from thunder_core.report.collectives_report import CollectiveReport, collective_lines
-from thunder_core.report.decision_table import decision_table
-from thunder_core.report.decisions import LineDecisions, share_lines
-from thunder_core.report.preset_choice import PresetChoice
-from thunder_core.report.region_report import RegionReport
+from thunder_core.report.decisions import LineDecisions, decision_table, share_lines
 from thunder_core.report.sizes_report import SizesReport
 from thunder_core.report.training_report import TrainingReport
+
+
+@dataclass(frozen=True)
+class PresetChoice:
+    """The executors of a program for which none were named.
+
+    Attributes:
+        preset: the name of the preset.
+        device: the type of device that it was chosen for.
+        executors: names of those of its executors that can be used here, in order.
+        left_out: the others, with the reason.
+    """
+
+    preset: str
+    device: str
+    executors: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    def lines(self) -> list[str]:
+        """For people."""
+        names = ", ".join(self.executors) or "PyTorch alone"
+        chosen = f"executors of the preset {self.preset!r}, chosen for the device {self.device}: {names}"
+        return [chosen, *(f"  without {name}, because {reason}" for name, reason in self.left_out)]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionReport(RegionCounts):
+    """Regions that executors that fuse were given to compile.
+
+    Attributes:
+        contents: what is in the regions that run, in words; equal ones once.
+    """
+
+    contents: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, counts: RegionCounts, contents: tuple[str, ...]) -> RegionReport:
+        """The counts of a compilation, with the contents of its regions."""
+        return cls(**{field.name: getattr(counts, field.name) for field in fields(counts)}, contents=contents)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        different = self.known + self.read + self.compiled
+        counts = f"{self.compiled} compiled, {self.read} read from disk, {self.known} known"
+        own = [f"  {content}" for content in self.contents]
+        return [f"{self.regions} regions, {different} of them different: {counts}", *own, *self.notes]
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from thunder_core.pytorch_internals import (
     top_saved_tensors_default_hooks,
     will_engine_execute_node,
 )
-from thunder_core.runtime.differentiated import Backward, DifferentiatedProgram
-from thunder_core.runtime.related_outputs import check_unobserved, watch
+from thunder_core.runtime.differentiated import Backward, DifferentiatedProgram, check_unobserved, watch
 
 
 def join(program: DifferentiatedProgram) -> Callable[..., tuple[Any, ...]]:

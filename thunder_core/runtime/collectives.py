@@ -24,7 +24,7 @@ from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.base import Phase
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket, process_group_named, schema_of
 from thunder_core.report.collectives_report import CollectiveReport
-from thunder_core.runtime.operations import count_operations
+from thunder_core.runtime.decisions import count_operations
 from thunder_core.symbols.collectives import START
 from thunder_core.tracing.trace_call import refuse_objects, trace_call
 from thunder_core.tracing.tracer import Level

@@ -13,13 +13,34 @@ from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.config.settings import Settings
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.states import States
+from thunder_core.guards.source import ArgumentSource, KeywordSource
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult
 from thunder_core.passes.base import PassContext, Phase, Place
 from thunder_core.passes.explicit_autocast import leaves_among
 from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.transform import Transform
-from thunder_core.runtime.lasting import computed_for_backward, static_inputs
+
+
+def static_inputs(acquired: Acquired) -> frozenset[str]:
+    """Names of the inputs that are not reached from the arguments of the call."""
+    inputs = zip(acquired.trace.inputs, acquired.sources, strict=True)
+    arguments = ArgumentSource | KeywordSource
+    return frozenset([proxy.name for proxy, source in inputs if not isinstance(source.root, arguments)])
+
+
+def computed_for_backward(partitioned: Partitioned) -> frozenset[str]:
+    """Names of the saved values that share no memory with an input of the program."""
+    inputs = partitioned.forward.inputs
+    names = {proxy.name for proxy in inputs}
+    memories = {proxy.storage for proxy in inputs if isinstance(proxy, TensorProxy)}
+    return frozenset(
+        proxy.name
+        for proxy in partitioned.saved
+        if proxy.name not in names and not (isinstance(proxy, TensorProxy) and proxy.storage in memories)
+    )
+
 
 Made = TypeVar("Made", Functionalized, Joint, Partitioned, AssignmentResult)
 AnyResult = Trace | Functionalized | Joint | Partitioned | AssignmentResult | None

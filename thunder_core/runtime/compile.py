@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -13,34 +14,112 @@ from thunder_core import progress
 from thunder_core.acquire.acquire import Acquired, acquire
 from thunder_core.acquire.attempt import Guesses, why_constant
 from thunder_core.acquire.input_sizes import VaryingSizes
+from thunder_core.config.by_device import with_executors_for
 from thunder_core.config.settings import Settings
 from thunder_core.executors.states import States
 from thunder_core.guards.prologue import CallShape, build_prologue
 from thunder_core.guards.sizes import SizesGuard
 from thunder_core.guards.source import ConstantSource
 from thunder_core.ir.aliases import Aliases
+from thunder_core.ir.context import Context
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.pytorch_internals import top_saved_tensors_default_hooks
-from thunder_core.report.compile_report import EntryReport, StageReport
-from thunder_core.report.region_report import RegionReport
+from thunder_core.report.compile_report import EntryReport, PresetChoice, RegionReport, StageReport
 from thunder_core.report.sizes_report import SizesReport
 from thunder_core.runtime.agreement import agree
-from thunder_core.runtime.autocast import without_autocast
 from thunder_core.runtime.bridge import join
-from thunder_core.runtime.chosen_executors import with_executors
 from thunder_core.runtime.collectives import groups_of
-from thunder_core.runtime.decisions import executed_lines
+from thunder_core.runtime.decisions import executed_lines, region_contents
 from thunder_core.runtime.entry import Entry, build_run, executed_programs
-from thunder_core.runtime.frozen_heap import frozen_heap
 from thunder_core.runtime.outcomes import Undo, guesses_of
-from thunder_core.runtime.program import Program
-from thunder_core.runtime.region_contents import region_contents
-from thunder_core.runtime.transform import transform
+from thunder_core.runtime.transform import Program, transform
 from thunder_core.tracing.sizes import Sizes, compiling_with
+
+
+def without_autocast(function: Callable[..., Any], context: Context) -> Callable[..., Any]:
+    """``function`` with autocast off while it runs; the function itself where autocast is off anyway.
+
+    Unlike `torch.autocast` it is no region: PyTorch's cache of converted weights, which belongs to the caller, stays.
+
+    Args:
+        function: takes positional arguments.
+        context: the modes of the caller, the same in each call.
+    """
+    kinds = tuple(kind for kind, _ in context.autocast)
+    if not kinds:
+        return function
+
+    def run(*args: Any) -> Any:
+        try:
+            for kind in kinds:
+                torch.set_autocast_enabled(kind, False)
+            return function(*args)
+        finally:
+            for kind in kinds:
+                torch.set_autocast_enabled(kind, True)
+
+    return run
+
+
+def with_executors(settings: Settings, trace: Trace) -> tuple[Settings, PresetChoice | None]:
+    """The settings for this program, and what was chosen; nothing is where the configuration names executors."""
+    if settings.config.executors is not None:
+        return settings, None
+    device = device_of(trace)
+    chosen, preset = with_executors_for(device, settings)
+    if not preset:
+        return settings, None
+    names = tuple([executor.name for executor in chosen.executors])
+    return chosen, PresetChoice(preset, device, names, chosen.left_out[len(settings.left_out) :])
+
+
+def device_of(trace: Trace) -> str:
+    """The type of device that a program runs on: that of its first tensor on an accelerator, else ``cpu``."""
+    return next((device for device in _devices(trace) if device not in ("cpu", "meta")), "cpu")
+
+
+def _devices(trace: Trace) -> Iterator[str]:
+    for proxy in trace.inputs:
+        if isinstance(proxy, TensorProxy):
+            yield proxy.device.type
+    for line in trace.symbols:
+        for result in line.outputs():
+            if isinstance(result, TensorProxy):
+                yield result.device.type
+
+
+_BY_PYTHON: Final = 1000
+"""More objects than Python freezes when it starts (375 in 3.12, none in 3.11 and 3.13), and far fewer than users do."""
+_YOUNG: Final = 50_000
+"""New objects before the collector looks at them, instead of Python's 700 to 2,000."""
+
+
+@contextmanager
+def frozen_heap() -> Iterator[None]:
+    """Keep the garbage collector off the objects that exist already, and have it look at new ones more rarely.
+
+    Compiling makes many objects that live on, and so has the collector walk through everything, again and again: the
+    million objects of PyTorch and of the user took a sixth of the first step of a model whose regions are on disk, and
+    new ones a twentieth of the acquisition of a model. Objects that the user has frozen stay so, and so does a
+    threshold that the user, or the program, has set higher or to zero.
+    """
+    if gc.get_freeze_count() > _BY_PYTHON:  # by the user, or by a compilation around this one
+        yield
+        return
+    gc.freeze()
+    young, *older = gc.get_threshold()
+    raised = (_YOUNG, *older) if 0 < young < _YOUNG else (young, *older)
+    gc.set_threshold(*raised)
+    try:
+        yield
+    finally:
+        if gc.get_threshold() == raised:
+            gc.set_threshold(young, *older)
+        gc.unfreeze()
 
 
 def compile_program(
@@ -155,7 +234,7 @@ def _compile(
         computation,
         after,
         program.functional,
-        acquired.recipe,
+        acquired.reconstruction,
         acquired.has_subclasses,
         hints,
         sizes is not None,
@@ -168,7 +247,7 @@ def _compile(
         )
         run = undo.around(run)
     stages.append(StageReport("code generation", time.perf_counter() - start, None))
-    repeatable = not acquired.random_states and not acquired.recipe.once and unfit is None
+    repeatable = not acquired.random_states and not acquired.reconstruction.once and unfit is None
     repeatable = repeatable and acquired.raised is None
     cached = settings.config.cache != "no caching" and repeatable
     report = EntryReport(
@@ -178,7 +257,7 @@ def _compile(
         tuple(guard.describe() for guard in prologue.guards),
         len(names),
         executed_lines(program.assignments),
-        acquired.recipe.writes,
+        acquired.reconstruction.writes,
         program.training,
         program.as_recorded,
         regions=_region_report(program),
@@ -205,7 +284,7 @@ def _compile(
         program.later,
         checks,
         program.unclaimed,
-        acquired.recipe.once,
+        acquired.reconstruction.once,
         unfit,
         settings.executors,
         settings.transforms,

@@ -12,12 +12,13 @@ from typing import Any
 
 from thunder_core.acquire.active import this_thread
 from thunder_core.acquire.attempt import Guesses
-from thunder_core.acquire.first_calls import EagerCallNeeded
 from thunder_core.acquire.input_sizes import VaryingSizes
+from thunder_core.acquire.module_calls import EagerCallNeeded
 from thunder_core.acquire.tracebacks import folded
+from thunder_core.config.model import ThunderConfig
 from thunder_core.config.resolve import resolve_config
 from thunder_core.config.settings import Settings
-from thunder_core.errors import UncacheableError, UncacheableWarning, WrongGuess
+from thunder_core.errors import RecompileWarning, UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
 from thunder_core.guards.dispatch import Dispatcher
 from thunder_core.guards.global_state import GlobalState
@@ -26,11 +27,94 @@ from thunder_core.pytorch_internals import peek_interpreter_stack
 from thunder_core.report.compile_report import CompileReport
 from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.entry import Entry
-from thunder_core.runtime.likely_outcomes import LikelyOutcomes
-from thunder_core.runtime.outcomes import entries_for, fits, known_after
-from thunder_core.runtime.recompilations import Recompilations
+from thunder_core.runtime.outcomes import Guess, LikelyOutcomes, entries_for, fits, known_after
 from thunder_core.runtime.size_policy import SizePolicy
 from thunder_core.tracing.user_frames import calls_program, warn_user
+
+_MOST_PLACES = 4
+
+
+class Recompilations:
+    """Why a program had to be compiled again, and the two warnings about it: one early, one at the limit."""
+
+    def __init__(self, name: str, config: ThunderConfig) -> None:
+        self.name = name
+        self.config = config
+        self.limit_reached = False
+        self._outcomes_ended = False
+        self._warned = False
+        self._counts: Counter[str] = Counter()
+        self._latest: dict[str, Change] = {}
+
+    def add(self, change: Change, entries: int) -> None:
+        """Note the change that needs one more entry than the ``entries`` there are, and warn if these become many.
+
+        Warns once with RecompileWarning, at the user's line.
+        """
+        self._counts[change.place] += 1
+        self._latest[change.place] = change
+        if entries < self.config.recompile_warning or self._warned:
+            return
+        self._warned = True
+        warn_user(
+            f"{self.name} was compiled {entries} times and is compiled again, because of what changes between calls:"
+            f"{self._changes()}\nWhat to do:{self._remedies()}\n"
+            f"  - or leave it: at {self.config.recompile_limit} entries (recompile_limit) compiling ends, and eager "
+            "PyTorch runs the calls that fit none of them",
+            RecompileWarning,
+        )
+
+    def end(self, change: Change) -> None:
+        """Note that the limit is reached by a call that fits no entry for this change. Warns once, as `add`."""
+        if self.limit_reached:
+            return
+        self.limit_reached = True
+        self._counts[change.place] += 1
+        self._latest[change.place] = change
+        warn_user(
+            f"{self.name} has {self.config.recompile_limit} compiled entries (recompile_limit) and is not compiled "
+            "again: calls that fit one of them run compiled as before, eager PyTorch runs this call and all others. "
+            f"What changed between calls:{self._changes()}\nWhat to do:{self._remedies()}\n"
+            "  - or raise recompile_limit, if the values are few and come again",
+            RecompileWarning,
+        )
+
+    def end_outcomes(self, guess: Guess) -> None:
+        """Note that a value which the program reads had as many outcomes as are compiled. Warns once, as `add`."""
+        if self._outcomes_ended:
+            return
+        self._outcomes_ended = True
+        place = "" if guess.location is None else f"\n  at {guess.location.describe()}"
+        warn_user(
+            f"{self.name} reads values of tensors, and was compiled for {self.config.outcome_limit} outcomes "
+            "(outcome_limit): eager PyTorch runs calls with others. The value that is another now is "
+            f"{guess.text}{place}\n"
+            "What to do:\n"
+            "  - keep the value a tensor: torch.where, a product with a mask, torch.cond\n"
+            "  - or raise outcome_limit, if the outcomes are few and come again",
+            RecompileWarning,
+        )
+
+    def _changes(self) -> str:
+        lines = [f"{self._latest[place].text} ({_times(count)})" for place, count in self._most()]
+        others = len(self._counts) - len(lines)
+        if others:
+            lines.append(f"and {others} more; thunder.explain lists the reason of each compilation")
+        return "".join(f"\n  - {line}" for line in lines)
+
+    def _remedies(self) -> str:
+        places: dict[str, list[str]] = {}
+        for place, _ in self._most():
+            places.setdefault(self._latest[place].remedy, []).append(place)
+        return "".join(f"\n  - {', '.join(names)}: {remedy}" for remedy, names in places.items())
+
+    def _most(self) -> list[tuple[str, int]]:
+        return self._counts.most_common(_MOST_PLACES)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
 
 _MOST_ATTEMPTS = 64  # entries that a call tries one after the other, each of which knows one more value
 _logger = logging.getLogger("thunder.recompiles")
@@ -126,8 +210,8 @@ class Compiled:
 
     def _transformed_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call under transformations of torch.func."""
-        from thunder_core.runtime.transformed_cache import NotTransformed
         from thunder_core.runtime.transformed_calls import transformed_call  # its caches are `Compiled`
+        from thunder_core.runtime.transformed_programs import NotTransformed
 
         try:
             return transformed_call(self, args, kwargs)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from thunder_core.acquire.raised import note
-from thunder_core.acquire.rebuild import Recipe
+from thunder_core.acquire.reconstruction import Reconstruction
 from thunder_core.executors.executor import Executor
 from thunder_core.guards.prologue import Prologue
 from thunder_core.ir.program import compile_source
@@ -51,7 +51,7 @@ class Entry:
         notes: what transforms say for the report.
         later: stages of programs that were made after the compilation, when a call first needed them.
         checks: what it cost so far to check, in first runs, what executors return.
-        unclaimed: as in `thunder_core.runtime.program.Program`.
+        unclaimed: as in `thunder_core.runtime.transform.Program`.
         once: classes of objects that it returns or stores and that cannot be copied; such an entry is not reused.
         unfit: the guard that does not hold for the call that the entry was compiled for; such an entry is not reused.
         executors: those that were asked, in order.
@@ -138,13 +138,13 @@ def build_run(
     computation: Callable[..., Any],
     epilogue: Callable[..., Any] | None,
     functional: Functionalized,
-    recipe: Recipe,
+    reconstruction: Reconstruction,
     plain: bool = False,
     sizes: Mapping[str, int] | None = None,
     varying: bool = False,
     defined: Mapping[str, int] | None = None,
 ) -> Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]:
-    """One generated function: computation, epilogue, then the recipe's statements.
+    """One generated function: computation, epilogue, then the reconstruction's statements.
 
     Args:
         plain: inputs are of classes with a ``__torch_function__``, which has been recorded and must not act again.
@@ -154,7 +154,7 @@ def build_run(
     """
     names = tuple(sizes or ())
     lines = ["def run(inputs, args, kwargs):", "    values = computation(*inputs)"]
-    if epilogue is not None or recipe.writes:  # these come last
+    if epilogue is not None or reconstruction.writes:  # these come last
         lines[1:] = [
             "    try:",
             f"    {lines[1]}",
@@ -174,9 +174,9 @@ def build_run(
     if plain:
         lines[1:] = ["    with plain():", *[f"    {line}" for line in lines[1:]]]
     lines.extend(f"    o{index} = {_result(source)}" for index, source in enumerate(functional.results))
-    lines.extend(f"    {line}" for line in recipe.lines)
-    lines.append(f"    return {recipe.result}")
-    namespace = {**recipe.namespace, "computation": computation, "epilogue": epilogue, "note": note}
+    lines.extend(f"    {line}" for line in reconstruction.lines)
+    lines.append(f"    return {reconstruction.result}")
+    namespace = {**reconstruction.namespace, "computation": computation, "epilogue": epilogue, "note": note}
     namespace["plain"] = DisableTorchFunctionSubclass
     return compile_source("\n".join(lines) + "\n", "run", namespace, title="run")
 

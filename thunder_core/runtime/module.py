@@ -4,20 +4,88 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from thunder_core.acquire.tracebacks import folded
 from thunder_core.config.settings import Settings
 from thunder_core.guards.compiled_modules import ORIGINAL
+from thunder_core.passes.transform import Transform
 from thunder_core.runtime.compiled import Compiled
 from thunder_core.runtime.module_class import class_for, follow_class, new_instance
 from thunder_core.runtime.module_forward import COMPILED, COMPILED_FORWARD, compiled_of
-from thunder_core.runtime.state_dict import compiled_state_dict, take_in_place, taken_in, without_states
 from thunder_core.tracing.user_frames import calls_program
+
+_STATES: Final = "executor_states."
+"""What the names of entries begin with that are executors'. A name goes on with that of the executor."""
+
+
+def given_out(transforms: Sequence[Transform], state: dict[str, Any]) -> dict[str, Any]:
+    """What ``state_dict()`` of the compiled module returns: the last transform's change first."""
+    for transform in reversed(transforms):
+        state = transform.on_state_dict(state)
+    return state
+
+
+def taken_in(transforms: Sequence[Transform], state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the module itself is to load."""
+    for transform in transforms:
+        state = transform.on_load_state_dict(state)
+    return state
+
+
+def compiled_state_dict(
+    module: torch.nn.Module, compiled: Compiled, destination: Any, prefix: str, keep_vars: bool
+) -> Any:
+    """As `torch.nn.Module.state_dict`, which a module around this one calls with its ``destination``."""
+    own = module.state_dict(keep_vars=keep_vars)
+    metadata = getattr(own, "_metadata", {})
+    found = {f"{prefix}{name}": value for name, value in given_out(compiled.settings.transforms, own).items()}
+    found |= {f"{prefix}{_STATES}{name}": value for name, value in compiled.states.state_dict().items()}
+    if destination is None:
+        destination = type(own)()
+        destination._metadata = type(own)()
+    destination.update(found)
+    for name, version in metadata.items():
+        destination._metadata[f"{prefix}{name}" if name else prefix.removesuffix(".")] = version
+    return destination
+
+
+def without_states(compiled: Compiled, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is left for the module, after executors took their entries.
+
+    Entries may be missing: the states then stay as they are. Those of executors that the program is not compiled with
+    are left, so that strict loading complains of them; where the device chooses the executors, all are taken.
+    """
+    by_device = compiled.settings.config.executors is None
+    names = (_STATES,) if by_device else tuple([f"{_STATES}{own.name}." for own in compiled.settings.executors])
+    own = {name.removeprefix(_STATES): value for name, value in state.items() if name.startswith(names)}
+    if not own:
+        return state
+    compiled.states.load_state_dict(own)
+    rest = {name: value for name, value in state.items() if not name.startswith(names)}
+    return _with_metadata(rest, state)
+
+
+def take_in_place(compiled: Compiled, state: dict[str, Any], prefix: str) -> None:
+    """Change the part of ``state`` under ``prefix``, which a module around this one is loading."""
+    own = {name.removeprefix(prefix): state.pop(name) for name in list(state) if name.startswith(prefix)}
+    taken = taken_in(compiled.settings.transforms, without_states(compiled, own))
+    state.update({f"{prefix}{name}": value for name, value in taken.items()})
+
+
+def _with_metadata(state: dict[str, Any], like: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same with the versions of modules that PyTorch keeps beside the entries."""
+    metadata = getattr(like, "_metadata", None)
+    if metadata is None:
+        return state
+    found: OrderedDict[str, Any] = OrderedDict(state)
+    found._metadata = metadata  # type: ignore[attr-defined]
+    return found
 
 
 class ThunderModule(torch.nn.Module):

@@ -38,8 +38,7 @@ from thunder_core.passes.delete_last_use import DeleteLastUse
 from thunder_core.passes.explicit_autocast import ExplicitAutocast
 from thunder_core.passes.functionalize import FromComputation, Functionalize, Functionalized, LeaveAsRecorded
 from thunder_core.passes.pass_manager import PassManager
-from thunder_core.passes.reinplace import Reinplace
-from thunder_core.passes.reinplace_parts import ReinplaceParts
+from thunder_core.passes.reinplace import Reinplace, ReinplaceParts
 from thunder_core.passes.reports_last import ReportsLast
 from thunder_core.runtime.compilation import Compilation
 from thunder_core.tracing.sizes import active_sizes

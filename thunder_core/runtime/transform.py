@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from thunder_core.acquire.acquire import Acquired
 from thunder_core.autodiff.as_recorded import why_as_recorded, why_left_to_autograd
-from thunder_core.autodiff.input_gradients import check_no_requests
 from thunder_core.autodiff.joint import Joint, Partitioned
+from thunder_core.autodiff.tensor_hooks import check_no_requests
 from thunder_core.config.settings import Settings
 from thunder_core.errors import FunctionalizationError, UnsupportedError
+from thunder_core.executors.compiled_regions import RegionCounts
 from thunder_core.executors.states import States
-from thunder_core.guards.source import ConstantSource
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.guards.source import ConstantSource, Source
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult
 from thunder_core.passes.base import Phase
 from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.pass_manager import PassManager
+from thunder_core.report.compile_report import StageReport
+from thunder_core.report.training_report import DerivativeReport, TrainingReport
 from thunder_core.runtime.compilation import Compilation
 from thunder_core.runtime.differentiated import DifferentiatedProgram
 from thunder_core.runtime.late_programs import LatePrograms
@@ -32,8 +36,71 @@ from thunder_core.runtime.pipeline import (
     Step,
     run,
 )
-from thunder_core.runtime.program import Program
-from thunder_core.runtime.training import training_report
+
+
+def training_report(joint: Joint, partitioned: Partitioned, recompute: str | dict[str, float]) -> TrainingReport:
+    """The report; ``recompute`` is the policy that ``partitioned`` follows."""
+    names = {proxy.name for proxy in joint.primals}
+    memories = {_memory(joint.outputs[position]) for position in joint.returned} - {None}
+    inputs = sum(proxy.name in names for proxy in partitioned.saved)
+    results = sum(_memory(proxy) in memories for proxy in partitioned.saved if proxy.name not in names)
+    return TrainingReport(
+        tuple([DerivativeReport(o.symbol, o.source, o.reason, count) for o, count in joint.origins.items()]),
+        len(partitioned.forward.symbols),
+        len(partitioned.backward.symbols),
+        len(partitioned.saved) - inputs - results,
+        partitioned.bytes_saved,
+        results,
+        inputs,
+        len(partitioned.recomputed),
+        recompute,
+    )
+
+
+def _memory(proxy: Proxy) -> int | None:
+    return proxy.storage if isinstance(proxy, TensorProxy) else None
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the passes made of a program.
+
+    Attributes:
+        traces: at each stage; acquired first, as executed last.
+        final: as executed: the forward program.
+        functional: where results come from.
+        sources, objects: of the inputs of ``final``: where they are found, and what they were this time.
+        assignments: who runs which line, by program; ``JOINT`` has the lines that were differentiated.
+        regions: what became of regions of lines.
+        backward_traces: of backward: the joint trace, backward, backward as executed; empty without gradients.
+        differentiated: forward and backward for the runtime; None where PyTorch's autograd records the program, if any.
+        training: how the program was differentiated; None if it was not.
+        as_recorded: why the lines run as they were recorded, under PyTorch's autograd; None if they do not.
+        notes: what transforms say for the report; more may follow when backwards are made later.
+        later: the stages of these backwards, and of what computes second derivatives.
+        unclaimed: calls that transforms would have put in place of lines, had an executor claimed them.
+    """
+
+    traces: tuple[Trace, ...]
+    final: Trace
+    functional: Functionalized
+    sources: tuple[Source, ...]
+    objects: tuple[Any, ...]
+    assignments: dict[Phase, tuple[Assignment, ...]]
+    regions: RegionCounts | None
+    backward_traces: tuple[Trace, ...] = ()
+    differentiated: DifferentiatedProgram | None = None
+    training: TrainingReport | None = None
+    as_recorded: str | None = None
+    notes: list[object] = field(default_factory=list)
+    later: list[StageReport] = field(default_factory=list)
+    unclaimed: tuple[Assignment, ...] = ()
+
+    @property
+    def executed(self) -> tuple[Trace, ...]:
+        """The programs that run: forward, backward, epilogue."""
+        epilogue = self.functional.epilogue
+        return (self.final, *self.backward_traces[-1:], *(() if epilogue is None else (epilogue,)))
 
 
 def transform(manager: PassManager, acquired: Acquired, settings: Settings, states: States) -> Program:

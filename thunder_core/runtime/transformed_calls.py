@@ -39,11 +39,14 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.runtime.compiled import Compiled
 from thunder_core.runtime.entry import Entry
-from thunder_core.runtime.transformed_cache import NO_LEVEL, NotTransformed, PlainPrograms, Transformed
 from thunder_core.runtime.transformed_programs import (
     CONSTANTS,
+    NO_LEVEL,
     FlatProgram,
+    NotTransformed,
+    PlainPrograms,
     Tensors,
+    Transformed,
     flat_program,
     joined,
     jvp_program,

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from thunder_core.ir.expressions import ExpressionReader, dotted
 from thunder_core.ir.function_printer import LEAVES
-from thunder_core.ir.module_syntax import ModuleSyntax
 from thunder_core.ir.proxy import PROXY_TYPES
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
+from thunder_core.saving.expressions import ExpressionReader, dotted
 from thunder_core.saving.fakes import SPECIAL_SYMBOLS
+from thunder_core.saving.module_syntax import ModuleSyntax
 from thunder_core.symbols.registry import registry
 
 CallParts = tuple[Symbol, tuple[Any, ...], dict[str, Any], bool]

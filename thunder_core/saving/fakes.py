@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,23 +10,23 @@ import torch
 
 from thunder_core.acquire import data_dependence
 from thunder_core.acquire.checkpoints import CHECKPOINT
+from thunder_core.ir.annotation import TensorAnnotation
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import Context
-from thunder_core.ir.modes import modes_for_fakes
+from thunder_core.ir.context import Context, modes_for_fakes
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
-from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import no_dispatch
+from thunder_core.saving.module_syntax import CallSyntax, ModuleSyntax
 from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE, REQUIRED
 from thunder_core.symbols.control_flow import COND
+from thunder_core.symbols.functions import REBASED
 from thunder_core.symbols.generators import CUDA_STATE, GET_RNG_STATE, NEW_GENERATOR, WRITES
-from thunder_core.symbols.histories import REBASED
-from thunder_core.tracing.fake_mode import ObservingFakeMode
-from thunder_core.tracing.fake_tensors import make_alias, make_derived, make_fake
-from thunder_core.tracing.outcome import Outcome, infer
+from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_alias, make_derived, make_fake
+from thunder_core.tracing.outcome import Outcome, Result, Slot, infer
 
 DEPENDS_ON_VALUES = data_dependence.EXCEPTIONS
 """Raised for calls whose results cannot be derived from metadata."""
@@ -146,3 +147,67 @@ _STAND_INS: dict[Symbol, Callable[..., Any]] = {
 }
 SPECIAL_SYMBOLS = {symbol.name: symbol for symbol in (*_STAND_INS, NEW_GENERATOR, CHECK_METADATA, REBASED)}
 """Symbols that acquisition makes itself, by name."""
+
+
+def assumed_outcome(
+    module: ModuleSyntax,
+    syntax: CallSyntax,
+    bound: BoundSymbol,
+    annotations: list[TensorAnnotation | None],
+    owners: dict[str, int],
+) -> Outcome:
+    """The outcome that the target and the annotations of a line describe.
+
+    Args:
+        annotations: one for each name of the target.
+        owners: the storage numbers that ``shares`` of an annotation may mean, by name.
+
+    Raises:
+        TraceSyntaxError: an annotation is missing.
+    """
+    arguments = [proxy for proxy in bound.inputs() if isinstance(proxy, TensorProxy)]
+    writes = bound.symbol.style is CallStyle.METHOD and bound.symbol.name.endswith("_")
+    results: list[Result] = []
+
+    def structure(target: ast.expr | None) -> Any:
+        if isinstance(target, ast.Tuple | ast.List):
+            return tuple([structure(part) for part in target.elts])
+        if not isinstance(target, ast.Name) or target.id == "_":
+            return None
+        said = annotations[len(results)]
+        if said is None:
+            raise module.error(
+                f"what {ast.unparse(syntax.value)!r} returns depends on values, so the line needs an annotation",
+                syntax.value,
+                "add a comment behind it, such as  # f32[2, 3]",
+            )
+        results.append(_result(said, arguments, owners, writes))
+        return Slot(len(results) - 1)
+
+    return Outcome(
+        structure(syntax.target), tuple(results), (0,) if writes else (), Tag.RANDOM in bound.symbol.tags, False
+    )
+
+
+def count_names(target: ast.expr | None) -> int:
+    """How many values a target names."""
+    names = [node.id for node in ast.walk(target) if isinstance(node, ast.Name)] if target is not None else []
+    return len([name for name in names if name != "_"])
+
+
+def _result(said: TensorAnnotation, arguments: list[TensorProxy], owners: dict[str, int], writes: bool) -> Result:
+    storages = [argument.storage for argument in arguments]
+    owner = owners.get(said.shares or "")
+    shares = storages.index(owner) if owner in storages else -1
+    return Result(
+        0 if writes else -1,
+        shares,
+        -1,
+        said.shape,
+        said.stride,
+        said.offset,
+        said.dtype,
+        said.device,
+        said.requires_grad,
+        said.layout,
+    )

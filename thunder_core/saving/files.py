@@ -2,24 +2,151 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import textwrap
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from thunder_core.acquire.tracebacks import folded
 from thunder_core.errors import TraceError
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.literals import Speller
+from thunder_core.ir.context import Context
+from thunder_core.ir.literals import LiteralPrinter
 from thunder_core.ir.printer import PrintedTrace, render_trace
-from thunder_core.ir.program import compile_source
-from thunder_core.ir.proxy import OpaqueProxy
+from thunder_core.ir.program import compile_source, compile_trace
+from thunder_core.ir.proxy import OpaqueProxy, Proxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
-from thunder_core.saving.constants import is_encodable, print_constants
 from thunder_core.saving.reader import read_trace
-from thunder_core.saving.saved_program import SavedProgram
 from thunder_core.symbols.checks import REQUIRED
+
+__all__ = ["SavedProgram", "load_trace", "print_program", "save_trace"]
+
+
+class SavedProgram:
+    """A callable of the inputs that are no constants, by position or by name; returns what the trace returns.
+
+    It runs under the grad mode, inference mode and autocast that it was recorded under.
+
+    Attributes:
+        trace: the program.
+        constants: the values of the other inputs, by name.
+    """
+
+    def __init__(self, trace: Trace, constants: Mapping[str, Any]) -> None:
+        self.trace = trace
+        self.constants = dict(constants)
+        self._function = compile_trace(trace)
+
+    @property
+    def inputs(self) -> tuple[Proxy, ...]:
+        """What a call must give, in order."""
+        return tuple(proxy for proxy in self.trace.inputs if proxy.name not in self.constants)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program. Raises TypeError when inputs are missing, or given twice."""
+        names = [proxy.name for proxy in self.inputs]
+        if len(args) > len(names):
+            raise TypeError(f"{self.trace.name} takes {len(names)} inputs ({', '.join(names)}), not {len(args)}")
+        given = dict(zip(names, args, strict=False))
+        twice = [name for name in kwargs if name in given]
+        if twice:
+            raise TypeError(f"{self.trace.name} got {', '.join(twice)} twice")
+        with _entered(self.trace.context):
+            try:
+                return self._function(**self.constants, **given, **kwargs)
+            except Exception as error:
+                error.__traceback__ = folded(error)
+                raise
+
+    def __repr__(self) -> str:
+        return f"SavedProgram({self.trace.name}: {', '.join(proxy.name for proxy in self.inputs)})"
+
+
+def _entered(context: Context) -> ExitStack:
+    stack = ExitStack()
+    stack.enter_context(torch.inference_mode(context.inference))
+    stack.enter_context(torch.set_grad_enabled(context.grad_enabled))
+    enabled = dict(context.autocast)
+    for kind in sorted({"cpu", *enabled}):
+        manager = torch.autocast(
+            kind, dtype=enabled.get(kind), enabled=kind in enabled, cache_enabled=context.autocast_cache
+        )
+        stack.enter_context(manager)
+    return stack
+
+
+_LARGEST_LITERAL = 32
+_LITERAL_DTYPES = frozenset({torch.bool, torch.int32, torch.int64, torch.float32, torch.float64, torch.bfloat16})
+
+
+DECODER = '''\
+def decode(text: str):
+    """A constant from its text; like the rest of this file it is code, so load only files that you trust."""
+    return torch.load(io.BytesIO(base64.b64decode(text)), weights_only=False)
+'''
+"""What a file defines that has encoded constants; it needs ``import base64``, ``import io``."""
+
+
+def print_constants(constants: Mapping[str, Any], literals: LiteralPrinter) -> list[str]:
+    """The lines that define ``CONSTANTS``, a dict by input name. Raises TraceError for what cannot be encoded."""
+    values = {name: _literal(value, literals) or _encoded(name, value) for name, value in constants.items()}
+    lines = ["CONSTANTS = {"]
+    for name, text in values.items():
+        lines += f"    {name!r}: {text},".split("\n")
+    lines.append("}")
+    if any(text.startswith("decode(") for text in values.values()):
+        literals.modules |= {"base64", "io"}
+        lines = [*DECODER.splitlines(), "", "", *lines]
+    return lines
+
+
+def is_encodable(value: Any) -> bool:
+    """Whether ``value`` can be part of a file."""
+    try:
+        _encode(value)
+    except Exception:  # noqa: BLE001 - whatever pickling of the object raises
+        return False
+    return True
+
+
+def _literal(value: Any, literals: LiteralPrinter) -> str:
+    """A small plain tensor as a call of ``torch.tensor``; empty for everything else."""
+    plain = (
+        type(value) is torch.Tensor
+        and value.layout is torch.strided
+        and value.dtype in _LITERAL_DTYPES
+        and value.device.type == "cpu"
+        and value.is_contiguous()
+        and not value.requires_grad
+        and 0 < value.numel() <= _LARGEST_LITERAL
+    )
+    return f"torch.tensor({literals.spell(value.tolist())}, dtype={value.dtype})" if plain else ""
+
+
+def _encoded(name: str, value: Any) -> str:
+    try:
+        text = base64.b64encode(_encode(value)).decode()
+    except Exception as error:
+        raise TraceError(
+            f"The constant {name!r}, a {type(value).__qualname__}, cannot be saved: {error}",
+            advice=("define its class or function at the top level of a module, or make it an argument",),
+        ) from error
+    return 'decode("""\n' + "\n".join(textwrap.wrap(text, 116)) + '\n""")'
+
+
+def _encode(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
 
 _SELF_CHECK = """\
 if __name__ == "__main__":
@@ -94,9 +221,9 @@ def print_program(trace: Trace, constants: Mapping[str, Any]) -> str:
     }
     parts = [printed.source]
     if kept:
-        speller = Speller()
-        lines = print_constants(kept, speller)
-        parts[0] = _with_imports(printed.source, speller)
+        literals = LiteralPrinter()
+        lines = print_constants(kept, literals)
+        parts[0] = _with_imports(printed.source, literals)
         parts += ["\n".join([*lines, ""]), _program(trace, kept)]
     return "\n\n".join([*parts, _SELF_CHECK])
 
@@ -130,10 +257,10 @@ def _program(trace: Trace, constants: Mapping[str, Any]) -> str:
     )
 
 
-def _with_imports(source: str, speller: Speller) -> str:
+def _with_imports(source: str, literals: LiteralPrinter) -> str:
     """``source`` with the further imports that constants need."""
-    wanted = [f"import {module}" for module in sorted(speller.modules - {"torch"})]
-    wanted += [f"from math import {name}" for name in sorted(speller.constants)]
+    wanted = [f"import {module}" for module in sorted(literals.modules - {"torch"})]
+    wanted += [f"from math import {name}" for name in sorted(literals.constants)]
     return source.replace("import torch\n", "\n".join([*wanted, "import torch\n"]), 1)
 
 
@@ -148,6 +275,3 @@ def _check_importable(trace: Trace, printed: PrintedTrace) -> None:
         location=lines[0].location if lines else None,
         advice=("define the function or class at the top level of an importable module",),
     )
-
-
-__all__ = ["SavedProgram", "load_trace", "print_program", "save_trace"]

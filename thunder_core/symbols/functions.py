@@ -11,6 +11,8 @@ from typing import Any, Final
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from thunder_core.ir.symbol import Symbol, Tag
+
 _PLAIN: Final = (torch.Tensor, int, slice, EllipsisType, type(None))
 """What an index can hold of which it is known for how many dimensions it is."""
 
@@ -92,3 +94,11 @@ def set_requires_grad(tensor: torch.Tensor, value: bool) -> torch.Tensor:
 def remove_hook(handle: RemovableHandle) -> None:
     """``handle.remove()``."""
     handle.remove()
+
+
+def rebased(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` itself: an earlier line wrote to a tensor that shares its history, so that it requires grad now."""
+    return tensor
+
+
+REBASED: Final = Symbol("thunder_core.symbols.functions.rebased", rebased, tags=frozenset({Tag.SAME_OBJECT, Tag.SHAPE}))

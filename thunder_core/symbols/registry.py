@@ -4,18 +4,158 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
+import torch
+
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
+from thunder_core.pytorch_internals import schema_of
 from thunder_core.symbols import functions, opaque
 from thunder_core.symbols.autocast import autocast_of
-from thunder_core.symbols.binding import Binder, Call, Rule, adapt, keep
-from thunder_core.symbols.catalogue import Catalogue, Entry, Key, import_modules, load_catalogue
-from thunder_core.symbols.inplace import functional_twin
-from thunder_core.symbols.layout import parse_layout
+from thunder_core.symbols.binding import Binder, Call, Rule, adapt, keep, parse_layout
 from thunder_core.symbols.metadata import metadata_functions
-from thunder_core.symbols.naming import Function, existing_function, function_printed_as, printed_name
-from thunder_core.symbols.row import Row
+from thunder_core.symbols.naming import Function, evaluate, existing_function, function_printed_as, printed_name
+from thunder_core.symbols.row import Row, Spelling
+from thunder_core.symbols.tables import all_rows
+
+Key = tuple[str, CallStyle]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a function in the tables stands for: a row, or its in-place variant, under one of its spellings."""
+
+    row: Row
+    spelling: Spelling
+    inplace: bool
+
+
+class Catalogue:
+    """An index of rows.
+
+    Attributes:
+        rows: by printed name and style.
+        entries: by function.
+        problems: what in the tables does not fit this version of PyTorch or contradicts itself; such rows and spellings
+            are left out, and calls of them are opaque.
+    """
+
+    def __init__(self, rows: tuple[Row, ...]) -> None:
+        self.rows: dict[Key, Row] = {}
+        self.entries: dict[Function, Entry] = {}
+        self.problems: list[str] = []
+        for row in rows:
+            self._add_row(row)
+
+    def extend(self, rows: Iterable[Row]) -> Catalogue:
+        """Add rows and return those that are new. Rows that are there already, the same objects, stay as they are.
+
+        Raises:
+            ValueError: a row is about a function that has one, or about none. Nothing is added then.
+        """
+        present = {id(row) for row in self.rows.values()}
+        new = [row for row in rows if id(row) not in present]
+        added = Catalogue(tuple(new))
+        problems = added.problems + [
+            f"{entry.row.name}: {entry.spelling.name} belongs to the row of {self.entries[function].row.name}"
+            for function, entry in added.entries.items()
+            if function in self.entries
+        ]
+        if problems:
+            raise ValueError("these rows contradict others: " + "; ".join(problems))
+        self.rows.update(added.rows)
+        self.entries.update(added.entries)
+        return added
+
+    def _add_row(self, row: Row) -> None:
+        key = (printed_name(row.name, row.style), row.style)
+        printed = row.target if row.style is CallStyle.GETITEM else row.name
+        missing = [name for name in dict.fromkeys((printed, row.target)) if existing_function(name) is None]
+        if missing or key in self.rows:
+            self.problems.append(
+                f"{row.name}: " + (f"PyTorch has no {' and no '.join(missing)}" if missing else "two rows")
+            )
+            return
+        self.rows[key] = row
+        for spelling in row.spellings:
+            self._add_spelling(Entry(row, spelling, inplace=False))
+        for spelling in row.inplace:
+            self._add_spelling(Entry(row, spelling, inplace=True))
+
+    def _add_spelling(self, entry: Entry) -> None:
+        row, spelling = entry.row, entry.spelling
+        func = existing_function(spelling.name)
+        if func is None:
+            if not spelling.implied:
+                self.problems.append(f"{row.name}: PyTorch has no {spelling.name}")
+            return
+        known = self.entries.setdefault(func, entry)
+        if known.row is not row:
+            self.problems.append(f"{row.name}: {spelling.name} belongs to {known.row.name}")
+
+
+def import_modules(rows: Iterable[Row]) -> None:
+    """Import the modules of the functions that rows are about.
+
+    Raises:
+        ValueError: a row is about a function that does not exist.
+    """
+    for name in (name for row in rows for name in (row.name, row.target)):
+        try:
+            evaluate(name)
+        except LookupError as error:
+            raise ValueError(f"the row of {name} is about a function that does not exist: {error}") from error
+
+
+def load_catalogue() -> Catalogue:
+    """The catalogue of the tables in this package."""
+    return Catalogue(tuple(all_rows()))
+
+
+# Twins whose names or schemas differ in form only.
+_GIVEN: Final = {
+    "normal_": "torch.ops.aten.normal_functional",
+    "copy_": "torch.ops.aten.copy",
+    "polygamma_": "torch.Tensor.polygamma",
+    "__ilshift__": "torch.Tensor.__lshift__",
+    "__irshift__": "torch.Tensor.__rshift__",
+}
+# These change the memory of a tensor itself, which no value expresses.
+_WITHOUT_TWIN: Final = frozenset({"resize_", "resize_as_", "resize_as_sparse_", "set_", "sparse_resize_"})
+
+
+def functional_twin(method: Function) -> Function | None:
+    """For the method ``Tensor.foo_`` the function that computes its result from the same arguments; None if unknown.
+
+    That is ``Tensor.foo``, or the functional variant among the ATen operators, where its schemas agree.
+    """
+    name = getattr(method, "__name__", "")
+    if name in _GIVEN:
+        return existing_function(_GIVEN[name])
+    base = name[:-1]
+    if name in _WITHOUT_TWIN or not name.endswith("_") or name.endswith("__") or not _schemas_agree(name, base):
+        return None
+    return existing_function(f"torch.Tensor.{base}") or existing_function(f"torch.ops.aten.{base}")
+
+
+def _schemas_agree(inplace: str, functional: str) -> bool:
+    """Whether each overload of an in-place operator has a functional one with the same arguments."""
+    wanted, offered = _signatures(inplace), _signatures(functional)
+    return bool(wanted) and wanted.keys() <= offered.keys() and all(offered[key] == wanted[key] for key in wanted)
+
+
+def _signatures(name: str) -> dict[str, list[tuple[str, str]]]:
+    """Names and types of the arguments, for each overload of an ATen operator that takes a tensor first."""
+    if not hasattr(torch.ops.aten, name):
+        return {}
+    packet = getattr(torch.ops.aten, name)
+    signatures = {}
+    for overload in packet.overloads():
+        arguments = schema_of(getattr(packet, overload)).arguments
+        if arguments and str(arguments[0].type) == "Tensor" and not any(item.is_out for item in arguments):
+            signatures[overload] = [(item.name, str(item.type)) for item in arguments]
+    return signatures
 
 
 class Registry:

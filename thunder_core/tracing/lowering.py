@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from thunder_core.errors import LoweringError
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
 from thunder_core.ir.keys import call_key
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tensors import tensor_outputs_of
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import list_proxies
 from thunder_core.pytorch_internals import (

@@ -12,13 +12,11 @@ import torch
 
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.context import Context
-from thunder_core.ir.definitions import needed_ops
+from thunder_core.ir.context import Context, modes_for_fakes
 from thunder_core.ir.effects import Effects
-from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import from_fake
-from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.trace import Stage, Trace, needed_ops
 from thunder_core.ir.tree import iterate_leaves, list_proxies, map_leaves
 from thunder_core.pytorch_errata import depends_on_grad_mode
 from thunder_core.pytorch_internals import (
@@ -33,7 +31,7 @@ from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.decompositions import decomposition_of
-from thunder_core.tracing.fake_mode import Observed, ObservingFakeMode, storage_address
+from thunder_core.tracing.fake_tensors import Observed, ObservingFakeMode, storage_address
 from thunder_core.tracing.native_attention import NATIVE_ATTENTION
 from thunder_core.tracing.sizes import kernels_for_sizes
 

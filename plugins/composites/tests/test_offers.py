@@ -13,7 +13,7 @@ import thunder
 import thunder_plugin_composites as composites
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
-from thunder_core.report.decision_table import decision_table
+from thunder_core.report.decisions import decision_table
 from thunder_core.saving.reader import read_trace
 from thunder_core.tracing.lowering import lower_trace
 from thunder_testing.by_definition import run_by

@@ -15,7 +15,7 @@ shapes and dtypes, but not for values. To add one, write it into the module of i
 * A gradient is None where none flows, and for what is no tensor; a list for a list of tensors. Nothing needs to be left
   out: lines whose results nobody wants go away. One gradient need not be in a tuple.
 * Gradients may have the shape and dtype that broadcasting and promotion gave the result: as in PyTorch's autograd
-  engine, they are summed to the shape of the argument and converted afterwards (`thunder_core.autodiff.rules.fit`).
+  engine, they are summed to the shape of the argument and converted afterwards (`thunder_core.autodiff.by_rule`).
 * ``requires_grad`` of an argument says whether its gradient is wanted, for kernels that can leave gradients out.
 * Cotangents may come with any strides, whatever the fake ones say: reshape them, never view.
 * A cotangent is None for a result that none flows to, in rules of several results.

@@ -10,10 +10,9 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.definitions import producers_of
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
-from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.trace import Stage, Trace, producers_of
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.functionalize.emitter import Emitter

@@ -16,8 +16,7 @@ from thunder_core.ir.size import Size, known_at_most, on_fakes
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.pytorch_internals import FakeTensor
-from thunder_core.tracing.fake_mode import ObservingFakeMode
-from thunder_core.tracing.fake_tensors import make_alias, make_fake
+from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_alias, make_fake
 from thunder_core.tracing.outcome import Outcome, infer
 
 

@@ -8,15 +8,13 @@ from typing import Any
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir import geometry
 from thunder_core.ir.aliases import Aliases
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.functionalize.emitter import Emitter
-from thunder_core.passes.functionalize.memory import DETACHING_VIEWS, View, moved
-from thunder_core.passes.functionalize.roots import ADDRESSING_VIEWS, RootFinder
+from thunder_core.passes.functionalize.memory import ADDRESSING_VIEWS, DETACHING_VIEWS, RootFinder, View, moved
 from thunder_core.passes.functionalize.state import State, single_view
 from thunder_core.passes.functionalize.writes import Writes
 

@@ -17,8 +17,7 @@ from thunder_core.ir.size import known_at_most
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.functionalize.emitter import Emitter
-from thunder_core.passes.functionalize.memory import Family, Memory, View
-from thunder_core.passes.functionalize.roots import joined
+from thunder_core.passes.functionalize.memory import Family, Memory, View, joined
 from thunder_core.passes.functionalize.write_back import write_back
 
 

@@ -3,22 +3,124 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.errors import FunctionalizationError, UnsupportedError
+from thunder_core.ir import geometry
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.tensors import tensor_outputs_of
-from thunder_core.ir.tree import iterate_proxies, map_leaves
-from thunder_core.passes.functionalize.checks import check_shapes, check_writable
+from thunder_core.ir.trace import Trace, bodies_of
+from thunder_core.ir.tree import iterate_leaves, iterate_proxies, map_leaves
+from thunder_core.passes import operations
 from thunder_core.passes.functionalize.emitter import Emitter
 from thunder_core.passes.functionalize.memory import Family, View
 from thunder_core.passes.functionalize.metadata import Metadata
-from thunder_core.passes.functionalize.recomputed import call_recomputed
 from thunder_core.passes.functionalize.result import Mutation
-from thunder_core.passes.functionalize.rules import call_on_copies, call_twin, find_twin, requires_grad
+from thunder_core.passes.functionalize.rules import call_on_copies, call_twin, find_twin, position_of, requires_grad
 from thunder_core.passes.functionalize.state import State, views_of
+from thunder_core.symbols.registry import registry
+
+
+def call_recomputed(
+    call: BoundSymbol, targets: list[TensorProxy], views: list[View], output: Any, emitter: Emitter
+) -> list[TensorProxy]:
+    """Make ``call`` on copies of the arguments that it writes.
+
+    Args:
+        call: on functional values.
+        targets: those that it writes.
+        views: the objects of the program that they are.
+        output: names for its result.
+    """
+    leaves = list(iterate_leaves((call.args, call.kwargs)))
+    positions = tuple([position_of(leaves, target) for target in targets])
+    memories = tuple([_memory(view) for view in views])
+    operation, arguments, _ = registry.resolve(
+        operations.recomputed_call, (call.symbol.target, positions, memories, call.args, call.kwargs), {}
+    )
+    body, _, *operands = call.args
+    inside = {operand.name: proxy.storage for operand, proxy in zip(operands, body.inputs, strict=True)}
+    recorded = _recorded(body) if requires_grad(call, emitter) else frozenset()
+    copies = [
+        emitter.fresh(target, requires_grad=target.requires_grad or inside[target.name] in recorded)
+        for target in targets
+    ]
+    effects = replace(call.effects, mutates=())
+    emitter.lines.append(BoundSymbol(operation, arguments, {}, (output, *copies), effects, call.context, call.location))
+    return copies
+
+
+def _memory(view: View) -> tuple[Any, ...] | None:
+    """Where the program's inputs have what a view shows, as `operations.recomputed_call` takes it."""
+    memory, proxy = view.memory, view.proxy
+    if not memory.inputs or proxy.dtype != memory.root.dtype:
+        return None
+    return memory.root, tuple(proxy.shape), tuple(proxy.stride), view.relative_offset
+
+
+def _recorded(body: Trace) -> frozenset[int]:
+    """The storages in which lines of a body leave values that have a gradient.
+
+    What a call writes besides (running statistics, say) autograd does not record.
+    """
+    found: set[int] = set()
+    for line in body.symbols:
+        found |= {proxy.storage for proxy in line.outputs() if isinstance(proxy, TensorProxy) and proxy.requires_grad}
+        for inner in bodies_of(line):
+            found |= _recorded(inner)
+    return frozenset(found)
+
+
+def check_writable(bound: BoundSymbol, targets: list[View]) -> None:
+    """Raise FunctionalizationError when the memory that ``bound`` writes cannot be followed."""
+    for view in targets:
+        if view.memory.conflict is not None:
+            raise FunctionalizationError(
+                view.memory.conflict,
+                location=bound.location,
+                advice=("pass tensors that do not overlap, or pass one of them and make views of it inside",),
+            )
+        if geometry.expanded(view.proxy):
+            raise _several_in_one_place(bound, "an expanded tensor")
+        if geometry.overlaps_itself(view.proxy) and not _fills(bound):
+            raise _several_in_one_place(bound, "a tensor that overlaps itself")
+    for one, other in combinations(targets, 2):
+        if one.memory is other.memory and not geometry.disjoint(one.proxy, other.proxy):
+            raise FunctionalizationError(
+                f"{bound.symbol.name} writes to two tensors that overlap in memory",
+                location=bound.location,
+                advice=("clone() one of them before the call",),
+            )
+
+
+def _fills(bound: BoundSymbol) -> bool:
+    """Whether the order does not matter in which a call writes elements that are one place in memory."""
+    values = [leaf for leaf in bound.args[1:] if isinstance(leaf, TensorProxy)]
+    return Tag.FILL in bound.symbol.tags and all(value.numel == 1 for value in values)
+
+
+def _several_in_one_place(bound: BoundSymbol, what: str) -> FunctionalizationError:
+    return FunctionalizationError(
+        f"{bound.symbol.name} writes to {what}: several elements are one place in memory",
+        location=bound.location,
+        advice=("clone() the tensor before the write",),
+    )
+
+
+def check_shapes(bound: BoundSymbol, targets: list[View]) -> None:
+    """Raise UnsupportedError when ``bound`` returns a written argument with another shape."""
+    for proxy in tensor_outputs_of(bound):
+        if any(view.shows_like(proxy) for view in targets):
+            continue
+        if any(view.proxy.storage == proxy.storage for view in targets):
+            raise UnsupportedError(
+                f"{bound.symbol.name} changes the shape of its argument in place",
+                location=bound.location,
+                advice=("use the out-of-place function and rebind the variable",),
+            )
 
 
 class Writes:

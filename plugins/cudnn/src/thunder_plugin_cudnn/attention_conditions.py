@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch.backends import cuda
 
-from thunder_core.executors.attention_call import AttentionCall
+from thunder_core.passes.attention import AttentionCall
 from thunder_plugin_cudnn.layouts import layout_of_proxy, unfit_strides
 from thunder_plugin_cudnn.library import Hardware
 

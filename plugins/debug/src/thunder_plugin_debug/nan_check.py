@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensors_written_by
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tensors import tensors_written_by
 from thunder_core.ir.trace import Trace
 from thunder_plugin_debug.finding import Finding
 from thunder_plugin_debug.line import Line

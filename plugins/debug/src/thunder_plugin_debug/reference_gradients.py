@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.ir.context import Context
-from thunder_core.ir.modes import modes_for_fakes
+from thunder_core.ir.context import Context, modes_for_fakes
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 
 _RECORDING: Final = Context(grad_enabled=True, inference=False)  # autocast is off: its conversions are lines

@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from thunder_core.acquire.first_calls import EagerCallNeeded
 from thunder_core.acquire.interception import Interception
+from thunder_core.acquire.module_calls import EagerCallNeeded
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import DataDependentError, UnsupportedError
 from thunder_core.ir.effects import Effects

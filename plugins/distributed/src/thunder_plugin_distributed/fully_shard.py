@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.first_calls import EagerCallNeeded, PreparationNeeded
 from thunder_core.acquire.interception import Interception
+from thunder_core.acquire.module_calls import EagerCallNeeded, PreparationNeeded
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.source import Source

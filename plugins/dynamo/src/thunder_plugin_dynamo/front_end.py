@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.acquire.acquire import Acquired, acquire
-from thunder_core.acquire.first_calls import EagerCallNeeded
+from thunder_core.acquire.module_calls import EagerCallNeeded
 from thunder_core.errors import AcquisitionError, OptionError
 from thunder_plugin_dynamo.graph import Graph
 from thunder_plugin_dynamo.pytorch_internals import dynamo_config

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.first_calls import generate_code
+from thunder_core.acquire.module_calls import generate_code
 from thunder_core.ir.location import SourceLocation
 from thunder_core.tracing.user_frames import forget_generated_lines, set_generated_lines
 from thunder_plugin_dynamo.higher_order import replace_calls

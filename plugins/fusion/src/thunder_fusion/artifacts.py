@@ -6,9 +6,15 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from thunder_core.executors.artifacts import ArtifactCache, DamagedArtifact, artifact_cache
-from thunder_core.executors.hardware import hardware, software, source_hash
-from thunder_core.ir.key_text import key_text
+from thunder_core.executors.artifacts import (
+    ArtifactCache,
+    DamagedArtifact,
+    artifact_cache,
+    hardware,
+    software,
+    source_hash,
+)
+from thunder_core.ir.keys import key_text
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 

@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.errors import ThunderError
 from thunder_core.executors.compiled_regions import CompiledRegions, RegionCall, RegionCounts, problem_of_calls
-from thunder_core.executors.defects import declined_by_failing
+from thunder_core.executors.executor import declined_by_failing
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.trace import Trace
 from thunder_fusion.artifacts import RegionArtifacts

@@ -16,10 +16,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import hint_of
-from thunder_core.ir.tensors import tensor_inputs_of
 
 Lines = Sequence[Sequence[int]]
 """For each line other lines, by their positions in the trace."""

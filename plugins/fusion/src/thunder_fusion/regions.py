@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of, tensors_written_by
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of, tensors_written_by
 from thunder_core.passes.dependencies import dependencies
 from thunder_fusion.alignment import align_regions
 from thunder_fusion.levels import levels_of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.executors.hardware import source_hash
+from thunder_core.executors.artifacts import source_hash
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import compile_sizes

@@ -8,9 +8,8 @@ from typing import Any, Final
 import torch
 
 from thunder_core.errors import LoweringError
-from thunder_core.executors.hardware import software, source_hash
-from thunder_core.executors.kept_tables import kept_table
-from thunder_core.executors.lowered_forms import lowered_form
+from thunder_core.executors.artifacts import software, source_hash
+from thunder_core.executors.disk_tables import disk_table, lowered_form
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
@@ -76,7 +75,7 @@ def _unfusible_operator(operator: Any, options: InductorOptions, device: str) ->
 
 def _kept_answer(operator: Any, options: InductorOptions, device: str) -> str:
     """Why Inductor makes no kernel of the operator; empty if it does."""
-    table = kept_table(_table_key()) if getattr(operator, "namespace", None) in ("aten", "prims") else None
+    table = disk_table(_table_key()) if getattr(operator, "namespace", None) in ("aten", "prims") else None
     question = f"{operator}, matmul {options.matmul}"
     known = None if table is None else table.get(question)
     if known is None:

@@ -8,15 +8,14 @@ from typing import Any, ClassVar
 
 import torch
 
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.tensors import tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.functionalize.metadata import Metadata
 from thunder_core.passes.operations import functional_call
-from thunder_core.passes.substitution import Substitution
+from thunder_core.passes.rewrite import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
 

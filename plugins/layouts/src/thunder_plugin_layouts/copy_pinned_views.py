@@ -11,16 +11,15 @@ import torch
 
 from thunder_core.errors import LoweringError
 from thunder_core.ir.aliases import Aliases
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import hint_of
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.rewrite import Rule, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
-from thunder_core.tracing.rewriting import rewritten_form
+from thunder_core.tracing.trace_call import rewritten_form
 
 _COPIES: Final = frozenset({Tag.SHAPE, Tag.COPY, Tag.SUM})
 

@@ -16,8 +16,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.rewrite import Lines, Rule, rewrite
-from thunder_core.passes.substitution import Substitution
+from thunder_core.passes.rewrite import Lines, Rule, Substitution, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
 
 

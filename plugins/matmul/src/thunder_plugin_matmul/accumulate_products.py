@@ -15,8 +15,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.common_subexpression import merge_equal_calls
 from thunder_core.passes.dead_code import without_dead_code
-from thunder_core.passes.rewrite import Lines, Rule, rewrite
-from thunder_core.passes.substitution import Substitution
+from thunder_core.passes.rewrite import Lines, Rule, Substitution, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 from thunder_plugin_matmul.accumulate_in_place import accumulated_in_place

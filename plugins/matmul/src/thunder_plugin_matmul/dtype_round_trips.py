@@ -9,14 +9,13 @@ from typing import Any, ClassVar, Final
 import torch
 
 from thunder_core.ir.aliases import Aliases
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import are_constant
-from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.autocast_comparison import is_rearrangement
+from thunder_core.passes.autocast_rewrites import is_rearrangement
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.moved_memories import MovedMemories
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext

@@ -15,7 +15,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.dead_code import without_dead_code
-from thunder_core.passes.substitution import Substitution
+from thunder_core.passes.rewrite import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 from thunder_core.symbols.registry import registry

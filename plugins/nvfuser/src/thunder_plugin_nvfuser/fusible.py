@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from thunder_core.errors import LoweringError
-from thunder_core.executors.lowered_forms import lowered_form
+from thunder_core.executors.disk_tables import lowered_form
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch.backends import cuda
 
-from thunder_core.ir.attention_kernels import attention_kernels
+from thunder_core.ir.context import attention_kernels
 from thunder_plugin_sdpa.backends import BACKENDS, Backend
 from thunder_plugin_sdpa.call import Call
 from thunder_plugin_sdpa.conditions import not_empty

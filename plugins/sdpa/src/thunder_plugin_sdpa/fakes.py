@@ -8,11 +8,9 @@ from typing import Any
 
 import torch
 
-from thunder_core.ir.context import Context
-from thunder_core.ir.modes import modes_for_fakes
+from thunder_core.ir.context import Context, modes_for_fakes
 from thunder_core.ir.size import Size, from_fake
-from thunder_core.tracing.fake_mode import ObservingFakeMode
-from thunder_core.tracing.fake_tensors import make_fake
+from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_fake
 from thunder_plugin_sdpa.call import Call
 
 

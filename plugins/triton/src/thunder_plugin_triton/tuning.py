@@ -21,8 +21,14 @@ import triton
 from triton.runtime.errors import OutOfResources
 from triton.testing import do_bench
 
-from thunder_core.executors.artifacts import ArtifactCache, DamagedArtifact, artifact_cache
-from thunder_core.executors.hardware import hardware, software, source_hash
+from thunder_core.executors.artifacts import (
+    ArtifactCache,
+    DamagedArtifact,
+    artifact_cache,
+    hardware,
+    software,
+    source_hash,
+)
 from thunder_plugin_triton.environment import INTERPRETED
 
 Configuration = dict[str, int]

@@ -14,7 +14,7 @@ from thunder_core.executors.reference import REFERENCE
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.offers import Offers
+from thunder_core.passes.assignment import Offers
 from thunder_plugin_composites.recognition.search import PatternMatch
 
 

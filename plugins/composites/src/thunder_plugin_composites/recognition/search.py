@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.errors import LoweringError
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.definitions import producers_of
+from thunder_core.ir.bound_symbol import BoundSymbol, metadata_of
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tensors import metadata_of
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import Trace, producers_of
 from thunder_core.symbols.registry import registry
 from thunder_plugin_composites.recognition.matching import Match, Matching, end_of
 from thunder_plugin_composites.recognition.pattern import Pattern

@@ -11,15 +11,13 @@ from typing import Any, Final
 import torch
 
 from thunder_core.errors import LoweringError
-from thunder_core.ir.annotation_syntax import Storages, read_input
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.annotation import Storages, read_input
+from thunder_core.ir.bound_symbol import BoundSymbol, metadata_of
 from thunder_core.ir.bounded_cache import BoundedCache
-from thunder_core.ir.context import Context
-from thunder_core.ir.definitions import producers_of
+from thunder_core.ir.context import Context, modes_for_fakes
 from thunder_core.ir.keys import call_key
-from thunder_core.ir.modes import modes_for_fakes
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tensors import metadata_of
+from thunder_core.ir.trace import producers_of
 from thunder_core.pytorch_internals import EnableTorchFunction
 from thunder_core.tracing.fake_tensors import make_fake
 from thunder_core.tracing.tracer import Level, Tracer

@@ -10,7 +10,7 @@ from typing import Any
 from thunder_core.errors import LoweringError
 from thunder_core.executors import Claim, Claimed, Decision, Declined
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.tracing.rewriting import rewritten_form
+from thunder_core.tracing.trace_call import rewritten_form
 from thunder_testing.conformance.asking import Asked, answer_of, ask, refuse_unreasoned, watched
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.failure import Breach, NotApplicable

@@ -11,9 +11,8 @@ import torch
 
 from thunder_core.executors import Claimed, DerivativePair
 from thunder_core.executors.states import Stateful
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tensors import tensor_inputs_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import FakeTensor, FakeTensorMode
 from thunder_testing.conformance.asking import Asked, ask, watched

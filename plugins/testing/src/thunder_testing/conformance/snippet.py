@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.errors import TraceError
-from thunder_core.ir.literals import Speller
+from thunder_core.ir.literals import LiteralPrinter
 from thunder_core.ir.tree import map_leaves
 from thunder_testing.conformance.call import Call, recorded_whole
 
@@ -25,14 +25,14 @@ def snippet(call: Call, cotangents: Sequence[torch.Tensor | None], executors: st
     Args:
         executors: the argument of `thunder.jit`, spelled; None for an executor that has no name.
     """
-    speller = Speller()
+    literals = LiteralPrinter()
     lines: list[str] = []
     names: dict[int, str] = {}
     for index, tensor in enumerate(call.tensors()):
         names[id(tensor)] = f"x{index}"
         lines.append(f"x{index} = {_tensor(tensor)}{_note(tensor)}")
-    arguments = _arguments(speller, call, names)
-    called = _called(speller, call.function, arguments)
+    arguments = _arguments(literals, call, names)
+    called = _called(literals, call.function, arguments)
     given = ", ".join(names.values())
     lines += ["", f"def program({given}):", f"    return {called}", ""]
     if executors is None:
@@ -45,8 +45,8 @@ def snippet(call: Call, cotangents: Sequence[torch.Tensor | None], executors: st
         lines += _gradient(given, wanted, cotangents)
     else:
         lines.append(f"    print(run({given}))")
-    imports = [f"import {module}" for module in sorted({*speller.modules, "torch", "thunder"})]
-    imports += [f"from math import {name}" for name in sorted({*speller.constants, *_constants(lines)})]
+    imports = [f"import {module}" for module in sorted({*literals.modules, "torch", "thunder"})]
+    imports += [f"from math import {name}" for name in sorted({*literals.constants, *_constants(lines)})]
     return "\n".join([*imports, "", *lines])
 
 
@@ -66,10 +66,10 @@ def _gradient(given: str, wanted: Sequence[str], cotangents: Sequence[torch.Tens
     ]
 
 
-def _called(speller: Speller, function: Callable[..., Any], arguments: str) -> str:
+def _called(literals: LiteralPrinter, function: Callable[..., Any], arguments: str) -> str:
     whole = getattr(function, "whole", None)  # of a composite
     try:
-        name = speller.path(function) if whole is None else f"{speller.path(recorded_whole)}({speller.path(whole)})"
+        name = literals.path(function) if whole is None else f"{literals.path(recorded_whole)}({literals.path(whole)})"
     except TraceError:  # a local function: what it stands for is in the message
         return f"function({arguments})  # function: {getattr(function, '__qualname__', function)!s:.80}"
     return f"{name}({arguments})"
@@ -85,12 +85,12 @@ class _Name:
         return self.name
 
 
-def _arguments(speller: Speller, call: Call, names: dict[int, str]) -> str:
+def _arguments(literals: LiteralPrinter, call: Call, names: dict[int, str]) -> str:
     def spelled(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return _Name(names[id(leaf)])
         try:
-            return _Name(speller.spell(leaf))
+            return _Name(literals.spell(leaf))
         except TraceError:  # nothing that can be written down
             return _Name(repr(leaf))
 

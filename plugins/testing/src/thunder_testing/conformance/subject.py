@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.executors import Claim, OperatorExecutor
-from thunder_core.executors.claim_index import index_claims
+from thunder_core.executors.operator_executor import index_claims
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 from thunder_core.symbols.naming import function_printed_as

@@ -12,9 +12,9 @@ from typing import Any, Final
 from thunder_core.plugins.distributions import API_GROUP, GROUP, normalized
 from thunder_core.plugins.host import Host
 from thunder_core.plugins.importing import imported
-from thunder_core.plugins.loaded import WORDS
 from thunder_core.plugins.registration import register
 from thunder_core.plugins.states import PluginRecord, PluginState
+from thunder_core.plugins.table import WORDS
 from thunder_testing.conformance.failure import Breach, ConformanceError, NotApplicable
 
 

@@ -1,0 +1,272 @@
+"""Answers about lines on disk: what is found again, what is not, and what happens to a damaged or unusable file."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from thunder_core.executors import disk_tables
+from thunder_core.executors.artifacts import ArtifactCache
+from thunder_core.executors.disk_tables import DiskTable, disk_table, save_tables
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tree import map_leaves
+from thunder_core.tracing import lowering
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAIN = Context(grad_enabled=False, inference=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
+    forget(monkeypatch)
+    return tmp_path / "cache"
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Know what a process knows that has just started."""
+    monkeypatch.setattr(disk_tables, "_tables", {})
+    lowering._cache.clear()
+
+
+def table(key: str = "key") -> DiskTable:
+    found = disk_table(key)
+    assert found is not None
+    return found
+
+
+def test_answers_are_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert table().get("question") is None
+    table().put("question", b"answer")
+    assert table().get("question") == b"answer"
+    assert not folder.exists()
+    assert save_tables() == []
+    forget(monkeypatch)
+    assert table().get("question") == b"answer"
+    assert table("another key").get("question") is None
+    assert table().get("another question") is None
+    ((path, _),) = ArtifactCache(folder).files()
+    written = path.stat().st_ino
+    assert save_tables() == []
+    assert path.stat().st_ino == written  # nothing was new
+
+
+def test_nothing_is_kept_where_that_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THUNDER_CACHE_DIR", "")
+    assert disk_table("key") is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "no table"])
+def test_damaged_files_are_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
+    table().put("question", b"answer")
+    save_tables()
+    ((path, _),) = ArtifactCache(folder).files()
+    content = path.read_bytes()
+    if damage == "no table":
+        ArtifactCache(folder).put("key", pickle.dumps([]))
+    else:
+        path.write_bytes({"cut": content[:-1], "changed": content[:-1] + b"?", "empty": b""}[damage])
+    forget(monkeypatch)
+    assert table().get("question") is None
+    table().put("question", b"answer")
+    (note,) = save_tables()
+    assert note.startswith("answers about lines on disk were made again: ")
+    assert path.read_bytes() == content
+    assert save_tables() == []
+
+
+def test_what_another_process_wrote_stays(folder: Path) -> None:
+    cache = ArtifactCache(folder)
+    first, second = DiskTable(cache, "key"), DiskTable(cache, "key")
+    first.put("one", b"1")
+    second.put("two", b"2")
+    assert first.save() == second.save() == []
+    after = DiskTable(cache, "key")
+    assert (after.get("one"), after.get("two")) == (b"1", b"2")
+
+
+def test_what_is_not_asked_for_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_tables, "_MOST", 3)
+    cache = ArtifactCache(folder)
+    for number in range(3):
+        own = DiskTable(cache, "key")
+        own.put(str(number), b"")
+        own.save()
+    last = DiskTable(cache, "key")
+    last.get("0")
+    last.put("3", b"")
+    last.save()
+    after = DiskTable(cache, "key")
+    assert [after.get(str(number)) is not None for number in range(4)] == [True, False, True, True]
+
+
+def test_folders_that_cannot_be_written(folder: Path) -> None:
+    folder.write_text("a file")
+    table().put("question", b"answer")
+    (note,) = save_tables()
+    assert note.startswith(f"answers about lines are not kept on disk, because {folder} cannot be written")
+
+
+def test_folders_of_others_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table().put("question", b"answer")
+    save_tables()
+    folder.chmod(0o777)
+    forget(monkeypatch)
+    assert table().get("question") is None
+    table().put("question", b"answer")
+    assert save_tables() == [f"answers about lines are not kept on disk, because others can write to {folder}"]
+
+
+def lines_of(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[BoundSymbol, ...]:
+    program = thunder.jit(function)
+    program(*inputs)
+    return thunder.last_traces(program)[0].symbols
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "composite": (lambda x: torch.nn.functional.layer_norm(x, (4,)), (3, 4)),
+    "several results": (lambda x: torch.var_mean(x, 0), (3, 4)),
+    "views": (lambda x: x.split(2, 1), (3, 4)),
+    "random": (lambda x: torch.nn.functional.dropout(x, 0.5), (3, 4)),
+    "constants": (lambda x: x.clamp(-float("inf"), float("nan")), (3, 4)),
+    "itself": (lambda x: torch.ops.aten.mm.default(x, x), (4, 4)),
+    "method": (lambda x: x.to(torch.float64).unflatten(0, (1, 3)), (3, 4)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_forms_are_read_as_they_were_made(folder: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    function, shape = CASES[case]
+    lines = lines_of(function, torch.randn(shape))
+    forms = [disk_tables.lowered_form(line, PLAIN) for line in lines]
+    save_tables()
+    forget(monkeypatch)
+
+    def traced(*args: Any) -> Any:
+        raise AssertionError("it is on disk")
+
+    monkeypatch.setattr(lowering, "trace_call", traced)
+    for line, form in zip(lines, forms, strict=True):
+        read = disk_tables.lowered_form(_renamed(line), PLAIN)
+        assert repr(read) == repr(form)  # a NaN does not equal itself
+        assert [op.symbol for op in read.symbols] == [op.symbol for op in form.symbols]
+
+
+def _renamed(line: BoundSymbol) -> BoundSymbol:
+    def rename(leaf: Any) -> Any:
+        return replace(leaf, name=f"other_{leaf.name}") if isinstance(leaf, TensorProxy) else leaf
+
+    return replace(line.map_arguments(rename), output=map_leaves(rename, line.output))
+
+
+def count_traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    trace = lowering._lowered
+
+    def traced(bound: BoundSymbol, context: Context) -> Any:
+        found.append(bound.symbol.name)
+        return trace(bound, context)
+
+    monkeypatch.setattr(lowering, "_lowered", traced)
+    return found
+
+
+def test_other_versions_make_their_own_forms(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = lines_of(lambda x: x.softmax(0), torch.randn(3))
+    traced = count_traced(monkeypatch)
+    for versions in ("these", "those", "these"):
+        monkeypatch.setattr(disk_tables, "software", lambda versions=versions: versions)
+        disk_tables.lowered_form(line, PLAIN)
+        save_tables()
+        forget(monkeypatch)
+    assert len(traced) == 2
+
+
+def test_what_others_may_define_is_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions of packages that are not PyTorch can change under their names."""
+    (line,) = lines_of(lambda x: x.softmax(0), torch.randn(3))
+    own = replace(line.symbol, decomposition=_softmax)
+    disk_tables.lowered_form(replace(line, symbol=own), PLAIN)
+    save_tables()
+    assert not ArtifactCache(folder).files()
+
+
+def _softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return x.exp() / x.exp().sum(dim, keepdim=True)
+
+
+def test_operators_that_are_gone_are_traced_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = lines_of(lambda x: x.softmax(0), torch.randn(3))
+    disk_tables.lowered_form(line, PLAIN)
+    save_tables()
+    forget(monkeypatch)
+    traced = count_traced(monkeypatch)
+    named = disk_tables.registry.symbol_named
+
+    def gone(name: str, *style: Any) -> Any:
+        if sys._getframe(1).f_code.co_name == "persistent_load":
+            raise LookupError(name)
+        return named(name, *style)
+
+    monkeypatch.setattr(disk_tables.registry, "symbol_named", gone, raising=False)
+    disk_tables.lowered_form(line, PLAIN)
+    assert traced == ["torch.softmax"]
+
+
+PROGRAM = """
+import sys
+import torch
+import thunder
+from thunder_core.autodiff import derive
+from thunder_core.executors.disk_tables import disk_table
+from thunder_core.tracing import lowering
+from thunder_testing.pointwise import Pointwise
+
+traced = []
+trace = lowering._lowered
+lowering._lowered = lambda bound, context: traced.append(bound.symbol.name) or trace(bound, context)
+for way in ("derive_by_rule", "derive_by_autograd"):
+    own = getattr(derive, way)
+    setattr(derive, way, lambda query, own=own: traced.append("d" + query.bound.symbol.name) or own(query))
+softplus = torch.nn.functional.softplus
+program = thunder.jit(lambda x: softplus(x @ x) * softplus(x) * int(sys.argv[1]), executors=[Pointwise()])
+x = torch.randn(3, 3, requires_grad=True)
+expected = softplus(x @ x) * softplus(x) * int(sys.argv[1])
+torch.testing.assert_close(program(x), expected)
+gradients = [torch.autograd.grad(result.sum(), x)[0] for result in (program(x), expected)]
+torch.testing.assert_close(*gradients)
+traced += [name for name in sys.modules if name == "scipy.sparse"]
+assert thunder.explain(program).entries[0].regions.notes == (), thunder.explain(program).entries[0].regions.notes
+print(*traced)
+"""
+
+
+def start(folder: Path, number: int) -> subprocess.Popen[str]:
+    environment = {**os.environ, "THUNDER_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", PROGRAM, str(number)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def ends(*processes: subprocess.Popen[str]) -> list[list[str]]:
+    texts = [one.communicate(timeout=110)[0] for one in processes]
+    assert [one.returncode for one in processes] == [0] * len(processes)
+    return [text.split() for text in texts]
+
+
+def test_other_processes_trace_nothing(folder: Path) -> None:
+    """Whether parts of the product are fused is asked in each; no derivative is found again, and nothing cut again."""
+    first, second = ends(start(folder, 1), start(folder, 2))  # at the same time; either may find what the other kept
+    assert {"torch.matmul", "dtorch.nn.functional.softplus", "scipy.sparse"} <= {*first, *second}
+    assert ends(start(folder, 3)) == [["dtorch.mul"]]  # by another number

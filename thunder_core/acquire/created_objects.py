@@ -1,0 +1,367 @@
+"""Objects of Python that the program makes and hands to a line: functions are made anew in each call.
+
+A hook, or what an ``autograd.Function`` is given, may be a function over variables of the program. It is an input of
+the trace: the prologue makes it, over the tensors and objects of the call. What it closes over is known by its path, is
+a plain value, or is made in the same way; anything else is refused.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import gc
+import sys
+from collections.abc import Callable
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any, NoReturn
+
+import torch
+
+from thunder_core.acquire.function_parts import FunctionParts
+from thunder_core.acquire.traced_tensor import is_traced
+from thunder_core.errors import UnsupportedError
+from thunder_core.guards.code_kinds import CodeKind, kind_of_class
+from thunder_core.guards.global_state import global_module_hooks
+from thunder_core.guards.plain import is_plain
+from thunder_core.guards.source import ConstantSource, CreatedSource, Source
+from thunder_core.guards.steps import ClosureSource
+from thunder_core.ir.import_paths import import_path
+from thunder_core.symbols.captured import Captured, Capturing
+from thunder_core.tracing.user_frames import user_location
+
+_MOST_OBJECTS = 1000
+_EMPTY = object()
+
+
+class CreatedObjects:
+    """Sources of such objects.
+
+    Args:
+        source_of: the path to an object that existed before the program.
+        closure_of: the path to the variable of a function that existed before the program, by the variable's cell.
+
+    Attributes:
+        lists: those that functions use, with what they held then, and their sources.
+    """
+
+    def __init__(
+        self,
+        source_of: Callable[[Any], Source | None],
+        closure_of: Callable[[CellType], ClosureSource | None],
+    ) -> None:
+        self._source_of = source_of
+        self._closure_of = closure_of
+        self._module_hooks = global_module_hooks()  # which guards hold
+        self._made: dict[int, tuple[Any, Source | None]] = {}
+        self._objects: list[tuple[Any, dict[str, Any]]] = []
+        self._cells: list[tuple[CellType, Any, str]] = []
+        self.lists: list[tuple[list[Any], list[Any], Source]] = []
+        self._captured: dict[int, tuple[torch.Tensor, ConstantSource]] = {}
+        self._capturing: set[Source] = set()
+        self._values: dict[Source, Any] = {}
+
+    def source(self, value: Any) -> Source:
+        """Where each call finds an object to which no path leads, and that a line is given.
+
+        Raises:
+            UnsupportedError: calls cannot have one of their own.
+        """
+        kind = type(value)
+        if id(value) in self._module_hooks:
+            return ConstantSource(value)
+        if (callable(value) and not isinstance(value, torch.nn.Module)) or _attributes(value) is not None:
+            return self._part(value, _name(value))
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and kind is numpy.ndarray and value.flags.writeable and value.flags.forc:
+            return CreatedSource(value.copy("K").copy, (ConstantSource("K"),), "array")
+        if not isinstance(value, type | ModuleType) and self._holds_tensor(value):
+            raise _refused(f"a {kind.__qualname__}", "it holds a tensor of the program")
+        return ConstantSource(value)
+
+    def check(self) -> None:
+        """To be called when the program has run: what functions that it handed on use is what it was then.
+
+        Raises:
+            UnsupportedError: it is not.
+        """
+        for cell, content, name in self._cells:
+            if _content(cell) is not content:
+                raise UnsupportedError(
+                    f"the program assigns to {name} after it gave a hook, or another function that uses {name}, away",
+                    advice=("give the variable that the function uses a name of its own, which is assigned to once",),
+                )
+
+        for items, known, _ in self.lists:
+            if len(items) != len(known) or any(one is not other for one, other in zip(items, known, strict=True)):
+                raise UnsupportedError(
+                    "the program changes a list after it gave a hook, or another function that uses it, away",
+                    advice=("make it outside of the compiled function, and pass it as an argument",),
+                )
+        for value, before in self._objects:
+            after = vars(value)
+            if tuple(after) != tuple(before) or any(after[name] is not item for name, item in before.items()):
+                raise UnsupportedError(
+                    f"the program changes a {type(value).__qualname__} after it gave it, or a hook that uses it, away",
+                    advice=("make it outside of the compiled function, and pass it as an argument",),
+                )
+
+    def has_cell(self, cell: CellType) -> bool:
+        """Whether a function that the program handed on uses this variable of the program."""
+        return any(known is cell for known, _, _ in self._cells)
+
+    def close(self) -> None:
+        """Forget every object."""
+        self._made.clear()
+        self._cells.clear()
+        self._objects.clear()
+        self.lists.clear()
+        self._captured.clear()
+        self._capturing.clear()
+        self._values.clear()
+
+    def _part(self, value: Any, where: str) -> Source:
+        """The source of what a function holds, or of the function itself."""
+        if is_traced(value):
+            if id(value) not in self._captured:
+                self._captured[id(value)] = value, ConstantSource(Captured(len(self._captured)), where)
+            return self._captured[id(value)][1]
+        source = ConstantSource(value) if is_plain(value) else self._source_of(value)
+        if source is not None:
+            self._values[source] = value
+            return source
+        known = self._made.get(id(value))
+        if known is None:
+            self._made[id(value)] = value, None
+            known = self._made[id(value)] = value, self._make(value, where)
+        if known[1] is None:
+            _refuse_part(where, f"a {type(value).__qualname__} that refers to itself")
+        return known[1]
+
+    def captured(self, source: Source) -> dict[int, torch.Tensor]:
+        """The tensors of the program that an object holds, by number, which a line has to give it."""
+        if _is_captured(source):
+            return {known.value.number: tensor for tensor, known in self._captured.values() if known is source}
+        if source not in self._capturing:
+            return {}
+        assert isinstance(source, CreatedSource)
+        return {number: tensor for part in source.parts for number, tensor in self.captured(part).items()}
+
+    def object_of(self, source: Source) -> Any:
+        """What a source gives in this call, for an object that holds tensors of the program: a `Capturing` object."""
+        if isinstance(source, ConstantSource):
+            return source.value
+        if source not in self._values:
+            assert isinstance(source, CreatedSource)
+            self._values[source] = source.make(*map(self.object_of, source.parts))
+        return self._values[source]
+
+    def _combined(self, make: Callable[..., Any], parts: tuple[Source, ...], label: str) -> CreatedSource:
+        """The source of what is made of parts, which is made later where one of them is a tensor of the program."""
+        if not any(_is_captured(part) or part in self._capturing for part in parts):
+            return CreatedSource(make, parts, label)
+        source = CreatedSource(functools.partial(Capturing, make), parts, label)
+        self._capturing.add(source)
+        return source
+
+    def _make(self, value: Any, where: str) -> Source:
+        kind = type(value)
+        if kind is FunctionType:
+            return self._function(value)
+        if kind is MethodType:
+            parts = (value.__func__, value.__self__)
+            return self._combined(MethodType, tuple([self._part(part, where) for part in parts]), value.__name__)
+        if kind is functools.partial:
+            given = (value.func, value.args, dict(value.keywords))
+            return self._combined(_partial, tuple([self._parts(part, where) for part in given]), "partial")
+        if kind is tuple:
+            return self._parts(value, where)
+        if isinstance(value, type):
+            _check_class(value, where)
+        if isinstance(value, type | ModuleType) or import_path(value) is not None:
+            return ConstantSource(value)
+        if kind is BuiltinFunctionType and isinstance(value.__self__, type | ModuleType | None):
+            return ConstantSource(value)
+        if kind is list:
+            return self._list(value, where)
+        attributes = _attributes(value)
+        if attributes is not None:
+            self._objects.append((value, dict(attributes)))
+            items = [self._part(item, where) for item in (kind, *attributes.values())]
+            return self._combined(functools.partial(_instance, tuple(attributes)), tuple(items), kind.__name__)
+        _refuse_part(where, f"a {kind.__qualname__} that the program makes")
+
+    def _list(self, value: list[Any], where: str) -> Source:
+        """A list that the program makes, which each call has one of: a hook appends to it, and the caller gets it."""
+        items = tuple([self._part(item, where) for item in value])
+        source = self._combined(_new_list, items, "list")
+        if source in self._capturing:
+            _refuse_part(where, "a list of tensors that the program computes")
+        self.lists.append((value, list(value), source))
+        return source
+
+    def _parts(self, value: Any, where: str) -> Source:
+        """A tuple or a dictionary of parts, or a part."""
+        if type(value) is tuple:
+            return self._combined(_tuple, tuple([self._part(item, where) for item in value]), "tuple")
+        if type(value) is dict:
+            items = tuple([self._part(item, where) for item in value.values()])
+            return self._combined(functools.partial(_dictionary, tuple(value)), items, "dict")
+        return self._part(value, where)
+
+    def _function(self, function: FunctionType) -> Source:
+        if import_path(function) is not None:
+            return ConstantSource(function)
+        name = _name(function)
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        held = (function.__defaults__, function.__kwdefaults__, function.__dict__)
+        parts = (
+            self._combined(_tuple, tuple([self._cell(cell, variable, name) for variable, cell in cells]), "cells"),
+            *[self._parts(part, name) for part in held],
+        )
+        return self._combined(functools.partial(_function, FunctionParts.of(function)), parts, function.__name__)
+
+    def _cell(self, cell: CellType, variable: str, where: str) -> Source:
+        known = self._made.get(id(cell))
+        if known is not None and known[1] is not None:
+            return known[1]
+        outside = self._closure_of(cell)
+        if outside is not None:
+            source = self._combined(functools.partial(_cell_of, outside.index), (outside.base,), variable)
+            self._values[source] = cell
+        else:
+            content = _content(cell)
+            if content is _EMPTY:
+                _refuse_part(where, f"the variable {variable}, which has no value yet")
+            self._cells.append((cell, content, variable))
+            source = self._combined(CellType, (self._part(content, where),), variable)
+        self._made[id(cell)] = cell, source
+        return source
+
+    def _holds_tensor(self, value: Any) -> bool:
+        """Whether a tensor of the program can be reached from ``value``, as far as the garbage collector knows."""
+        pending, seen = [value], {id(value)}
+        while pending and len(seen) < _MOST_OBJECTS:
+            for held in gc.get_referents(pending.pop()):
+                if isinstance(held, torch.Tensor) and (is_traced(held) or self._source_of(held) is not None):
+                    return True
+                if id(held) not in seen and not isinstance(held, ModuleType | type | CodeType | FunctionType):
+                    seen.add(id(held))
+                    pending.append(held)
+        return False
+
+
+def _is_captured(source: Source) -> bool:
+    """Whether a source represents a tensor that the program computes."""
+    return isinstance(source, ConstantSource) and isinstance(source.value, Captured)
+
+
+def _new_list(*items: Any) -> list[Any]:
+    return list(items)
+
+
+def _tuple(*items: Any) -> tuple[Any, ...]:
+    return items
+
+
+def _dictionary(keys: tuple[Any, ...], *items: Any) -> dict[Any, Any]:
+    return dict(zip(keys, items, strict=True))
+
+
+def _partial(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    return functools.partial(function, *args, **keywords)
+
+
+def _cell_of(index: int, function: FunctionType) -> CellType:
+    assert function.__closure__ is not None
+    return function.__closure__[index]
+
+
+def _function(
+    parts: FunctionParts, cells: tuple[CellType, ...], defaults: Any, keyword_defaults: Any, attributes: dict[str, Any]
+) -> FunctionType:
+    function = parts.make(*cells)
+    function.__defaults__, function.__kwdefaults__ = defaults, keyword_defaults
+    function.__dict__.update(attributes)
+    return function
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """The attributes of an object of a class of the user's that consists of them; None for others."""
+    kind = type(value)
+    if (
+        kind_of_class(kind) is not CodeKind.USER
+        or isinstance(value, type | torch.Tensor)
+        or hasattr(kind, "__setstate__")
+    ):
+        return None
+    try:
+        reduced = value.__reduce_ex__(2)
+    except TypeError:
+        return None
+    if reduced[:2] != (copyreg.__newobj__, (kind,)) or any(rest is not None for rest in reduced[3:]):  # type: ignore[attr-defined]
+        return None
+    return vars(value) if reduced[2] is None or type(reduced[2]) is dict else None
+
+
+def _instance(names: tuple[str, ...], kind: type, *items: Any) -> Any:
+    value: Any = object.__new__(kind)
+    vars(value).update(zip(names, items, strict=True))
+    return value
+
+
+def _check_class(kind: type, where: str) -> None:
+    """Refuse a class that the program may have made, if it holds more than functions and plain values."""
+    members = vars(kind).items() if "<locals>" in kind.__qualname__ else ()
+    for name, member in members:
+        functions = (member.fget, member.fset, member.fdel) if isinstance(member, property) else (member,)
+        for function in functions:
+            if name != "__annotations__" and not _is_fixed(getattr(function, "__func__", function)):
+                _refuse_part(where, f"the class {kind.__qualname__}, whose {name} may be another one in each call")
+
+
+def _is_fixed(member: Any) -> bool:
+    """Whether a member of a class is the same whenever the class is made."""
+    if type(member) is not FunctionType:
+        return is_plain(member) or isinstance(member, GetSetDescriptorType | MemberDescriptorType)
+    defaults = (*(member.__defaults__ or ()), *(member.__kwdefaults__ or {}).values())
+    return set(member.__code__.co_freevars) <= {"__class__"} and all(map(is_plain, defaults))
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _EMPTY
+
+
+def _name(value: Any) -> str:
+    name = getattr(value, "__name__", None)
+    return f"a {type(value).__qualname__}" if name is None else f"the function {name}"
+
+
+def _refuse_part(where: str, what: str) -> NoReturn:
+    raise UnsupportedError(
+        f"{where} holds {what}; each call of the compiled function would use that of the first one",
+        location=user_location(),
+        advice=(
+            "use arguments, their attributes, global variables and plain values in it",
+            "or set the hook outside of the compiled function",
+        ),
+    )
+
+
+def _refused(what: str, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"the program makes {what} and gives it to PyTorch; {why}",
+        location=user_location(),
+        advice=("make it outside of the compiled function, and pass it as an argument",),
+    )
