@@ -71,7 +71,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=20, help="number of training steps (default: 20)")
     parser.add_argument("--layers", type=int, default=4, help="layers of the model (default: 4)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    default = "cuda" if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]) else "cpu"
+    parser.add_argument("--device", choices=("cpu", "cuda"), default=default, help=f"default: {default} here")
     parser.add_argument("--accumulate", type=int, default=1, help="batches in a step, one synchronization (default: 1)")
     return parser.parse_args()
 

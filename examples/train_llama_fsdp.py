@@ -18,6 +18,7 @@ from typing import Any
 import litgpt
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 
@@ -62,7 +63,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=20, help="number of training steps (default: 20)")
     parser.add_argument("--layers", type=int, default=4, help="layers of the model (default: 4)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    default = "cuda" if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]) else "cpu"
+    parser.add_argument("--device", choices=("cpu", "cuda"), default=default, help=f"default: {default} here")
     parser.add_argument("--keep", action="store_true", help="keep gathered parameters for backward (ZeRO-2)")
     return parser.parse_args()
 
@@ -73,9 +75,10 @@ def _model(options: argparse.Namespace, device: torch.device) -> Any:
     torch.manual_seed(0)
     model = litgpt.GPT(litgpt.Config.from_name("Llama-2-7b-hf", n_layer=options.layers, vocab_size=256, **sizes))
     model = model.apply(model._init_weights).to(device)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for block in model.transformer.h:
-        fully_shard(block, reshard_after_forward=not options.keep)
-    return fully_shard(model)
+        fully_shard(block, mesh=mesh, reshard_after_forward=not options.keep)
+    return fully_shard(model, mesh=mesh)
 
 
 def _batch(text: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
