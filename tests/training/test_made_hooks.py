@@ -100,6 +100,12 @@ def _in_a_loop(x: Tensor, o: Any) -> Tensor:
     return y
 
 
+def _computed(x: Tensor, o: Any) -> Tensor:
+    y, z = x.sin(), x.detach() * 2
+    y.register_hook(lambda gradient: gradient + z * o.value)
+    return y
+
+
 def _written_after(x: Tensor, o: Any) -> Tensor:
     y = x.sin()
     y.register_hook(lambda gradient: gradient + o.value)
@@ -127,6 +133,7 @@ PROGRAMS: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "module": _of_a_module,
     "in a loop": _in_a_loop,
     "written after": _written_after,
+    "computed": _computed,
     "inside backward": lambda x, o: torch.autograd.grad(PROGRAMS["variable"](x, o).sum(), x)[0],
     "applied": lambda x, o: Applied.apply(x, lambda value: value * o.value),
     "applied object": lambda x, o: Applied.apply(x, Factor(o.value).of),
@@ -171,21 +178,9 @@ def test_it_is_the_function_that_the_program_returns() -> None:
         assert torch.equal(hook(torch.ones(2)), torch.full((2,), factor))
 
 
-def _computed(x: Tensor) -> Tensor:
-    y, z = x.sin(), x.detach() * 2
-    y.register_hook(lambda gradient: gradient + z)
-    return y
-
-
 def _appends(x: Tensor) -> Any:
     y, seen = x.sin(), list[Tensor]()
     y.register_hook(seen.append)
-    return y, seen
-
-
-def _closes_over_a_list(x: Tensor) -> Any:
-    y, seen = x.sin(), list[Tensor]()
-    y.register_hook(lambda gradient: seen.append(gradient))
     return y, seen
 
 
@@ -237,9 +232,7 @@ def _shares_a_variable(x: Tensor) -> Any:
     [
         _of_a_class,
         _caches,
-        _computed,
         _appends,
-        _closes_over_a_list,
         _assigned_later,
         _changed_later,
         _shares_a_variable,

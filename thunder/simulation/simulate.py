@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -114,7 +115,7 @@ def simulate(
         device_mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
         with Unallocated():
             program, args, kwargs = make(device_mesh)
-            if isinstance(program, torch.nn.Module) and any(p.device.type == "meta" for p in program.parameters()):
+            if isinstance(program, torch.nn.Module) and any(each.device.type == "meta" for each in _tensors([program])):
                 program.to_empty(device="cpu")
         entry = _compiled(program, args, kwargs, train, dict(options or {}))
         programs = entry.executed
@@ -151,6 +152,11 @@ def _compiled(
         with torch.set_grad_enabled(train):
             jitted(*args, **kwargs)
     except NotRun as stopped:
+        if stopped.entry.raises:
+            raise ThunderError(
+                "the program raises an exception in this call, or where the values that it reads are not those of a "
+                "run: the simulation computes none"
+            ) from stopped
         return stopped.entry
     reasons = "; ".join(compiled.fallbacks) or "it has a program already"
     raise ThunderError(f"nothing was compiled, as eager PyTorch ran the program: {reasons}")
@@ -158,13 +164,31 @@ def _compiled(
 
 def _memory(program: Any, peak: Peak, optimizer: Optimizer) -> Memory:
     parameters = buffers = states = 0
-    if isinstance(program, torch.nn.Module):
-        for parameter in program.parameters():
-            size = _bytes_here(parameter)
-            parameters += size
-            states += _STATES[optimizer] * size * parameter.requires_grad
-        buffers = sum(map(_bytes_here, program.buffers()))
+    for tensor in _tensors(_modules(program)):
+        size = _bytes_here(tensor)
+        if not isinstance(tensor, torch.nn.Parameter):
+            buffers += size
+            continue
+        parameters += size
+        states += _STATES[optimizer] * size * tensor.requires_grad
     return Memory(parameters, buffers, states, peak.bytes, peak.phase, peak.location)
+
+
+def _modules(program: Any) -> list[torch.nn.Module]:
+    """The program, or the modules that a function closes over or uses as globals, or that an object has."""
+    values: list[Any] = [program, getattr(program, "__self__", None)]
+    if inspect.isfunction(program):
+        variables = inspect.getclosurevars(program)
+        values += [*variables.nonlocals.values(), *variables.globals.values()]
+    elif not isinstance(program, torch.nn.Module):
+        values += getattr(program, "__dict__", {}).values()
+    return [value for value in values if isinstance(value, torch.nn.Module)]
+
+
+def _tensors(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
+    """The parameters and buffers of the modules, each once."""
+    every = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+    return list({id(tensor): tensor for tensor in every}.values())
 
 
 def _bytes_here(tensor: Any) -> int:

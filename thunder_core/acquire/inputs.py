@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from types import CellType
 from typing import Any
@@ -25,6 +25,7 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.literals import import_path
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.size import are_constant
+from thunder_core.ir.trace import bodies_of
 from thunder_core.pytorch_internals import (
     CreationMeta,
     DisableTorchFunction,
@@ -298,7 +299,7 @@ class Inputs:
             UnsupportedError: the program writes to one of these after it handed the function on.
         """
         captured: set[int] = set()
-        for line in self._trace.lines:
+        for line in _with_bodies(self._trace.lines):
             if any(proxy.storage in captured for proxy in tensors_written_by(line)):
                 raise UnsupportedError(
                     f"{line.symbol.name} writes to a tensor that a hook, or another function of the program, holds",
@@ -429,3 +430,11 @@ def _check_supported(tensor: torch.Tensor, source: Any) -> None:
             location=user_location(),
             advice=("convert it with .to_padded_tensor() or .dequantize() before the compiled function",),
         )
+
+
+def _with_bodies(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """The lines, those of the programs that a line takes before it."""
+    for line in lines:
+        for body in bodies_of(line):
+            yield from _with_bodies(body.symbols)
+        yield line

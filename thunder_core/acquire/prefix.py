@@ -277,6 +277,9 @@ def _check(line: BoundSymbol, *, inside: bool) -> None:
         return
     if Tag.LOCAL in tags and not _is_own(line.symbol.target):
         raise NotEvaluated(f"{name} comes before it{place}, a function of the program's that would run once more")
+    if Tag.COLLECTIVE in tags:
+        # Where ranks read different values, those whose program is another would communicate once more than the others.
+        raise NotEvaluated(f"{name} communicates before it{place}, and ranks may read different values")
     if tags & {Tag.AS_RECORDED, Tag.AUTOGRAD, Tag.HOOK} or line.happens_once():
         raise NotEvaluated(f"{name} has an effect before it{place}, which cannot be undone")
     if any(not isinstance(proxy, TensorProxy | NumberProxy) for proxy in line.outputs()):

@@ -84,7 +84,7 @@ def call(schema: str, args: list[Any]) -> Any:
         return getattr(args[0], packet.removeprefix("prim::"))  # an attribute of tensors
     if any(argument.alias_info is not None and argument.alias_info.is_write for argument in parsed.arguments):
         raise _unknown(name)
-    if any(_holds_tensor(arg) for arg in args):
+    if not parsed.returns or any(_holds_tensor(arg) for arg in args):
         raise _unknown(name)
     return _evaluate(packet, args)
 

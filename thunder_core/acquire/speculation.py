@@ -97,6 +97,8 @@ def _text(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
         node = recorder.tensors.fake(recorder.tensors.variable(tensor)).grad_fn if is_traced(tensor) else tensor.grad_fn
     if node is not None and not is_traced(tensor):
         return Declined("the text names the function that computed a tensor before the program ran")
+    if getattr(type(node), "_forward_cls", object).__module__.partition(".")[0] == __name__.partition(".")[0]:
+        return Declined("the text names the function that computed the tensor, which is another in a compiled program")
     return Resolved(speculate(recorder, "text", (proxy, type(node).__name__ if node is not None else "")))
 
 

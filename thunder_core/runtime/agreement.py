@@ -75,8 +75,13 @@ def agree(name: str, programs: Mapping[Phase, Trace], groups: Mapping[str, tuple
     for each in new:
         each.publish()
     end = time.monotonic() + seconds
-    for each in new:
-        each.wait(end, seconds)
+    for place, each in enumerate(new):
+        try:
+            each.wait(end, seconds)
+        except CollectiveMismatchError:
+            for other in (*new[:place], *new[place + 1 :]):
+                other.withdraw()
+            raise
         _agreed(each.store).add(each.key)
 
 
@@ -158,7 +163,7 @@ class _Comparison:
             for rank in waiting:
                 self._compare_with_waiting(rank)
             if waiting and time.monotonic() >= end:
-                self._withdraw()
+                self.withdraw()
                 raise self._absent(waiting, seconds)
             if waiting:
                 time.sleep(_PAUSE)
@@ -180,9 +185,11 @@ class _Comparison:
         known.mismatches[self.prefix] += 1
         raise self._mismatch(rank, digest)
 
-    def _withdraw(self) -> None:
+    def withdraw(self) -> None:
         """As this rank does not run the program, no rank that comes later is to take it for one that does."""
-        _of_store(self.store).published.discard(self.key)
+        known = _of_store(self.store)
+        known.published.discard(self.key)
+        known.agreed.discard(self.key)
         self.store.delete_key(f"{self.prefix}/{self.rank}/{self.digest}")
         self.store.set(f"{self.prefix}/{self.rank}", json.dumps(["", 0]))
 

@@ -257,6 +257,8 @@ def _check_reversible(bound: BoundSymbol, inputs: Container[str], guess: BoundSy
     target = bound.symbol.target
     if target in _LASTING and any(proxy.name in inputs for proxy in bound.inputs()):
         reason = "changes a tensor of the caller"
+    elif Tag.COLLECTIVE in bound.symbol.tags:
+        reason = "communicates"
     elif target in ASKS_AUTOGRAD or target in CHANGES_AUTOGRAD or not bound.happens_once() or _checks_value(bound):
         return
     else:

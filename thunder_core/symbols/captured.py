@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.errors import UnsupportedError
 from thunder_core.ir.symbol import Symbol
 
 _EMPTY: Final = object()
@@ -31,16 +32,33 @@ class Capturing:
         self._make = make
         self._parts = parts
         self._made: Any = _EMPTY
+        self._held: list[tuple[torch.Tensor, int]] = []  # the tensors, each with how often it was written to
 
     def fill(self, tensors: dict[int, torch.Tensor]) -> Any:
         """What is made of these tensors, the same object at each call."""
         if self._made is _EMPTY:
             self._made = self._make(*[_filled(part, tensors) for part in self._parts])
             self._parts = ()
+            self._held = [(tensor, tensor._version) for tensor in tensors.values()]
         return self._made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._made(*args, **kwargs)
+        """What the function returns.
+
+        Raises:
+            UnsupportedError: it writes to one of the tensors, which are copies of those of the program.
+        """
+        result = self._made(*args, **kwargs)
+        if any(tensor._version != version for tensor, version in self._held):
+            raise UnsupportedError(
+                f"{getattr(self._made, '__name__', 'a function')}, a hook or other function of the program, writes to "
+                "a tensor that the program computes",
+                advice=(
+                    "write to a tensor that the program is given: an argument, a buffer",
+                    "append to a list instead",
+                ),
+            )
+        return result
 
     def __getattr__(self, name: str) -> Any:
         """What the function has: its ``__name__``."""
