@@ -191,3 +191,25 @@ def test_write_to_a_held_tensor_is_refused() -> None:
 
     with pytest.raises(UnsupportedError, match="writes to a tensor that a hook"):
         thunder.jit(program)(torch.randn(3, requires_grad=True))
+
+
+def test_write_in_a_checkpoint_region_to_a_tensor_held_there_is_refused() -> None:
+    def body(x: torch.Tensor) -> torch.Tensor:
+        scale, y = torch.ones(()), x * 2
+        y.register_hook(lambda gradient: gradient * scale)
+        scale.add_(1)
+        return y.sin()
+
+    with pytest.raises(UnsupportedError, match="holds"):
+        thunder.jit(lambda x: checkpoint(body, x, use_reentrant=False))(torch.ones(3, requires_grad=True))
+
+
+def test_hook_that_writes_to_a_tensor_of_the_program_raises() -> None:
+    def program(x: torch.Tensor) -> Any:
+        total, y = torch.zeros(()), x * 2
+        y.register_hook(lambda gradient: total.add_(gradient.sum()) and None)
+        return y.sin().sum(), total
+
+    loss, _ = thunder.jit(program)(torch.ones(3, requires_grad=True))
+    with pytest.raises(UnsupportedError, match="writes to a tensor that the program computes"):
+        loss.backward()

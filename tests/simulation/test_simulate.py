@@ -176,3 +176,22 @@ def test_a_program_that_eager_pytorch_runs_is_an_error() -> None:
     with pytest.raises(ThunderError, match="nothing was compiled, as eager PyTorch ran the program"):
         step(make, 2)
     assert not dist.is_initialized()
+
+
+def test_parameters_of_a_function_count() -> None:
+    def closure(mesh: Any) -> Any:
+        module, args, kwargs = sharded(True)(mesh)
+        return lambda x: module(x).square().mean(), args, kwargs
+
+    bare, named = [simulate(make, 4, {}, HARDWARE["h100"]).memory for make in (sharded(True), closure)]
+    assert (named.parameters, named.optimizer) == (bare.parameters, bare.optimizer)
+    assert named.parameters == PARAMETERS / 4
+
+
+def test_a_program_that_raises_is_an_error() -> None:
+    def wrong(mesh: Any) -> Any:
+        module, _, kwargs = sharded(True)(mesh)
+        return module, (torch.ones(BATCH, WIDTH + 1),), kwargs
+
+    with pytest.raises(ThunderError, match="raises an exception in this call"):
+        simulate(wrong, 4, {}, HARDWARE["h100"])

@@ -172,11 +172,13 @@ def error(
     cause: Exception,
     *,
     drawn: bool = False,
+    reasons: Sequence[str] = (),
 ) -> AcquisitionError:
     """The error that names the call, the tensor and the ways out.
 
     Args:
         drawn: random draws alone decide the values.
+        reasons: what keeps the values from being read while the program is recorded.
     """
     if isinstance(cause, MetadataUnknown):
         return UnsupportedError(
@@ -197,7 +199,7 @@ def error(
     else:
         advice = advice_of_shape(symbol.name, masked=any(variable.proxy.dtype in _MASKS for variable in variables))
         what = f"the shape of the result of {called(symbol.name)} depends on the value of {described}, {known}"
-    return DataDependentError(what, location=location, advice=(*particular, *advice))
+    return DataDependentError("; ".join([what, *reasons]), location=location, advice=(*particular, *advice))
 
 
 # Said before any kernel runs, by `check_inplace` in torch/csrc/autograd/VariableTypeUtils.h. Only the text tells: it is

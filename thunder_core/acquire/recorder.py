@@ -234,17 +234,19 @@ class Recorder:
         Raises:
             AcquisitionError: none does. Its cause has a note for each of them.
         """
+        reasons: list[str] = []
         for resolver in self._resolvers:
             answer = resolver.resolve(self, request)
             if isinstance(answer, Resolved):
                 return answer.result
             request.cause.add_note(f"{type(resolver).__name__}: {answer.reason}")
+            reasons += [answer.reason] if answer.blocking else []
         variables = request.call.variables
         drawn = request.reads and is_random(
             self.trace.lines, self.inputs.proxies, {variable.proxy.storage for variable in variables}
         )
         raise data_dependence.error(
-            request.symbol, variables, user_location(), request.cause, drawn=drawn
+            request.symbol, variables, user_location(), request.cause, drawn=drawn, reasons=reasons
         ) from request.cause
 
     @calls_program

@@ -63,7 +63,7 @@ class Speculation:
                 return _into_out(recorder, request) or _with_shapes(recorder, request)
             return _value(recorder, request)
         except NotEvaluated as reason:
-            return Declined(str(reason))
+            return Declined(str(reason), blocking=True)
 
 
 def _value(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:

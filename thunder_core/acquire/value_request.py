@@ -46,6 +46,8 @@ class Declined:
 
     Attributes:
         reason: why not.
+        blocking: what the program did before the call keeps the value from being known; the error says so.
     """
 
     reason: str
+    blocking: bool = False

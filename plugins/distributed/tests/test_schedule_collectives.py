@@ -162,3 +162,16 @@ def test_a_cast_of_a_gathered_parameter_is_not_kept() -> None:
 def test_without_the_transform_lines_stay_where_they_were_recorded() -> None:
     compiled = trained(False, transforms=[{"distributed.schedule_collectives": {"enabled": False}}])
     assert kinds(thunder.last_traces(compiled)[-1]) == ["gather", "wait", "compute"] * 3
+
+
+def test_values_are_not_read_after_collectives() -> None:
+    """A rank whose value leads to another program would gather once more than the others."""
+    model = sharded(Net(16))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = model(x)
+        return y * 2 if y.sum() > 0 else y
+
+    with pytest.raises(thunder.DataDependentError, match=r"communicates before it|gather"):
+        thunder.jit(program)(torch.ones(5, 4))
+    assert thunder.jit(lambda x: model(x * 2 if x.sum() > 0 else x))(torch.ones(5, 4)).shape == (5, 4)
