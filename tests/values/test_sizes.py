@@ -12,6 +12,7 @@ from torch.export import Dim
 import thunder
 from tests.values.programs import CALLS, PROGRAMS, Program
 from tests.values.test_programs import assert_same, outcome
+from thunder_core.private_names import release
 
 LENGTHS = (4, 6, 8, 10, 12, 4, 7, 9, 11)
 
@@ -149,7 +150,8 @@ def test_a_value_that_is_no_size_any_more() -> None:
     for rows, length, masked in ((2, 5, 5), (3, 7, 7), (4, 9, 9), (3, 9, 6), (2, 8, 6), (5, 6, 6), (3, 9, 9)):
         x, mask = torch.rand(rows, length), (torch.arange(length) < masked).long().repeat(rows, 1)
         assert_same(compiled(x, mask), program(x, mask))
-    assert thunder.cache_misses(compiled) == 2
+    # PyTorch 2.11 tells a slice that takes all from one that takes a part
+    assert thunder.cache_misses(compiled) == (3 if release(torch.__version__) == (2, 11) else 2)
 
 
 class Router(torch.nn.Module):
