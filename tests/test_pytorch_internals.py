@@ -919,7 +919,7 @@ def _encode(**options: Any) -> None:
 
 
 def parses_to(parse: Any) -> None:
-    """It tells what `Tensor.to` is asked for, of types alone."""
+    """It parses the arguments of `Tensor.to` into a device, a dtype and flags."""
     _equal(parse(torch.float64), (None, torch.float64, False, None))
     _equal(parse("cpu", non_blocking=True), (torch.device("cpu"), None, True, None))
     _equal(parse(torch.ones(2, device="meta")), (torch.device("meta"), torch.float32, False, None))

@@ -1,1 +1,1 @@
-"""What a program of many ranks communicates, keeps in memory and takes, told from its traces alone."""
+"""What a program of many ranks communicates, keeps in memory and how long a step takes, predicted from its traces."""

@@ -44,7 +44,7 @@ def peak_of(programs: Mapping[Phase, Trace]) -> Peak:
     given = {p.storage for p in programs[phases[0]].inputs if isinstance(p, TensorProxy)}
     names = {p.name: p.storage for p in programs[phases[0]].inputs if isinstance(p, TensorProxy)}
     for phase, trace in programs.items():
-        # storages of backward have numbers of their own: values go by the names that both programs have
+        # backward numbers its storages anew, so values are matched by name, which forward and backward share
         shared = {p.storage: names[p.name] for p in trace.inputs if isinstance(p, TensorProxy) and p.name in names}
         renumbered = _Renumbered(shared, memories)
         for proxy in trace.inputs:
@@ -83,7 +83,7 @@ def _run(phase: Phase, trace: Trace, memories: _Memories, renumbered: _Renumbere
 
 
 def _saved_bytes(line: BoundSymbol) -> int:
-    """What the program of a line with a derivative of its own keeps for that, beside its arguments and results."""
+    """Bytes that the forward program of a line's symbol saves for its backward, beside arguments and results."""
     programs = programs_of(line.symbol)
     if len(programs) < 2:
         return 0

@@ -164,7 +164,7 @@ def _holds_at(values: Mapping[str, int], mode: ObservingFakeMode, symbol: Symbol
         return leaf.python_type(1) if isinstance(leaf, NumberProxy) else with_size(leaf, constant)
 
     if any(isinstance(leaf, PROXY_TYPES) and not isinstance(leaf, TensorProxy | NumberProxy) for leaf in _leaves(call)):
-        return True  # a generator: what is drawn has the shape that is asked for
+        return True  # a random function: the result has the shape of its arguments
     args, kwargs = map_leaves(argument, (call.args, call.kwargs))
     with mode.observing() as observed, torch.no_grad(), torch.inference_mode(False):
         try:

@@ -103,7 +103,7 @@ def _length(variable: Variable) -> int:
 
 
 def _check_strides(recorder: Recorder, args: tuple[Any, ...]) -> None:
-    """Raise SizeVariesError where strides are asked for that may be others for sizes 0 and 1."""
+    """Raise SizeVariesError where the program reads strides that may differ for sizes 0 and 1."""
     sizes = None if recorder.defined_sizes is None else recorder.defined_sizes.sizes
     variable = variable_of(args[0]) if args and isinstance(args[0], torch.Tensor) else None
     if sizes is not None and sizes.general and variable is not None and varies_by_values(variable.proxy, sizes):

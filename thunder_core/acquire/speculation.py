@@ -48,6 +48,9 @@ _TEXTS: Final = frozenset({"repr", "format"})
 _MOST_ELEMENTS: Final = 4096  # of what becomes a literal of the trace
 _EXTERNAL: Final = Effects(external=True)
 
+_NODES_OF_FAKES: Final = frozenset({"_ResultsBackward", "_DerivedBackward"})
+"""Names of the nodes of autograd graphs that `thunder_core.tracing.fake_tensors` creates; eager has others."""
+
 
 class Speculation:
     """Takes the value, or the shape, that a call gives this time, and records a check that it is so in each run."""
@@ -97,7 +100,7 @@ def _text(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
         node = recorder.tensors.fake(recorder.tensors.variable(tensor)).grad_fn if is_traced(tensor) else tensor.grad_fn
     if node is not None and not is_traced(tensor):
         return Declined("the text names the function that computed a tensor before the program ran")
-    if getattr(type(node), "_forward_cls", object).__module__.partition(".")[0] == __name__.partition(".")[0]:
+    if type(node).__name__ in _NODES_OF_FAKES:
         return Declined("the text names the function that computed the tensor, which is another in a compiled program")
     return Resolved(speculate(recorder, "text", (proxy, type(node).__name__ if node is not None else "")))
 

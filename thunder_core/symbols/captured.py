@@ -14,6 +14,7 @@ import torch
 
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.symbol import Symbol
+from thunder_core.pytorch_internals import version_of
 
 _EMPTY: Final = object()
 
@@ -39,7 +40,7 @@ class Capturing:
         if self._made is _EMPTY:
             self._made = self._make(*[_filled(part, tensors) for part in self._parts])
             self._parts = ()
-            self._held = [(tensor, tensor._version) for tensor in tensors.values()]
+            self._held = [(tensor, version_of(tensor)) for tensor in tensors.values()]
         return self._made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -49,7 +50,7 @@ class Capturing:
             UnsupportedError: it writes to one of the tensors, which are copies of those of the program.
         """
         result = self._made(*args, **kwargs)
-        if any(tensor._version != version for tensor, version in self._held):
+        if any(version_of(tensor) != version for tensor, version in self._held):
             raise UnsupportedError(
                 f"{getattr(self._made, '__name__', 'a function')}, a hook or other function of the program, writes to "
                 "a tensor that the program computes",

@@ -379,7 +379,7 @@ def synchronized_normalization() -> None:
 
 
 def uses_outside() -> None:
-    """A gradient that the program does not know of is not averaged, which is told; others are not told of."""
+    """A gradient from a use outside of the program is not averaged, and gives a warning; other gradients give none."""
     for options in ({}, {"gradient_as_bucket_view": True}):
         _, other = pair(Layers, **options)
         compiled = thunder.jit(other)

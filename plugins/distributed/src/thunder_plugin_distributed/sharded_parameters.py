@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -79,7 +80,7 @@ def unsharded(
     """Parameters whose shards are the whole, so that none are gathered; the arguments are those of `gather`."""
     arguments = (dtype, reduce_dtype, operation, before, after, replicas)
     if torch.is_grad_enabled() and any(shard.requires_grad for shard in shards):
-        return list(_Unsharded.apply(arguments, *shards))
+        return list(_ByRule.apply(unsharded_rule, arguments, *shards))
     return _whole(shards, dtype)
 
 
@@ -153,38 +154,25 @@ def arrived_rule(gathered: Any) -> Any:
     return wait(gathered), lambda gradient: gradient
 
 
-class _Gather(torch.autograd.Function):
-    """`gather` for programs that PyTorch's autograd differentiates while they run."""
+class _ByRule(torch.autograd.Function):
+    """`gather` and `unsharded`, by their rules, for programs that PyTorch's autograd differentiates while they run."""
 
     @staticmethod
-    def forward(ctx: Any, arguments: tuple[Any, ...], *shards: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(
+        ctx: Any, rule: Callable[..., Any], arguments: tuple[Any, ...], *shards: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
-        gathered, ctx.differentiate = gather_rule(list(shards), *arguments)
-        return tuple(gathered)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        (found,) = ctx.differentiate(*gradients)
-        return (None, *found)
-
-
-class _Unsharded(torch.autograd.Function):
-    """`unsharded` for the same."""
-
-    @staticmethod
-    def forward(ctx: Any, arguments: tuple[Any, ...], *shards: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.set_materialize_grads(False)
-        wholes, ctx.differentiate = unsharded_rule(list(shards), *arguments)
+        wholes, ctx.differentiate = rule(list(shards), *arguments)
         return tuple(wholes)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (found,) = ctx.differentiate(*gradients)
-        return (None, *found)
+        return (None, None, *found)
 
 
 class _Arrived(torch.autograd.Function):
-    """`arrived` for the same."""
+    """`arrived` for such programs."""
 
     @staticmethod
     def forward(ctx: Any, gathered: torch.Tensor) -> torch.Tensor:
@@ -198,7 +186,7 @@ class _Arrived(torch.autograd.Function):
 
 def _differentiably(shards: list[torch.Tensor], arguments: tuple[Any, ...]) -> list[torch.Tensor]:
     if torch.is_grad_enabled() and any(shard.requires_grad for shard in shards):
-        return list(_Gather.apply(arguments, *shards))
+        return list(_ByRule.apply(gather_rule, arguments, *shards))
     return _gathered(shards, *arguments[:4])
 
 
